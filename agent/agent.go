@@ -145,7 +145,7 @@ func New(cfg Config) *Agent {
 	if cfg.ContentBytes <= 0 {
 		cfg.ContentBytes = DefaultContentBytes
 	}
-	h := newHost(cfg.Environ, cfg.Version)
+	h := newHost(&cfg)
 	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
 	idle.Stop() // nothing to give back yet
 	a := &Agent{

@@ -19,11 +19,12 @@ type host struct {
 	loginShell string
 	home       string // empty when there is none
 	cwd        string // empty when there is none
+	builtins   bool   // the tools of this program can be started
 }
 
-func newHost(environ []string, version string) *host {
-	h := &host{environ: map[string]string{}, version: version}
-	for _, entry := range environ {
+func newHost(cfg *Config) *host {
+	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines}
+	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
 	}
@@ -72,6 +73,7 @@ func (h *host) info() *protocol.EnvironmentInfo {
 		TempDir:              protocol.NewPathURI(hostenv.TempDir(h.lookup)),
 		Capabilities:         capabilities(),
 	}
+	info.Capabilities.ProcessBuiltins = h.builtins
 	if h.home != "" {
 		info.UserHomeDir = protocol.NewPathURI(h.home)
 	}

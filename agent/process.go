@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -38,6 +39,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err != nil {
 		return nil, protocol.InvalidParams("%v", err)
 	}
+	if err := c.checkBuiltin(&p); err != nil {
+		return nil, err
+	}
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
@@ -50,6 +54,11 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Budget:      c.agent.budget,
 		Reaper:      c.agent.cfg.Reaper,
 		Guard:       c.agent.cfg.Guard,
+	}
+	if p.Builtin {
+		spec.Argv, spec.Arg0 = builtin.Command(p.Argv)
+		spec.Bulk = true
+		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
 	}
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
@@ -73,6 +82,26 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.Layers
 	}
 	return r, nil
+}
+
+// checkBuiltin refuses the start of a tool of our own that there is not, or that would
+// not be what the rest of the request says.
+func (c *connection) checkBuiltin(p *protocol.StartParams) error {
+	switch {
+	case !p.Builtin:
+		return nil
+	case !c.agent.cfg.Confines:
+		return protocol.InvalidParams("builtin: this program has no tools")
+	case !builtin.Known(p.Argv[0]):
+		return protocol.InvalidParams("builtin: there is no tool %.64q", p.Argv[0])
+	case p.Sandbox != nil:
+		return protocol.InvalidParams("builtin: a tool cannot be confined: sandbox has to be absent")
+	case p.TTY:
+		return protocol.InvalidParams("builtin: a tool has no terminal: tty has to be false")
+	case p.Arg0 != nil:
+		return protocol.InvalidParams("builtin: a tool has no other name: arg0 has to be absent")
+	}
+	return nil
 }
 
 // startError gives every failed start the code internal, also where a file

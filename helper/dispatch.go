@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/helper/probe"
@@ -24,6 +25,7 @@ var modes = []struct {
 	{arg: confine.Arg, main: confine.Main},
 	{arg: files.Arg, main: files.Main},
 	{arg: probe.Arg, main: probe.Main},
+	{arg: builtin.Arg, main: builtin.Main},
 	{arg: GuardArg, alone: true, main: guard},
 }
 

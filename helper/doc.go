@@ -7,6 +7,7 @@
 //   - fs-helper, helper/files: serves file operations under a policy.
 //   - sandbox-probe, helper/probe: tries one layer, to find out whether this host
 //     can enforce it.
+//   - builtin-tool, helper/builtin: one of the tools that clients start by name.
 //   - process-guard, procs: outlives an agent to kill the processes that the agent
 //     leaves behind.
 //

@@ -71,8 +71,8 @@ func (l *log) add(ev Event) uint64 {
 		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
 			// The sink has returned from the event of this chunk. If no reader
 			// has the chunk either, its buffer can be used again.
-			if c := l.dropLocked(); c.Seq > l.lent && cap(c.Data) == chunkSize {
-				chunkPool.Put((*[chunkSize]byte)(c.Data[:chunkSize]))
+			if c := l.dropLocked(); c.Seq > l.lent {
+				reuse(c.Data)
 			}
 		}
 	case Exited:

@@ -62,6 +62,9 @@ type Spec struct {
 	// and Close waits. Data is valid only during the call. If nil, events are
 	// only kept.
 	Sink func(Event)
+	// Bulk is for a process that prints very much: a chunk of its output has up to 256 KiB
+	// then, and not 64. It is ignored with TTY.
+	Bulk bool
 	// RetainBytes bounds the output kept for Read; zero: DefaultRetainBytes.
 	// The newest chunk is kept whatever its size.
 	RetainBytes int64

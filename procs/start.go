@@ -78,7 +78,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	if spec.TTY {
 		err = p.openPTY(&io, spec.Size)
 	} else {
-		err = p.openPipes(&io, spec.Stdin)
+		err = p.openPipes(&io, spec.Stdin, spec.Bulk)
 	}
 	defer io.closeChild()
 	if err != nil {
@@ -319,7 +319,7 @@ func (io *stdio) closeOurs() {
 }
 
 // openPipes makes two pipes for output, and one for stdin if wanted.
-func (p *Process) openPipes(io *stdio, wantStdin bool) error {
+func (p *Process) openPipes(io *stdio, wantStdin, bulk bool) error {
 	for i, name := range []Stream{Stdout, Stderr} {
 		file, err := io.pipe(i+1, name.String())
 		if err != nil {
@@ -329,6 +329,7 @@ func (p *Process) openPipes(io *stdio, wantStdin bool) error {
 		if err != nil {
 			return err
 		}
+		s.bulk = bulk
 		p.streams = append(p.streams, s)
 	}
 	if wantStdin {

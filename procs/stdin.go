@@ -207,13 +207,21 @@ func (s *stdin) takeLocked(key idKey, data []byte) bool {
 	return true
 }
 
-// queueLocked queues a copy of data.
+// queueLocked queues a copy of data. Much of it goes into buffers that are used again.
 func (s *stdin) queueLocked(data []byte) {
 	if len(data) == 0 || s.broken {
 		return
 	}
-	s.queue = append(s.queue, bytes.Clone(data))
 	s.queued += len(data)
+	for len(data) >= bulkSize/4*3 {
+		piece := newChunk(true)
+		piece = piece[:copy(piece, data)]
+		s.queue = append(s.queue, piece)
+		data = data[len(piece):]
+	}
+	if len(data) > 0 {
+		s.queue = append(s.queue, bytes.Clone(data))
+	}
 	if !s.writing {
 		s.writing = true
 		s.running.Go(s.drain)
@@ -277,6 +285,7 @@ func (s *stdin) drain() {
 		}
 		if len(s.queue) > 0 { // else breakLocked has dropped it
 			s.queued -= len(s.queue[0])
+			reuse(s.queue[0])
 			s.queue[0] = nil
 			s.queue = s.queue[1:]
 		}

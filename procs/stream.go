@@ -14,22 +14,44 @@ const (
 	// chunkSize is the most output of one event, in bytes, and the size of a
 	// read. A pipe holds as much by default.
 	chunkSize = 64 << 10
-	// handOver is how many bytes a buffer must have to become a chunk as it is.
-	// Less is copied, so a kept chunk wastes at most a quarter.
-	handOver = 48 << 10
+	// bulkSize is the same for a process of [Spec.Bulk].
+	bulkSize = 256 << 10
 	// ptyPending is more than a terminal can hold, in bytes. TIOCINQ, which tells
 	// how much a pipe holds, leaves out what the line discipline of a terminal
 	// has not seen yet.
 	ptyPending = 64 << 10
 )
 
-// chunkPool has the buffers of chunkSize that no read and no chunk uses.
-var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+// chunkPool and bulkPool have the buffers of these sizes that no read and no chunk uses.
+var (
+	chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+	bulkPool  = sync.Pool{New: func() any { return new([bulkSize]byte) }}
+)
+
+// newChunk is a buffer for a chunk.
+func newChunk(bulk bool) []byte {
+	if bulk {
+		return bulkPool.Get().(*[bulkSize]byte)[:]
+	}
+	return chunkPool.Get().(*[chunkSize]byte)[:]
+}
+
+// reuse takes back a buffer of newChunk that nobody uses any more, and leaves others
+// alone.
+func reuse(buf []byte) {
+	switch cap(buf) {
+	case chunkSize:
+		chunkPool.Put((*[chunkSize]byte)(buf[:chunkSize]))
+	case bulkSize:
+		bulkPool.Put((*[bulkSize]byte)(buf[:bulkSize]))
+	}
+}
 
 // stream is our end of one output of a process. The pump reads it all the time,
 // the waiter once, when the leader has exited.
 type stream struct {
 	name Stream
+	bulk bool
 	file *os.File // closed by the pump
 	raw  syscall.RawConn
 
@@ -110,8 +132,8 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 	if s.eof {
 		return 0, false
 	}
-	buf := chunkPool.Get().(*[chunkSize]byte)
-	n, more, eof := fill(fd, buf[:])
+	buf := newChunk(s.bulk)
+	n, more, eof := fill(fd, buf)
 	if eof && s.name == PTY && !p.exited.Load() {
 		// Nobody has the terminal open, but the leader still runs, as cat does
 		// between closing its files and its exit. Some process may open the
@@ -119,9 +141,11 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 		eof = false
 	}
 	data := buf[:n]
-	if n < handOver {
+	// What fills most of its buffer becomes a chunk as it is. Less is copied, so a kept
+	// chunk wastes at most a quarter.
+	if n < len(buf)/4*3 {
 		data = bytes.Clone(data)
-		chunkPool.Put(buf)
+		reuse(buf)
 	}
 	if n > 0 {
 		p.emit(Event{Kind: Output, Stream: s.name, Data: data})

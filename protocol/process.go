@@ -54,6 +54,9 @@ type StartParams struct {
 	// EnforceManagedNetwork asks for no network but a managed one (sandbox.md 8).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
+	// Builtin: Argv[0] names a tool of the server's own. Only where the server has
+	// processBuiltins (rpc.md 8.3).
+	Builtin bool `json:"builtin,omitempty"`
 	// HasNetworkProxy is true when the request has a networkProxy.
 	HasNetworkProxy bool `json:"-"`
 }
@@ -132,6 +135,7 @@ func (p *StartParams) UnmarshalObject(o *strict.Object) {
 	p.Arg0 = o.OptString("arg0")
 	p.Sandbox = sandbox(o)
 	p.EnforceManagedNetwork = o.BoolDefault("enforceManagedNetwork", false)
+	p.Builtin = o.BoolDefault("builtin", false)
 	o.OptIn("managedNetwork", func(*strict.Object) {})
 	p.HasNetworkProxy = o.OptIn("networkProxy", func(*strict.Object) {})
 	if len(p.Argv) == 0 {
@@ -310,6 +314,17 @@ type WriteParams struct {
 
 // HoldsMessage says that Chunk lies in the message.
 func (*WriteParams) HoldsMessage() {}
+
+// AppendJSON appends the params.
+func (p *WriteParams) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"processId":`...)
+	dst = strict.AppendString(dst, p.ProcessID)
+	dst = append(dst, `,"chunk":`...)
+	dst = strict.AppendBase64(dst, p.Chunk)
+	dst = append(dst, `,"writeId":`...)
+	dst = strict.AppendString(dst, p.WriteID)
+	return append(dst, '}')
+}
 
 // UnmarshalObject reads the params.
 func (p *WriteParams) UnmarshalObject(o *strict.Object) {

@@ -100,6 +100,7 @@ type Capabilities struct {
 	FSRename          bool `json:"fsRename"`
 	FSWatch           bool `json:"fsWatch"`
 	NamedSessions     bool `json:"namedSessions"`
+	ProcessBuiltins   bool `json:"processBuiltins"`
 }
 
 // StatusResult answers environment/status.

@@ -17,6 +17,9 @@ func (r *ReadBlockResult) SizeHint() int { return base64Size(r.Chunk) }
 func (n *OutputNotification) SizeHint() int { return len(n.ProcessID) + base64Size(n.Chunk) }
 
 // SizeHint is about how many bytes the JSON takes.
+func (p *WriteParams) SizeHint() int { return len(p.ProcessID) + len(p.WriteID) + base64Size(p.Chunk) }
+
+// SizeHint is about how many bytes the JSON takes.
 func (d *HTTPBodyDelta) SizeHint() int { return len(d.RequestID) + base64Size(d.DeltaBase64) }
 
 // SizeHint is about how many bytes the JSON takes.

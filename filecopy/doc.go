@@ -1,0 +1,90 @@
+// Package filecopy sends trees of files over a stream and receives them: the same code at both
+// ends of agent cp, here and as a tool of an agent elsewhere ([Main]).
+//
+// The stream is a tar archive (POSIX pax) with records of ours in global headers, which other
+// programs skip. Between two of ours the first one is begin; each file comes with the SHA-256 of
+// its content, in its own header if it is small and else behind it, and only then takes its place;
+// the last one is end, so that a stream that was cut is never taken for a whole one. A plain stream, for and from other
+// programs, has none of these.
+//
+// A [Receiver] writes nothing outside its target, whatever the stream says: it opens one name
+// after the other from the target on and follows no link below that. A file is written without
+// a name, or under a temporary one, and replaces what was there in one step. Linux only.
+package filecopy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// What a stream may have. Content and names that are longer than a file system takes fail
+// there.
+const (
+	maxEntries = 50_000_000
+	maxName    = 64 << 10 // bytes
+	maxDepth   = 512      // directories in each other; each keeps a descriptor open
+	maxFile    = 1 << 50  // bytes
+	maxLinks   = 1 << 20  // files with several names that are known again
+)
+
+// Records of ours, in global headers.
+const (
+	recordBegin = "EXECAGENT.begin" // the version of all this
+	recordBytes = "EXECAGENT.bytes" // beside begin: how much content there will be, about
+	recordSum   = "EXECAGENT.sha256"
+	recordEnd   = "EXECAGENT.end" // how many entries there were
+
+	version = "1"
+	// changed takes the place of a sum when the sender could not read the file to its end. The
+	// receiver drops what it has of it.
+	changed = "changed"
+)
+
+const (
+	// buffered is how much is read and written at once, in bytes. A smaller file has the size that
+	// was read, whatever its file system said before.
+	buffered = 512 << 10
+	// gathered is how much of what is smaller is put together in a stream, in bytes. What is larger
+	// is not copied.
+	gathered = 64 << 10
+)
+
+// ErrCut says that a stream has ended before its end.
+var ErrCut = errors.New("the stream ends too early")
+
+var (
+	errSpecial = errors.New("left out: neither a file nor a directory nor a link")
+	errShrunk  = errors.New("left out: it has become shorter while it was read")
+)
+
+// A Note hears of a file that is left out, while everything else goes on.
+type Note func(path string, err error)
+
+// nameError is an error about one file.
+type nameError struct {
+	path string
+	err  error
+}
+
+func (e *nameError) Error() string { return fmt.Sprintf("%s: %v", Quote(e.path), e.err) }
+func (e *nameError) Unwrap() error { return e.err }
+
+func about(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &nameError{path, err}
+}
+
+// Quote writes a path for people: as it is, or in quotes where it could be mistaken for
+// something else, or do something to a terminal.
+func Quote(path string) string {
+	odd := func(r rune) bool { return !strconv.IsPrint(r) }
+	if path == "" || !utf8.ValidString(path) || strings.ContainsFunc(path, odd) || strings.TrimSpace(path) != path {
+		return strconv.Quote(path)
+	}
+	return path
+}

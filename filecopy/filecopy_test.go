@@ -1,0 +1,317 @@
+package filecopy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// must stops the test at an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// plant makes a tree. A name that ends in / is a directory, a content that begins with -> a link,
+// one that begins with = one more name of a file.
+func plant(t testing.TB, dir string, tree ...string) {
+	t.Helper()
+	for _, line := range tree {
+		name, content, _ := strings.Cut(line, " ")
+		path := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		switch to, link := strings.CutPrefix(content, "->"); {
+		case strings.HasSuffix(name, "/"):
+			must(t, os.MkdirAll(path, 0o755))
+		case link:
+			must(t, os.Symlink(to, path))
+		case strings.HasPrefix(content, "="):
+			must(t, os.Link(filepath.Join(dir, content[1:]), path))
+		default:
+			must(t, os.WriteFile(path, []byte(content), 0o644))
+		}
+	}
+}
+
+// harvest is what plant would make such a tree of: sorted, without a content of links' targets.
+func harvest(t testing.TB, dir string) []string {
+	t.Helper()
+	var tree []string
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name := strings.TrimPrefix(path, dir+"/")
+		switch d.Type() {
+		case fs.ModeDir:
+			tree = append(tree, name+"/")
+		case fs.ModeSymlink:
+			to, err := os.Readlink(path)
+			tree = append(tree, name+" ->"+to)
+			return err
+		case 0:
+			text, err := os.ReadFile(path)
+			tree = append(tree, name+" "+string(text))
+			return err
+		default:
+			tree = append(tree, name+" "+d.Type().String())
+		}
+		return nil
+	}))
+	slices.Sort(tree)
+	return tree
+}
+
+// transfer sends and receives over a pipe. The receiver's error comes first, unless it is only that
+// of the sender.
+func transfer(s Sender, r Receiver) error {
+	in, out := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := s.Send(context.Background(), out)
+		out.CloseWithError(err)
+		sent <- err
+	}()
+	err := r.Receive(context.Background(), in)
+	if err == nil {
+		_, err = io.Copy(io.Discard, in)
+	}
+	in.Close()
+	if failed := <-sent; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		return failed
+	}
+	return err
+}
+
+// TestRoundTrip: what arrives is what was sent: content, modes, times, links, names of any kind.
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plant(t, dir, "src/a/f text", "src/a/none ", "src/empty/", "src/out ->/etc", "src/dangling ->../nowhere/x", "src/a/up ->../a/f",
+		"src/.hidden h", "src/again =src/a/f")
+	for _, name := range []string{"with space", "new\nline", "tab\t", "not\xffutf8", "ünï", "-rf", strings.Repeat("n", 254), "*", `back\slash`, ":colon", "~"} {
+		must(t, os.WriteFile(filepath.Join(dir, "src/empty", "n"+name), []byte(name), 0o600))
+	}
+	deep := filepath.Join(dir, "src", strings.Repeat("d/", 200))
+	must(t, os.MkdirAll(deep, 0o755))
+	// Larger than a read, with holes in the middle and at the end.
+	big, err := os.Create(filepath.Join(dir, "src/big"))
+	must(t, err)
+	_, err = big.WriteAt(bytes.Repeat([]byte("content "), buffered/4), 0)
+	must(t, err)
+	_, err = big.WriteAt([]byte("island"), 40*buffered+17)
+	must(t, err)
+	must(t, big.Truncate(64*buffered))
+	must(t, big.Close())
+	must(t, os.Chmod(filepath.Join(dir, "src/a/f"), 0o4751))
+	must(t, os.Chmod(filepath.Join(dir, "src/empty"), 0o1777))
+	must(t, os.Chmod(filepath.Join(dir, "src/a"), 0o555))
+	old := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
+	for _, name := range []string{"src/a/f", "src/a", "src/empty", "src"} {
+		must(t, os.Chtimes(filepath.Join(dir, name), old, old))
+	}
+	t.Cleanup(func() {
+		_ = os.Chmod(filepath.Join(dir, "src/a"), 0o755)
+		_ = os.Chmod(filepath.Join(dir, "dst/a"), 0o755)
+	})
+
+	var total, came int64
+	s := Sender{Sources: []string{filepath.Join(dir, "src")}, Measure: true}
+	r := Receiver{Target: filepath.Join(dir, "dst"), Progress: func(n, all int64) { came, total = came+n, all }}
+	must(t, transfer(s, r))
+	if diff := cmp.Diff(harvest(t, filepath.Join(dir, "src")), harvest(t, filepath.Join(dir, "dst"))); diff != "" {
+		t.Errorf("(-sent +received):\n%s", diff)
+	}
+	for _, name := range []string{".", "a", "a/f", "empty", "big", "out"} {
+		want, err := os.Lstat(filepath.Join(dir, "src", name))
+		must(t, err)
+		got, err := os.Lstat(filepath.Join(dir, "dst", name))
+		must(t, err)
+		if want.Mode()&^fs.ModeSetuid != got.Mode() || !want.ModTime().Equal(got.ModTime()) {
+			t.Errorf("%s is %v of %v, and was %v of %v", name, got.Mode(), got.ModTime(), want.Mode(), want.ModTime())
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, "dst/big"))
+	must(t, err)
+	if blocks := info.Sys().(*syscall.Stat_t).Blocks * 512; blocks > 8*buffered {
+		t.Errorf("the file with holes takes %d bytes", blocks)
+	}
+	first, err := os.Stat(filepath.Join(dir, "dst/a/f"))
+	must(t, err)
+	again, err := os.Stat(filepath.Join(dir, "dst/again"))
+	must(t, err)
+	if !os.SameFile(first, again) {
+		t.Error("two names of a file are two files")
+	}
+	if want := int64(64*buffered) + 300; total < want || came < int64(64*buffered) || came > total {
+		t.Errorf("%d bytes of %d have come", came, total)
+	}
+}
+
+// TestTargets: docker's rules, which are mostly those of cp(1).
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	given := []string{"src/f new", "src/d/x x", "src/e/y y", "src/fl ->f", "src/dl ->d", "src/gone ->nowhere",
+		"dst/dir/old o", "dst/file old", "dst/todir ->dir", "dst/tofile ->file", "dst/nowhere ->missing", "dst/dir/sub/d/"}
+	for _, tt := range []struct {
+		sources string // below src
+		target  string // below dst
+		want    string // what is new or changed below dst, or the error
+		follow  bool
+	}{
+		{"f", "new", "new new", false},
+		{"f", "file", "file new", false},
+		{"f", "dir", "dir/f new", false},
+		{"f", "dir/", "dir/f new", false},
+		{"f", "todir", "dir/f new", false},
+		{"f", "tofile", "file new", false},
+		{"f", "new/", "$DST/new: there is no such directory", false},
+		{"f", "no/new", "$DST/no: no such file or directory", false},
+		{"f", "file/", "$DST/file/: not a directory", false},
+		{"f", "nowhere", "$DST/nowhere: is a link that leads nowhere", false},
+		{"f", "file/new", "$DST/file/new: not a directory", false},
+		{"d", "new", "new/ new/x x", false},
+		{"d", "new/", "new/ new/x x", false},
+		{"d/", "new", "new/ new/x x", false},
+		{"d", "dir", "dir/d/ dir/d/x x", false},
+		{"d/", "dir", "dir/d/ dir/d/x x", false},
+		{"d/.", "dir", "dir/x x", false},
+		{"d/.", "new", "new/ new/x x", false},
+		{"d/../d/.", "todir", "dir/x x", false},
+		{"d", "file", "$DST/file: not a directory", false},
+		{"d/.", "file", "$DST/file: not a directory", false},
+		{"d", "dir/sub", "dir/sub/d/x x", false},
+		{"d f", "dir", "dir/d/ dir/d/x x dir/f new", false},
+		{"d e", "new", "$DST/new: no such file or directory", false},
+		{"d f", "file", "$DST/file: not a directory", false},
+		{"d/. e/.", "dir", "dir/x x dir/y y", false},
+		{"fl", "new", "new ->f", false},
+		{"fl", "new", "new new", true},
+		{"fl", "file", "file ->f", false},
+		{"dl", "new", "new ->d", false},
+		{"dl/", "new", "new/ new/x x", false},
+		{"dl", "dir", "dir/dl/ dir/dl/x x", true},
+		{"dl/.", "dir", "dir/x x", false},
+		{"gone", "new", "new ->nowhere", false},
+		{"gone", "new", "$SRC/gone: no such file or directory", true},
+		{"f/", "new", "$SRC/f/: not a directory", false},
+		{"missing", "new", "$SRC/missing: no such file or directory", false},
+		{"f missing", "dir", "$SRC/missing: no such file or directory", false},
+	} {
+		t.Run(fmt.Sprintf("%s to %s %v", strings.ReplaceAll(tt.sources, "/", "|"), strings.ReplaceAll(tt.target, "/", "|"), tt.follow), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			plant(t, dir, given...)
+			before := harvest(t, filepath.Join(dir, "dst"))
+			s := Sender{Follow: tt.follow}
+			for source := range strings.FieldsSeq(tt.sources) {
+				s.Sources = append(s.Sources, dir+"/src/"+source)
+			}
+			err := transfer(s, Receiver{Target: dir + "/dst/" + tt.target, Many: len(s.Sources) > 1})
+			got := strings.Join(slices.DeleteFunc(harvest(t, filepath.Join(dir, "dst")), func(line string) bool { return slices.Contains(before, line) }), " ")
+			if err != nil {
+				if got != "" {
+					t.Errorf("it fails, and there is %s", got)
+				}
+				got = err.Error()
+			}
+			if want := strings.NewReplacer("$SRC", dir+"/src", "$DST", dir+"/dst").Replace(tt.want); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+	for _, tt := range []struct{ target, want string }{
+		{"/dev/null", "/dev/null: is neither a file nor a directory"},
+		{"", `"": no such file or directory`},
+	} {
+		err := transfer(Sender{Sources: []string{"filecopy_test.go"}}, Receiver{Target: tt.target})
+		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%q: %v", tt.target, err)
+		}
+	}
+}
+
+// TestLeftOut: what is neither a file nor a directory nor a link is named and left out, and so is
+// what cannot be read, which is an error in the end.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plant(t, dir, "src/a a", "src/z z")
+	must(t, unix.Mkfifo(dir+"/src/fifo", 0o644))
+	var noted []string
+	note := func(path string, err error) { noted = append(noted, strings.TrimPrefix(path, dir)+": "+err.Error()) }
+	must(t, transfer(Sender{Sources: []string{dir + "/src"}, Note: note}, Receiver{Target: dir + "/dst"}))
+	if want := []string{"/src/fifo: " + errSpecial.Error()}; !slices.Equal(noted, want) {
+		t.Errorf("noted %q", noted)
+	}
+	if got, want := harvest(t, dir+"/dst"), []string{"a a", "z z"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	// procfs has files of which nobody knows the size.
+	must(t, transfer(Sender{Sources: []string{"/proc/self/status"}}, Receiver{Target: dir + "/status"}))
+	if text, err := os.ReadFile(dir + "/status"); err != nil || !bytes.Contains(text, []byte("\nPid:")) {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestShrinks: a file that becomes shorter while it is read does not take the place of anything.
+func TestShrinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plant(t, dir, "dst/big old", "src/small s")
+	must(t, os.WriteFile(dir+"/src/big", make([]byte, 8*buffered), 0o644))
+	var noted []error
+	shrink := func(n, _ int64) { must(t, os.Truncate(dir+"/src/big", 3*buffered)) }
+	s := Sender{Sources: []string{dir + "/src/."}, Progress: shrink, Note: func(_ string, err error) { noted = append(noted, err) }}
+	if err := transfer(s, Receiver{Target: dir + "/dst"}); !errors.Is(err, ErrIncomplete) {
+		t.Errorf("got %v", err)
+	}
+	if got, want := harvest(t, dir+"/dst"), []string{"big old", "small s"}; !slices.Equal(got, want) || len(noted) != 1 || noted[0] != errShrunk {
+		t.Errorf("there is %q, noted %v", got, noted)
+	}
+}
+
+// TestUnreadable: what may not be read is left out, and the rest is copied.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plant(t, dir, "src/a a", "src/b b", "src/locked/c c")
+	must(t, os.Chmod(dir+"/src/a", 0))
+	must(t, os.Chmod(dir+"/src/locked", 0))
+	t.Cleanup(func() { _ = os.Chmod(dir+"/src/locked", 0o755) })
+	if f, err := os.Open(dir + "/src/a"); err == nil {
+		f.Close()
+		t.Skip("root reads everything")
+	}
+	err := transfer(Sender{Sources: []string{dir + "/src"}}, Receiver{Target: dir + "/dst"})
+	if got := harvest(t, dir+"/dst"); !errors.Is(err, ErrIncomplete) || !slices.Contains(got, "b b") {
+		t.Errorf("%v, there is %q", err, got)
+	}
+}
+
+// TestQuote: a name that is printed does nothing to a terminal, and cannot be taken for two.
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"/a/b c": "/a/b c", "ü": "ü", "": `""`, "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, "\xff": `"\xff"`, " a": `" a"`, "a\u202eb": `"a\u202eb"`,
+	} {
+		if got := Quote(name); got != want {
+			t.Errorf("%q is written %s, want %s", name, got, want)
+		}
+	}
+}

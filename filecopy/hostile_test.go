@@ -1,0 +1,418 @@
+package filecopy
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// archive makes a stream of entries; sealed with the records of ours.
+func archive(t testing.TB, sealed bool, entries ...entry) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	record := func(key, value string) {
+		if sealed {
+			must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{key: value}}))
+		}
+	}
+	record(recordBegin, version)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.to, Mode: e.mode, Size: int64(len(e.content)), Format: tar.FormatPAX}
+		if e.kind == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o755
+		}
+		must(t, w.WriteHeader(h))
+		_, err := io.WriteString(w, e.content)
+		must(t, err)
+		if h.Typeflag == tar.TypeReg {
+			sum := sha256.Sum256([]byte(e.content))
+			record(recordSum, hex.EncodeToString(sum[:]))
+		}
+	}
+	record(recordEnd, strconv.Itoa(len(entries)))
+	must(t, w.Close())
+	return out.Bytes()
+}
+
+type entry struct {
+	name, content string
+	kind          byte // 0: a file
+	to            string
+	mode          int64
+}
+
+// site is a target with a folder beside it that nothing may be written to.
+func site(t testing.TB) (root, target string) {
+	t.Helper()
+	root = t.TempDir()
+	plant(t, root, "outside/kept kept", "target/file old", "target/dir/file old", "target/out ->../outside", "target/self ->dir", "target/keptlink ->../outside/kept")
+	return root, filepath.Join(root, "target")
+}
+
+// unharmed: outside of the target all is as it was.
+func unharmed(t testing.TB, root string) {
+	t.Helper()
+	if got := harvest(t, filepath.Join(root, "outside")); !slices.Equal(got, []string{"kept kept"}) {
+		t.Errorf("outside there is %q", got)
+	}
+	entries, err := os.ReadDir(root)
+	must(t, err)
+	if len(entries) != 2 {
+		t.Errorf("beside the target there is %v", entries)
+	}
+}
+
+// noTemporary: nothing temporary is left.
+func noTemporary(t testing.TB, target string) {
+	t.Helper()
+	for _, line := range harvest(t, target) {
+		if strings.Contains(line, ".agent-cp-") {
+			t.Errorf("%s is left", line)
+		}
+	}
+}
+
+// TestHostile: whatever a stream says, nothing is written outside the target, and what cannot be is
+// refused.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	const dir, link, hard = tar.TypeDir, tar.TypeSymlink, tar.TypeLink
+	deep := strings.Repeat("d/", maxDepth) + "f"
+	for _, tt := range []struct {
+		name    string
+		entries []entry
+		want    string // a part of the error, "" for none
+		after   string // a line of the target afterwards
+	}{
+		{"parent", []entry{{name: "../outside/kept", content: "x"}}, "leads out", ""},
+		{"parent inside", []entry{{name: "dir/../../outside/kept", content: "x"}}, "leads out", ""},
+		{"parent that stays", []entry{{name: "dir/../file", content: "x"}}, "leads out", "file old"},
+		{"parent directory", []entry{{name: "../new", kind: dir}}, "leads out", ""},
+		{"only parent", []entry{{name: "..", kind: dir}}, "leads out", ""},
+		{"absolute", []entry{{name: "/tmp/x", content: "x"}}, "absolute", ""},
+		{"absolute directory", []entry{{name: "/", kind: dir}}, "absolute", ""},
+		{"too deep", []entry{{name: deep, content: "x"}}, "deep", ""},
+		{"too long", []entry{{name: strings.Repeat("n/", maxName/2) + "x", content: "x"}}, "a name in the stream has", ""},
+		{"name too long for a file system", []entry{{name: strings.Repeat("n", 256), content: "x"}}, "file name too long", ""},
+		{"through a link that is there", []entry{{name: "out/kept", content: "x"}}, "out/kept: not a directory", ""},
+		{"through a link inside", []entry{{name: "self/file", content: "x"}}, "not a directory", "dir/file old"},
+		{"a directory on a link", []entry{{name: "out", kind: dir}, {name: "out/kept", content: "x"}}, "not a directory", "out ->../outside"},
+		{"through a link of the stream", []entry{{name: "l", kind: link, to: "../outside"}, {name: "l/kept", content: "x"}}, "not a directory", "l ->../outside"},
+		{"through an absolute link", []entry{{name: "l", kind: link, to: "/"}, {name: "l/tmp/x", content: "x"}}, "not a directory", "l ->/"},
+		{"through two links", []entry{{name: "l", kind: link, to: "."}, {name: "l/m", kind: link, to: ".."}, {name: "l/m/x", content: "x"}}, "not a directory", ""},
+		{"onto a link to a file", []entry{{name: "keptlink", content: "x"}}, "", "keptlink x"},
+		{"a link in the place of a directory", []entry{{name: "dir", kind: link, to: "../outside"}}, "is a directory", "dir/file old"},
+		{"a file in the place of a directory", []entry{{name: "dir", content: "x"}}, "is a directory", "dir/file old"},
+		{"a directory in the place of a file", []entry{{name: "file", kind: dir}}, "not a directory", "file old"},
+		{"a link replaces a directory of the stream", []entry{{name: "n", kind: dir}, {name: "n", kind: link, to: "../outside"}, {name: "n/kept", content: "x"}}, "is a directory", "n/"},
+		{"a hard link to the outside", []entry{{name: "h", kind: hard, to: "../outside/kept"}}, "leads out", ""},
+		{"a hard link by an absolute name", []entry{{name: "h", kind: hard, to: "/etc/passwd"}}, "absolute", ""},
+		{"a hard link through a link", []entry{{name: "h", kind: hard, to: "out/kept"}}, "not a directory", ""},
+		{"a hard link to a link", []entry{{name: "h", kind: hard, to: "keptlink"}}, "is no file", ""},
+		{"a hard link to a directory", []entry{{name: "h", kind: hard, to: "dir"}}, "is no file", ""},
+		{"a hard link to nothing", []entry{{name: "h", kind: hard, to: "nothing"}}, "no such file", ""},
+		{"a hard link to itself", []entry{{name: "file", kind: hard, to: "file"}}, "", "file old"},
+		{"a hard link to the target", []entry{{name: "h", kind: hard, to: "."}}, "is a directory", ""},
+		{"writing by a hard link", []entry{{name: "h", kind: hard, to: "file"}, {name: "h", content: "x"}}, "", "file old"},
+		{"the target is a file", []entry{{name: ".", content: "x"}}, "is a directory", ""},
+		{"the target is a link", []entry{{name: "./", kind: link, to: "x"}}, "is a directory", ""},
+		{"a link to nothing", []entry{{name: "l", kind: link, to: ""}}, "no such file", ""},
+		{"a link that is too long", []entry{{name: "l", kind: link, to: strings.Repeat("n", 5000)}}, "file name too long", ""},
+		{"set-ID", []entry{{name: "s", content: "x", mode: 0o6777}, {name: "g", kind: dir, mode: 0o2777}}, "", "s x"},
+		{"character device", []entry{{name: "c", kind: tar.TypeChar}, {name: "after", content: "x"}}, "", "after x"},
+		{"block device", []entry{{name: "b", kind: tar.TypeBlock}, {name: "after", content: "x"}}, "", "after x"},
+		{"fifo", []entry{{name: "p", kind: tar.TypeFifo}, {name: "after", content: "x"}}, "", "after x"},
+		{"unknown kind", []entry{{name: "u", kind: 'Q'}, {name: "after", content: "x"}}, "", "after x"},
+		{"duplicates", []entry{{name: "file", content: "1"}, {name: "file", content: "2"}, {name: "dir", kind: dir}, {name: "dir", kind: dir}}, "", "file 2"},
+		{"not UTF-8", []entry{{name: "\xff\xfe", content: "x"}}, "", "\xff\xfe x"},
+		{"new line", []entry{{name: "a\nb", content: "x"}}, "", "a\nb x"},
+		{"dots", []entry{{name: "./././/new//./x", content: "x"}, {name: "...", content: "y"}}, "", "new/x x"},
+		{"back to a directory", []entry{{name: "n", kind: dir}, {name: "n/a", content: "a"}, {name: "m", content: "m"}, {name: "n/b", content: "b"}}, "", "n/b b"},
+	} {
+		for _, sealed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s %v", tt.name, sealed), func(t *testing.T) {
+				t.Parallel()
+				root, target := site(t)
+				err := (&Receiver{Target: target, Plain: !sealed}).Receive(context.Background(), bytes.NewReader(archive(t, sealed, tt.entries...)))
+				unharmed(t, root)
+				noTemporary(t, target)
+				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+					t.Errorf("got %v, want %q", err, tt.want)
+				}
+				if got := harvest(t, target); tt.after != "" && !slices.Contains(got, tt.after) {
+					t.Errorf("there is %q, and not %q", got, tt.after)
+				}
+				for _, name := range []string{"s", "g"} {
+					if info, err := os.Stat(filepath.Join(target, name)); err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+						t.Errorf("%s has the mode %v", name, info.Mode())
+					}
+				}
+				for _, name := range []string{"c", "b", "p", "u"} {
+					if _, err := os.Lstat(filepath.Join(target, name)); err == nil {
+						t.Errorf("%s was made", name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestBroken: a stream of ours that is not whole, or says another thing than it has, leaves
+// what was there.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	good := archive(t, true, entry{name: "file", content: strings.Repeat("new ", 1000)}, entry{name: "dir", kind: tar.TypeDir}, entry{name: "dir/file", content: "new"})
+	other := archive(t, true, entry{name: "other", content: "x"})
+	t.Run("cut", func(t *testing.T) {
+		t.Parallel()
+		end := bytes.LastIndex(good, []byte(recordEnd))
+		for n := 0; n < end; n += 307 {
+			root, target := site(t)
+			err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(good[:n]))
+			if !errors.Is(err, ErrCut) {
+				t.Errorf("cut after %d bytes: %v", n, err)
+			}
+			unharmed(t, root)
+			noTemporary(t, target)
+			got := harvest(t, target)
+			for _, line := range got {
+				if name, text, _ := strings.Cut(line, " "); strings.HasSuffix(name, "file") && text != "old" && text != "new" && text != strings.Repeat("new ", 1000) {
+					t.Errorf("cut after %d bytes: %q", n, line)
+				}
+			}
+		}
+	})
+	for name, stream := range map[string][]byte{
+		"a bit":         bytes.Replace(good, []byte("new new"), []byte("new nev"), 1),
+		"no sum":        bytes.Replace(good, []byte(recordSum), []byte("EXECAGENT.sha25x"), 1),
+		"plain":         archive(t, false, entry{name: "file", content: "x"}),
+		"version":       bytes.Replace(good, []byte(recordBegin+"=1"), []byte(recordBegin+"=2"), 1),
+		"count":         bytes.Replace(good, []byte(recordEnd+"=3"), []byte(recordEnd+"=4"), 1),
+		"two":           slices.Concat(good[:len(good)-1024], other),
+		"nothing":       nil,
+		"no tar at all": bytes.Repeat([]byte("no tar at all "), 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, target := site(t)
+			err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(stream))
+			if err == nil {
+				t.Error("no error")
+			}
+			t.Log(err)
+			unharmed(t, root)
+			noTemporary(t, target)
+			if got := harvest(t, target); name != "count" && name != "two" && !slices.Contains(got, "file old") {
+				t.Errorf("there is %q", got)
+			}
+		})
+	}
+}
+
+// TestHuge: what an entry says of its size allocates nothing, and takes the place of nothing.
+func TestHuge(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{1 << 40, maxFile, maxFile + 1, 1<<63 - 1} {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		must(t, w.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: size, Format: tar.FormatPAX}))
+		_, target := site(t)
+		err := (&Receiver{Target: target, Plain: true}).Receive(context.Background(), &out)
+		if err == nil || !slices.Contains(harvest(t, target), "file old") {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	// Sizes that are no numbers, or less than nothing, are for archive/tar.
+	_, target := site(t)
+	header := archive(t, false, entry{name: "file", content: "x"})
+	if err := (&Receiver{Target: target, Plain: true}).Receive(context.Background(), bytes.NewReader(bytes.Replace(header, []byte("00000000001"), []byte("-0000000001"), 1))); err == nil {
+		t.Error("a negative size is taken")
+	}
+}
+
+// TestManyEntries: a stream may have very many entries.
+func TestManyEntries(t *testing.T) {
+	t.Parallel()
+	const count = 100_000
+	in, out := io.Pipe()
+	go func() {
+		w := tar.NewWriter(out)
+		for i := range count {
+			if err := w.WriteHeader(&tar.Header{Name: "l", Linkname: strconv.Itoa(i), Typeflag: tar.TypeSymlink, Format: tar.FormatUSTAR}); err != nil {
+				out.CloseWithError(err)
+				return
+			}
+		}
+		out.CloseWithError(w.Close())
+	}()
+	_, target := site(t)
+	must(t, (&Receiver{Target: target, Plain: true}).Receive(context.Background(), in))
+	if got := harvest(t, target); !slices.Contains(got, "l ->"+strconv.Itoa(count-1)) {
+		t.Errorf("there is %q", got)
+	}
+	noTemporary(t, target)
+}
+
+// TestLinkMeanwhile: somebody who may write to the target puts links in the place of directories
+// while files are written there. All of them stay in the target.
+func TestLinkMeanwhile(t *testing.T) {
+	t.Parallel()
+	root, target := site(t)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			// The directory goes away and comes back; in between there is a link.
+			_ = os.Rename(target+"/d", target+"/moved")
+			_ = os.Symlink("../outside", target+"/d")
+			_ = os.Remove(target + "/d")
+			_ = os.Rename(target+"/moved", target+"/d")
+		}
+	}()
+	made := 0
+	for i := range 300 {
+		stream := archive(t, true, entry{name: "d", kind: tar.TypeDir}, entry{name: "d/kept", content: strconv.Itoa(i)}, entry{name: "d/e/kept", content: "x"})
+		if err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(stream)); err == nil {
+			made++
+		}
+	}
+	close(stop)
+	<-stopped
+	unharmed(t, root)
+	noTemporary(t, target)
+	t.Logf("%d of 300 were written", made)
+}
+
+// TestNoRoom: on a full disk what was there stays, whole.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	plant(t, dir, "file old")
+	big := make([]byte, 2<<20)
+	for i := range big {
+		big[i] = byte(i)
+	}
+	stream := archive(t, true, entry{name: "small", content: "s"}, entry{name: "file", content: string(big)}, entry{name: "never", content: "x"})
+	err := (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(stream))
+	if !errors.Is(err, unix.ENOSPC) || err.Error() != dir+"/file: no space left on device" {
+		t.Errorf("got %v", err)
+	}
+	if got := harvest(t, dir); !slices.Equal(got, []string{"file old", "small s"}) {
+		t.Errorf("there is %q", got)
+	}
+
+	// Nor is there any where nothing may be written.
+	must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	err = (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
+	if !errors.Is(err, unix.EROFS) {
+		t.Errorf("got %v", err)
+	}
+	if got := harvest(t, dir); !slices.Equal(got, []string{"file old", "small s"}) {
+		t.Errorf("there is %q", got)
+	}
+}
+
+// TestNotAllowed: where this user may not write, what was there stays.
+func TestNotAllowed(t *testing.T) {
+	t.Parallel()
+	_, target := site(t)
+	must(t, os.Chmod(target, 0o555))
+	t.Cleanup(func() { _ = os.Chmod(target, 0o755) })
+	if unix.Access(target, unix.W_OK) == nil {
+		t.Skip("root may write everywhere")
+	}
+	err := (&Receiver{Target: target}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
+	if !errors.Is(err, unix.EACCES) || !slices.Contains(harvest(t, target), "file old") {
+		t.Errorf("got %v, there is %q", err, harvest(t, target))
+	}
+}
+
+// TestEnded: when the copy is given up, nothing temporary is left and what was there is.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	_, target := site(t)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	reason := errors.New("a signal")
+	stream := archive(t, true, entry{name: "file", content: strings.Repeat("x", 8*buffered)})
+	r := Receiver{Target: target, Progress: func(int64, int64) { cancel(reason) }}
+	if err := r.Receive(ctx, bytes.NewReader(stream)); err != reason {
+		t.Errorf("got %v", err)
+	}
+	noTemporary(t, target)
+	if got := harvest(t, target); !slices.Contains(got, "file old") {
+		t.Errorf("there is %q", got)
+	}
+}
+
+// TestNamedTemporary: where no file can be made without a name, it has a temporary one.
+func TestNamedTemporary(t *testing.T) {
+	t.Parallel()
+	_, target := site(t)
+	fd, err := unix.Open(target, unix.O_PATH|unix.O_DIRECTORY, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	for _, put := range []bool{true, false} {
+		f := &newFile{dir: fd, name: "file"}
+		must(t, f.temporary())
+		_, err = f.WriteString("new")
+		must(t, err)
+		if put {
+			must(t, f.put(&attributes{mode: 0o640}))
+		}
+		must(t, f.drop())
+		noTemporary(t, target)
+	}
+	if got := harvest(t, target); !slices.Contains(got, "file new") {
+		t.Errorf("there is %q", got)
+	}
+}
+
+// FuzzReceive: no stream writes outside of the target or leaves something temporary, and none makes
+// the receiver panic.
+func FuzzReceive(f *testing.F) {
+	f.Add(archive(f, true, entry{name: "file", content: "x"}, entry{name: "l", kind: tar.TypeSymlink, to: "../outside"}, entry{name: "l/kept", content: "y"}), false)
+	f.Add(archive(f, false, entry{name: "out/kept", content: "x"}, entry{name: "h", kind: tar.TypeLink, to: "keptlink"}, entry{name: "d", kind: tar.TypeDir}, entry{name: "d/../../x", content: "z"}), true)
+	f.Fuzz(func(t *testing.T, stream []byte, plain bool) {
+		if len(stream) > 64<<10 {
+			return
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		root, target := site(t)
+		var written int64
+		r := Receiver{Target: target, Plain: plain, Progress: func(n, _ int64) {
+			if written += n; written > 16<<20 { // a sparse archive may stand for very much
+				cancel()
+			}
+		}}
+		_ = r.Receive(ctx, bytes.NewReader(stream)) // whether it fails does not matter
+		unharmed(t, root)
+		noTemporary(t, target)
+	})
+}

@@ -1,0 +1,148 @@
+package filecopy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tool is the name of the tool that copies at an agent. It takes one argument, a [Request].
+const Tool = "copy"
+
+// Request is what the tool is asked to do: to send the sources to its standard output, or to
+// receive into the target from its standard input.
+type Request struct {
+	Send    []string `json:"send,omitempty"`
+	Follow  bool     `json:"follow,omitempty"`
+	Measure bool     `json:"measure,omitempty"`
+
+	Receive string `json:"receive,omitempty"`
+	Many    bool   `json:"many,omitempty"`
+	Owners  bool   `json:"owners,omitempty"`
+
+	Plain bool `json:"plain,omitempty"`
+}
+
+// Argv is the command line of the tool.
+func (r *Request) Argv() []string {
+	text, _ := json.Marshal(r) // which strings and booleans never fail
+	return []string{Tool, string(text)}
+}
+
+const (
+	// maxNotes is how many files the tool names that it leaves out.
+	maxNotes = 100
+	// pipeSize is how much a pipe of the tool holds, in bytes, if the host allows it.
+	pipeSize = 1 << 20
+)
+
+// Main is the main function of the tool. What it has to say it says in lines on stderr. It exits
+// with 0, or with 1 if not all was copied, or with 2 if it does not understand the request.
+//
+// When it sends, the other end says on stdin how much has come ([Acknowledge]): it never sends
+// more than [Window] beyond that. When stdin ends, it ends.
+func Main(args []string, stdin, stdout, stderr *os.File) (code int) {
+	var request Request
+	if len(args) != 1 {
+		return fail(stderr, errors.New("one argument is needed, a request"), 2)
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(args[0])))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil || (len(request.Send) > 0) == (request.Receive != "") {
+		return fail(stderr, fmt.Errorf("the request cannot be understood: %.256s", args[0]), 2)
+	}
+	notes := &notes{w: stderr}
+	for _, f := range []*os.File{stdin, stdout} {
+		// It is a matter of speed alone, and fails where this is no pipe.
+		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	}
+	var err error
+	if request.Receive != "" {
+		err = take(&request, notes, stdin)
+	} else {
+		err = serve(&request, notes, stdin, stdout)
+	}
+	notes.end()
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrIncomplete):
+		return 1 // the notes say more
+	}
+	return fail(stderr, err, 1)
+}
+
+func fail(stderr io.Writer, err error, code int) int {
+	_, _ = fmt.Fprintln(stderr, err) // nobody else can be told
+	return code
+}
+
+// take receives. A signal ends it, and leaves no temporary file.
+func take(request *Request, notes *notes, stdin *os.File) error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	// Only a read in the poller can be interrupted.
+	_ = unix.SetNonblock(int(stdin.Fd()), true)
+	stdin = os.NewFile(stdin.Fd(), stdin.Name())
+	defer context.AfterFunc(ctx, func() { _ = stdin.SetReadDeadline(time.Unix(1, 0)) })()
+	r := Receiver{
+		Target: request.Receive, Many: request.Many, Owners: request.Owners, Plain: request.Plain, Note: notes.note,
+	}
+	err := r.Receive(ctx, stdin)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// serve sends, as fast as the other end receives. It leaves nothing behind, so a signal may end
+// it as it likes.
+func serve(request *Request, notes *notes, stdin, stdout *os.File) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	w := newWindow(ctx, stdout)
+	go func() {
+		err := w.follow(stdin) // this goroutine ends with the program
+		cancel(err)
+	}()
+	s := Sender{
+		Sources: request.Send, Follow: request.Follow, Plain: request.Plain, Measure: request.Measure, Note: notes.note,
+	}
+	return s.Send(ctx, w)
+}
+
+// notes are lines about what is left out.
+type notes struct {
+	w    io.Writer
+	mu   sync.Mutex
+	more int
+	said int
+}
+
+func (n *notes) note(path string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.said == maxNotes {
+		n.more++
+		return
+	}
+	n.said++
+	_, _ = fmt.Fprintln(n.w, about(path, err)) // nobody else can be told
+}
+
+func (n *notes) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.more > 0 {
+		_, _ = fmt.Fprintf(n.w, "and %d more\n", n.more)
+	}
+}

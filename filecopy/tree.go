@@ -1,0 +1,285 @@
+package filecopy
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes are what an entry has besides its content.
+type attributes struct {
+	mode     uint32
+	modified time.Time
+	owner    bool // uid and gid count
+	uid, gid int
+}
+
+// tree makes directories, links and files below a directory. It opens one name after the other,
+// none of them a link, and keeps open what leads to the last one.
+type tree struct {
+	base  int
+	stack []level
+	names []string // those of the stack
+}
+
+// level is an open directory.
+type level struct {
+	fd int
+	// made: the tree has made it, and gives it its attributes when it leaves it.
+	made *attributes
+}
+
+// enter opens the directory at a place and returns its descriptor, which is good until the next
+// call. What is missing on the way is made.
+func (t *tree) enter(names []string) (int, error) {
+	same := 0
+	for same < len(names) && same < len(t.names) && names[same] == t.names[same] {
+		same++
+	}
+	if err := t.leave(same); err != nil {
+		return -1, err
+	}
+	for _, name := range names[same:] {
+		fd, err := t.step(name)
+		if err == unix.ENOENT {
+			if err = unix.Mkdirat(t.top(), name, 0o777); err == nil || err == unix.EEXIST {
+				fd, err = t.step(name)
+			}
+		}
+		if err != nil {
+			return -1, err
+		}
+		t.push(name, fd, nil)
+	}
+	return t.top(), nil
+}
+
+// top is the directory that the tree is in.
+func (t *tree) top() int {
+	if len(t.stack) == 0 {
+		return t.base
+	}
+	return t.stack[len(t.stack)-1].fd
+}
+
+// step opens a directory in the one that the tree is in.
+func (t *tree) step(name string) (int, error) {
+	return unix.Openat(t.top(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+func (t *tree) push(name string, fd int, made *attributes) {
+	t.stack, t.names = append(t.stack, level{fd, made}), append(t.names, name)
+}
+
+// leave leaves all directories but the first n. Those that the tree has made get their mode and
+// times now: later nothing is written there, unless the stream comes back.
+func (t *tree) leave(n int) error {
+	var failed error
+	for len(t.stack) > n {
+		l := t.stack[len(t.stack)-1]
+		t.stack, t.names = t.stack[:len(t.stack)-1], t.names[:len(t.names)-1]
+		if l.made != nil {
+			failed = errors.Join(failed, l.made.give(l.fd))
+		}
+		_ = unix.Close(l.fd) // nothing was written to it
+	}
+	return failed
+}
+
+// give gives the attributes to an open file or directory.
+func (a *attributes) give(fd int) error {
+	if a.owner {
+		if err := unix.Fchown(fd, a.uid, a.gid); err != nil {
+			return fmt.Errorf("setting the owner: %w", err)
+		}
+	}
+	if err := unix.Fchmod(fd, a.mode); err != nil {
+		return fmt.Errorf("setting the mode: %w", err)
+	}
+	if err := setTimes(fd, a.times()); err != nil {
+		return fmt.Errorf("setting the time: %w", err)
+	}
+	return nil
+}
+
+// setTimes is futimens(3): utimensat(2) without a path, for which package unix has no name.
+func setTimes(fd int, times []unix.Timespec) error {
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// times leaves the time of the last access as it is.
+func (a *attributes) times() []unix.Timespec {
+	modified := unix.Timespec{Nsec: unix.UTIME_OMIT}
+	if !a.modified.IsZero() {
+		modified = unix.Timespec{Sec: a.modified.Unix(), Nsec: int64(a.modified.Nanosecond())}
+	}
+	return []unix.Timespec{{Nsec: unix.UTIME_OMIT}, modified}
+}
+
+// descriptor is a path to an open file.
+func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// directory makes a directory. One that is there stays as it is.
+func (t *tree) directory(names []string, a *attributes) error {
+	if len(names) == 0 {
+		return t.leave(0)
+	}
+	dir, err := t.enter(names[:len(names)-1])
+	if err != nil {
+		return err
+	}
+	name := names[len(names)-1]
+	err = unix.Mkdirat(dir, name, 0o700)
+	if err == unix.EEXIST {
+		_, err := t.enter(names)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	t.push(name, fd, a)
+	return nil
+}
+
+// link makes a symbolic link, in the place of whatever is there but a directory.
+func (t *tree) link(names []string, to string, a *attributes) error {
+	return t.replace(names, func(dir int, name string) error {
+		if err := unix.Symlinkat(to, dir, name); err != nil {
+			return err
+		}
+		if a.owner {
+			if err := unix.Fchownat(dir, name, a.uid, a.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				return fmt.Errorf("setting the owner: %w", err)
+			}
+		}
+		return unix.UtimesNanoAt(dir, name, a.times(), unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+// again gives a file below the base one more name.
+func (t *tree) again(names, first []string) error {
+	from := tree{base: t.base}
+	defer from.leave(0) // it makes nothing
+	for _, name := range first[:len(first)-1] {
+		fd, err := from.step(name)
+		if err != nil {
+			return err
+		}
+		from.push(name, fd, nil)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(from.top(), first[len(first)-1], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("is one more name of what is no file")
+	}
+	return t.replace(names, func(dir int, name string) error {
+		return unix.Linkat(from.top(), first[len(first)-1], dir, name, 0)
+	})
+}
+
+// replace has make make something in a directory: under its name or, where there is something
+// already, under a temporary one, from which it is moved over that.
+func (t *tree) replace(names []string, make func(dir int, name string) error) error {
+	dir, err := t.enter(names[:len(names)-1])
+	if err != nil {
+		return err
+	}
+	return replace(dir, names[len(names)-1], make)
+}
+
+func replace(dir int, name string, make func(dir int, name string) error) error {
+	err := make(dir, name)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	temporary := temporaryName()
+	// Also after a success: two names of one file are not moved over each other.
+	defer unix.Unlinkat(dir, temporary, 0)
+	if err := make(dir, temporary); err != nil {
+		return err
+	}
+	return unix.Renameat(dir, temporary, dir, name)
+}
+
+func temporaryName() string { return ".agent-cp-" + rand.Text() }
+
+// newFile is a file that is being written, and not in its place yet.
+type newFile struct {
+	*os.File
+	dir  int
+	name string
+	temp string // the name that it has meanwhile; "": none
+}
+
+// create begins a file, which the caller puts in its place before it uses the tree again, or
+// drops. Until then it has no name where the file system can do that: whatever ends this
+// program, nothing is left of it.
+func (t *tree) create(names []string) (*newFile, error) {
+	dir, err := t.enter(names[:len(names)-1])
+	if err != nil {
+		return nil, err
+	}
+	f := &newFile{dir: dir, name: names[len(names)-1]}
+	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err == unix.EOPNOTSUPP || err == unix.EISDIR || err == unix.EINVAL || err == unix.ENOENT {
+		return f, f.temporary()
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.File = os.NewFile(uintptr(fd), f.name)
+	return f, nil
+}
+
+// temporary makes the file under a temporary name.
+func (f *newFile) temporary() error {
+	f.temp = temporaryName()
+	fd, err := unix.Openat(f.dir, f.temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f.File = os.NewFile(uintptr(fd), f.name)
+	return nil
+}
+
+// put puts the file in its place.
+func (f *newFile) put(a *attributes) error {
+	fd := int(f.Fd())
+	if err := a.give(fd); err != nil {
+		return err
+	}
+	if f.temp == "" {
+		return replace(f.dir, f.name, func(dir int, name string) error {
+			return unix.Linkat(unix.AT_FDCWD, descriptor(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+		})
+	}
+	err := unix.Renameat(f.dir, f.temp, f.dir, f.name)
+	if err == nil {
+		f.temp = ""
+	}
+	return err
+}
+
+// drop ends the writing. What has not been put in its place is gone.
+func (f *newFile) drop() error {
+	err := f.Close()
+	if f.temp != "" {
+		_ = unix.Unlinkat(f.dir, f.temp, 0) // it may be gone
+	}
+	return err
+}
