@@ -122,7 +122,11 @@ func (l *connection) call(ctx context.Context, method string, params, result any
 	if l.calls.Add(1) > maxCalls {
 		return ErrTooManyCalls
 	}
-	err := l.peer.Call(ctx, method, params, result)
+	return l.outcome(ctx, method, l.peer.Call(ctx, method, params, result))
+}
+
+// outcome is the error of a call for which the peer has given err.
+func (l *connection) outcome(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -68,6 +68,11 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			return nil, err
 		}
 	}
+	if params.Builtin {
+		if err := c.require(ctx, "tools of its own", func(c *protocol.Capabilities) bool { return c.ProcessBuiltins }); err != nil {
+			return nil, err
+		}
+	}
 	complete(&params)
 	for {
 		p := newProcess(c, params.ProcessID)

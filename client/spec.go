@@ -30,6 +30,9 @@ type Spec struct {
 	// PipeStdin opens a pipe to the command, for [Process.Stdin]; a terminal needs
 	// none. Without either the command reads the end of its input at once.
 	PipeStdin bool
+	// Builtin: Argv[0] names a tool of the server's own, which has to have
+	// processBuiltins.
+	Builtin bool
 	// Sandbox confines the command; nil does not.
 	Sandbox *protocol.Sandbox
 	// ID names the process in its session; "": one is made up.
@@ -56,6 +59,7 @@ func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, 
 		Env:       make(map[string]string, len(spec.Env)),
 		EnvPolicy: spec.EnvPolicy,
 		PipeStdin: spec.PipeStdin,
+		Builtin:   spec.Builtin,
 		Sandbox:   spec.Sandbox,
 	}
 	if len(spec.Argv) == 0 {

@@ -35,11 +35,28 @@ type answer struct {
 // [ErrClosed], for a call that was under way by then [ErrUnanswered]. Serve must be
 // running.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	sent, err := p.Begin(method, params)
+	if err != nil {
+		return err
+	}
+	return sent.Wait(ctx, result)
+}
+
+// Pending is a request under way.
+type Pending struct {
+	peer *Peer
+	id   int64
+	call chan answer
+}
+
+// Begin is the first half of [Peer.Call]: it sends the request. So one goroutine can have
+// several requests under way that are sent one after the other. The caller calls Wait.
+func (p *Peer) Begin(method string, params any) (*Pending, error) {
 	call := make(chan answer, 1)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	p.lastID++
 	id := p.lastID
@@ -55,18 +72,23 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 		p.mu.Lock()
 		delete(p.calls, id)
 		p.mu.Unlock()
-		return err
+		return nil, err
 	}
+	return &Pending{p, id, call}, nil
+}
+
+// Wait is the second half of [Peer.Call]. It is called once.
+func (s *Pending) Wait(ctx context.Context, result any) error {
 	select {
-	case a, ok := <-call:
+	case a, ok := <-s.call:
 		if !ok {
 			return ErrUnanswered
 		}
 		return a.read(result)
 	case <-ctx.Done():
-		p.abandon(id)
+		s.peer.abandon(s.id)
 		select {
-		case a, ok := <-call: // it has come in the meantime
+		case a, ok := <-s.call: // it has come in the meantime
 			if ok {
 				a.intake.Recycle(a.data)
 			}

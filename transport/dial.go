@@ -24,8 +24,9 @@ const handshakeTimeout = 10 * time.Second
 
 // clientWriteBuffer is the size above which a client sends a message in fragments:
 // it has to copy every byte to mask it, and the reference takes no frame above 16
-// MiB (rpc.md 1.3).
-const clientWriteBuffer = 64 << 10
+// MiB (rpc.md 1.3). Each fragment is a system call of ours and three of the server's. A
+// connection has a buffer only while it writes.
+const clientWriteBuffer = 512 << 10
 
 var clientWriteBuffers sync.Pool
 

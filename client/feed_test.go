@@ -1,0 +1,79 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestFeed: what is written arrives in order and once, also where answers are lost one after the
+// other while others are under way.
+func TestFeed(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		in := p.Feed(t.Context())
+		var want strings.Builder
+		for i := range 200 {
+			if i%17 == 3 {
+				f.lose(protocol.MethodProcessWrite)
+			}
+			text := strings.Repeat(string(rune('a'+i%26)), 1+i*1000)
+			want.WriteString(text)
+			if n, err := in.Write([]byte(text)); n != len(text) || err != nil {
+				t.Fatalf("write %d: %d, %v", i, n, err)
+			}
+		}
+		if err := in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.input("p"); got != want.String() {
+			t.Errorf("the process got %d bytes, want %d", len(got), want.Len())
+		}
+		if c.Generation() < 5 {
+			t.Errorf("there were %d connections", c.Generation())
+		}
+	})
+}
+
+// TestFeedFails: what the server does not take is an error of a later write or of the end, and the
+// end of the context ends it.
+func TestFeedFails(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		p := start(t, c, named("p"))
+		if err := p.CloseStdin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		in := p.Feed(t.Context())
+		var err error
+		for range 20 {
+			if _, err = in.Write(make([]byte, 1<<20)); err != nil {
+				break
+			}
+		}
+		if refused, ok := errors.AsType[*client.WriteError](err); !ok || refused.Status != protocol.WriteStdinClosed {
+			t.Errorf("got %v", err)
+		}
+		if closed := in.Close(); closed != err {
+			t.Errorf("the end says %v", closed)
+		}
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		reason := errors.New("enough")
+		cancel(reason)
+		in = start(t, c, named("q")).Feed(ctx)
+		for range 20 {
+			if _, err = in.Write(make([]byte, 1<<20)); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, reason) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
