@@ -58,7 +58,10 @@ var rules = map[string]rule{
 	"sandbox/resolve":                  {[]string{"sandbox", "sandbox/hold", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a policy is looked up, for whatever is done with it then"},
 	"sandbox/view":                     {[]string{"sandbox", "sandbox/resolve", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a view shows what a resolved policy says, to whomever"},
 
-	"helper": {[]string{"helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
+	"filecopy":       {nil, "files and streams; it knows neither agents nor clients"},
+	"helper/builtin": {[]string{"filecopy"}, "which tools there are, and not what they do"},
+
+	"helper": {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
 	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
 	"helper/supervise": {[]string{"helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
@@ -75,7 +78,7 @@ var rules = map[string]rule{
 
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve"},
+	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -103,7 +106,7 @@ var rules = map[string]rule{
 	"client/remote":         {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":    {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":      {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/target", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/files", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -111,6 +114,8 @@ var rules = map[string]rule{
 	"cmd/agent/contexts":       {[]string{"cmd/internal/program", "internal/secretfile"}, "contexts are read and changed here; nobody is connected to"},
 	"cmd/agent/bridge":         {[]string{"rpc"}, "messages are passed on as they are, whoever opens the connections"},
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
+	"cmd/agent/files":          {[]string{"client", "protocol", "filecopy"}, "file requests, whoever has connected"},
+	"cmd/agent/transfer":       {[]string{"client", "protocol", "filecopy", "cmd/agent/console", "cmd/internal/program"}, "a copy goes over a client that somebody else has connected"},
 	"cmd/agent/sessions":       {[]string{"client", "protocol"}, "what is shown of sessions, whoever asks for it"},
 	"cmd/internal/program":     {[]string{"internal/secretenv"}, "below every command"},
 	"cmd/agent/target":         {[]string{"auth", "client", "client/remote", "relay", "registry/wire", "rpc", "transport", "httpclient", "cmd/agent/contexts", "cmd/internal/program"}, "an agent is reached here, and used elsewhere"},
@@ -139,7 +144,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -190,21 +189,7 @@ func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
 		return filepath.Abs(e.flags.dir())
 	}
-	if path.IsAbs(e.flags.dir()) {
-		return path.Clean(e.flags.dir()), nil
-	}
-	base := e.info.Cwd
-	if base.IsZero() {
-		base = e.info.UserHomeDir
-	}
-	if base.IsZero() {
-		return "", errors.New("the agent does not say where it is: use -C with an absolute directory")
-	}
-	native, err := base.Native()
-	if err != nil {
-		return "", err
-	}
-	return path.Join(native, e.flags.dir()), nil
+	return below(e.info, e.flags.dir())
 }
 
 // hasStdin tells whether there is standard input to pass on. /dev/null counts as

@@ -29,6 +29,11 @@ type commandLine struct {
 	Forward    forwardFlags `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
 	Connect    connectFlags `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
 	Exec       execFlags    `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Cp         cpFlags      `cmd:"" help:"Copy files and directories to an agent, or from it."`
+	Ls         lsFlags      `cmd:"" help:"List files of an agent."`
+	Cat        catFlags     `cmd:"" help:"Print files of an agent."`
+	Rm         rmFlags      `cmd:"" help:"Remove files of an agent."`
+	Mkdir      mkdirFlags   `cmd:"" help:"Make directories at an agent."`
 	Sandbox    sandboxFlags `cmd:"" help:"Run a command here, confined."`
 	Doctor     doctorFlags  `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
 	Health     askFlags     `cmd:"" help:"Ask an agent whether it serves, for health checks."`
@@ -64,6 +69,7 @@ Examples:
   agent --listen ws://127.0.0.1:7000               serve on a port
   agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
   agent exec --url ... -d --name job -- make test  start it and go; agent ps, logs -f, attach, wait, kill
+  agent cp --url ws://127.0.0.1:7000 site :/srv    copy files to it
   agent --listen stdio                             serve on standard input and output
   agent --remote https://HOST --environment-id ID  serve as a remote environment
   agent sandbox --workspace . -- make test         run a command that can write only here
@@ -217,6 +223,16 @@ func newFlags(command string) any {
 		return new(connectFlags)
 	case "exec":
 		return new(execFlags)
+	case "cp":
+		return new(cpFlags)
+	case "ls":
+		return new(lsFlags)
+	case "cat":
+		return new(catFlags)
+	case "rm":
+		return new(rmFlags)
+	case "mkdir":
+		return new(mkdirFlags)
 	case "sandbox":
 		return new(sandboxFlags)
 	case "doctor":

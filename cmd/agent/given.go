@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/execagent/execagent/cmd/internal/commandline"
@@ -95,9 +96,11 @@ func drop(names ...string) {
 func givenFlags(args []string, fields []plainField) given {
 	p := plain{fields}
 	g := given{}
+	program := slices.ContainsFunc(fields, func(f plainField) bool { return f.passthrough })
 	for len(args) > 0 {
 		arg := args[0]
-		if !strings.HasPrefix(arg, "-") || arg == "--" {
+		// Behind an argument come flags, too, unless it begins another command line.
+		if arg == "--" || program && !strings.HasPrefix(arg, "-") {
 			break
 		}
 		args = args[1:]

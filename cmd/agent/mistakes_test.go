@@ -119,6 +119,25 @@ func TestMistakes(t *testing.T) {
 		{"exec -C /etc/passwd true", "", 125, "directory /etc/passwd: is not a directory", ""},
 		{"exec --timeout 1ms -- sleep 100", "", 124, "timed out after 1ms", ""},
 
+		// Files.
+		{"cp", "", 2, "what is to be copied, and where to? cp takes at least two paths, those at the agent as :PATH", "see agent cp --help"},
+		{"cp a", "", 2, "what is to be copied, and where to? cp takes at least two paths, those at the agent as :PATH", "see agent cp --help"},
+		{"cp a b", "", 2, "both sides are here: a path at the agent is written :PATH, as in :b", "see agent cp --help"},
+		{"cp box:a b", "", 2, "both sides are here: a path at the agent is written :PATH, as in :b", "see agent cp --help"},
+		{"cp :a :b", "", 2, "both sides are at the agent: agent exec -- cp copies there", "see agent cp --help"},
+		{"cp :a b c", "", 2, "all sources have to be on one side: here, or at the agent as :PATH", "see agent cp --help"},
+		{"cp a - :c", "", 2, "- is a whole tar archive: it is copied alone", "see agent cp --help"},
+		{"cp a :b", "", 2, "which agent? --context, --url or --registry says it", "see agent cp --help"},
+		{"cp -R a :b", "", 2, "unknown flag -R; did you mean -r?", "see agent cp --help"},
+		{"cp a :b --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"cp a :b --url :1", "AGENT_REGISTRY=http://127.0.0.1:2", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"ls /", "", 2, "which agent? --context, --url or --registry says it", "see agent ls --help"},
+		{"ls -o yaml --url :1", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ls --help"},
+		{"ls --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"cat --url :1", "", 2, "expected \"<path> ...\"", "see agent cat --help"},
+		{"rm -r --url :1", "", 2, "expected \"<path> ...\"", "see agent rm --help"},
+		{"mkdir --url :1", "", 2, "expected \"<path> ...\"", "see agent mkdir --help"},
+
 		// Sessions with a name.
 		{"exec --name n -- true", "", 2, "--name needs an agent that goes on: --url or --registry says which", exec},
 		{"exec --url :1 --name -- true", "", 2, "--name needs a value; one that begins with - is written --name=--", exec},

@@ -26,7 +26,7 @@ var flagHabits = map[string][]string{
 	"--environment": {"--environment-id"}, "--env-id": {"--environment-id"},
 	"--cwd": {"-C"}, "--working-dir": {"--workdir"},
 	"-v": {"--version", "--log-level debug"}, "-V": {"--version"}, "--verbose": {"--log-level debug"}, "--debug": {"--log-level debug"},
-	"-9": {"--signal KILL"}, "-o": {"--json"}, "--output": {"--json"},
+	"-9": {"--signal KILL"}, "-R": {"-r"}, "-o": {"--json"}, "--output": {"--json"},
 }
 
 // unknownFlag says that a command has no such flag.

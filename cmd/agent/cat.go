@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+
+	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// catFlags say what to print.
+type catFlags struct {
+	agentFlags
+	Paths []string `arg:"" sep:"none" name:"path" help:"Files."`
+}
+
+func (*catFlags) Help() string {
+	return `Prints files of an agent, one after the other. A relative path is below the agent's working directory.
+
+Example:
+
+    agent cat --url 127.0.0.1:7000 /etc/os-release
+
+Exit codes: 0, 1 when a file could not be printed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *catFlags) Validate() error { return f.validPaths(f.Paths) }
+
+func (f *catFlags) run(sys program.System) int {
+	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+		return there.Cat(ctx, sys.Stdout, f.Paths)
+	})
+}

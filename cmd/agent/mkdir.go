@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+
+	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// mkdirFlags say which directories to make.
+type mkdirFlags struct {
+	agentFlags
+	Parents bool `short:"p" name:"parents" help:"Also those above; it is no error if a directory is there."`
+
+	Paths []string `arg:"" sep:"none" name:"path" help:"Directories."`
+}
+
+func (*mkdirFlags) Help() string {
+	return `Makes directories at an agent. A relative path is below the agent's working directory.
+
+Example:
+
+    agent mkdir --url 127.0.0.1:7000 -p /srv/w/build/out
+
+Exit codes: 0, 1 when a directory could not be made, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *mkdirFlags) Validate() error { return f.validPaths(f.Paths) }
+
+func (f *mkdirFlags) run(sys program.System) int {
+	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+		return there.Mkdir(ctx, f.Paths, f.Parents)
+	})
+}

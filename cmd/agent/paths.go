@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
+)
+
+// validPaths finds what is wrong with a line that names an agent and paths there.
+func (f *agentFlags) validPaths(paths []string) error {
+	if slices.Contains(paths, "") {
+		return errors.New("a path is empty")
+	}
+	return f.validate()
+}
+
+// onFiles does something with the files of the agent, see [agentFlags.on].
+func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *files.Files) error) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		dir, err := workingDir(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		err = do(ctx, &files.Files{Client: c, Dir: dir})
+		if failures, ok := errors.AsType[files.Failures](err); ok {
+			for _, failure := range failures {
+				program.Complain(sys.Stderr, failure)
+			}
+			return program.ExitFailure, nil
+		}
+		return program.ExitOK, err
+	})
+}
+
+// workingDir is the directory of an agent that relative paths are below.
+func workingDir(ctx context.Context, c *client.Client) (string, error) {
+	info, err := c.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	return below(info, "")
+}
+
+// below is a path at an agent: one that is relative is below the agent's working directory, or
+// the home of its user where it does not tell that.
+func below(info *protocol.EnvironmentInfo, name string) (string, error) {
+	if path.IsAbs(name) {
+		return path.Clean(name), nil
+	}
+	base := info.Cwd
+	if base.IsZero() {
+		base = info.UserHomeDir
+	}
+	if base.IsZero() {
+		return "", errors.New("the agent does not say where it is: use an absolute path")
+	}
+	native, err := base.Native()
+	if err != nil {
+		return "", err
+	}
+	return path.Join(native, name), nil
+}

@@ -1,0 +1,314 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// byBothWays runs a test at an agent by its URL and at one behind a registry. environ names it for
+// agents of this test, which reach it by way of the proxy; there is its working directory.
+func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *rig.Proxy, there string)) {
+	t.Run("url", func(t *testing.T) {
+		t.Parallel()
+		there := t.TempDir()
+		cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+		cmd.Dir = there
+		url := connect(t, cmd).line(t)
+		proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
+		test(t, []string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_URL=" + proxy.Address()}, proxy, there)
+	})
+	t.Run("registry", func(t *testing.T) {
+		t.Parallel()
+		s := rig.NewSite(t)
+		there := t.TempDir()
+		// An executor whose working directory is known.
+		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
+			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-1").Says(t, "connected to the rendezvous", 1)
+		proxy := rig.NewProxy(t, s.Address)
+		test(t, []string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_REGISTRY=http://" + proxy.Address(),
+			"AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN=" + s.Harness}, proxy, there)
+	})
+}
+
+// TestFiles: what a user of cp, ls, cat, rm and mkdir types, and what they print. The working
+// directory of the agent is empty at first. A line that ends with another exit code than 0 says so.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	byBothWays(t, func(t *testing.T, environ []string, _ *rig.Proxy, there string) {
+		here := t.TempDir()
+		for _, step := range []struct{ line, want string }{
+			{`mkdir site && echo hello >site/index && echo '#!' >site/run && chmod 755 site/run && ln -s index site/link && mkdir site/empty`, ``},
+			{`agent mkdir -p a/b`, ``},
+			{`agent mkdir a`, "agent: a: File exists\nexit 1\n"},
+			{`agent mkdir no/such`, "agent: no/such: No such file or directory\nexit 1\n"},
+			{`agent ls`, "a\n"},
+			{`agent cp site :a/b`, ``},
+			{`agent ls a/b :a/b/site`, "a/b:\nsite\n\na/b/site:\nempty\nindex\nlink\nrun\n"},
+			{`agent cat a/b/site/index :a/b/site/run`, "hello\n#!\n"},
+			{`agent cat a/b a/no a/b/site/index`, "hello\nagent: a/b: is a directory\nagent: a/no: No such file or directory\nexit 1\n"},
+			{`agent ls -l a/b/site | sed 's/[0-9-]* [0-9:]* \([a-z]*\)$/TIME \1/; s/^d *[0-9]*/d SIZE/'`, "d SIZE TIME empty\n-    6 TIME index\nl    6 TIME link\n-    3 TIME run\n"},
+			{`agent ls -o json a/b/site/run | tr -d '\n ' | sed 's/"modified":"[^"]*"/M/; s,"path":"[^"]*/a/b,"path":"a/b,'`, `[{"name":"a/b/site/run","path":"a/b/site/run","type":"file","link":false,"size":3,M}]`},
+			{`agent ls -o json empty 2>&1 >/dev/null`, "agent: empty: No such file or directory\nexit 1\n"},
+			{`agent ls -o json a/b/site/empty`, "[]\n"},
+			{`agent cp :a/b/site back && find back -printf '%p %y %m %l\n' | sort`, "back d 755 \nback/empty d 755 \nback/index f 644 \nback/link l 777 index\nback/run f 755 \n"},
+			{`agent cp :a/b/site/index :a/b/site/run back/empty && ls back/empty`, "index\nrun\n"},
+			{`agent cp site/. :a && agent ls a`, "b\nempty\nindex\nlink\nrun\n"},
+			{`agent cp :a/index - | tar x -O`, "hello\n"},
+			{`tar c site | agent cp - :a/empty && agent ls a/empty`, "site\n"},
+			{`agent cp site/index :new && agent cat new`, "hello\n"},
+			{`agent cp site :new`, "agent: $THERE/new: not a directory\nexit 1\n"},
+			{`agent cp site/index :new/`, "agent: $THERE/new/: not a directory\nexit 1\n"},
+			{`agent cp :missing back`, "agent: $THERE/missing: no such file or directory\nexit 1\n"},
+			{`agent cp missing :new`, "agent: missing: no such file or directory\nexit 1\n"},
+			{`agent cp :new missing/new`, "agent: missing: no such file or directory\nexit 1\n"},
+			{`echo nonsense | agent cp - :a`, "agent: the stream ends too early\nexit 1\n"},
+			{`agent cp :a/run /dev/null`, "agent: /dev/null: is neither a file nor a directory\nexit 1\n"},
+			{`agent rm a`, "agent: a: is a directory, see -r\nexit 1\n"},
+			{`agent rm a/link a/run && agent ls a`, "b\nempty\nindex\n"},
+			{`agent rm -r a && agent ls`, "new\n"},
+			{`agent rm a new`, "agent: a: No such file or directory\nexit 1\n"},
+			{`agent rm -f a new; agent ls`, ""},
+			{`agent rm -rf /`, "agent: /: is not removed: that would be everything\nexit 1\n"},
+			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
+		} {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", step.line)
+			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "TZ=UTC"), here
+			out, err := cmd.CombinedOutput()
+			got := string(out)
+			if err != nil {
+				got += fmt.Sprintf("exit %d\n", cmd.ProcessState.ExitCode())
+			}
+			if want := strings.ReplaceAll(step.want, "$THERE", there); got != want {
+				t.Errorf("%s\ngot\n%swant\n%s", step.line, got, want)
+			}
+		}
+	})
+}
+
+// forest makes a tree with a large file and many small ones.
+func forest(t *testing.T, dir string, size int) {
+	t.Helper()
+	random := rand.NewChaCha8([32]byte{1})
+	large := make([]byte, size)
+	_, _ = random.Read(large) // it never fails
+	for name, content := range map[string][]byte{"large": large, "sub/a": large[:100], "sub/zero": nil, "name with\nnew line": large[:300_000]} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("sub/", i)), large[i:2*i], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sums are the names in a tree with their modes and the SHA-256 of what is in them.
+func sums(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		fmt.Fprintf(&all, "%q %v %d %x\n", strings.TrimPrefix(path, dir), info.Mode(), info.ModTime().UnixNano(), sha256.Sum256(content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// TestCopyThroughCuts: connections that are lost one after the other change nothing of a copy,
+// either way, as files or as an archive.
+func TestCopyThroughCuts(t *testing.T) {
+	t.Parallel()
+	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+		here := t.TempDir()
+		forest(t, filepath.Join(here, "src"), 48<<20)
+		want := sums(t, filepath.Join(here, "src"))
+		for _, step := range []struct{ line, tree string }{
+			{"agent cp src :up", there + "/up"},
+			{"agent cp :up down", here + "/down"},
+			{"agent mkdir in && tar c -C src . | agent cp - :in", there + "/in"},
+			{"mkdir out && agent cp :up/. - | tar x -C out", here + "/out"},
+			{"mkdir cat && cp -a src/. cat && agent cat up/large >cat/large && touch -r src/large cat/large", here + "/cat"},
+		} {
+			before, _ := proxy.Seen()
+			stop := proxy.CutEach(6_000_000)
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", step.line)
+			cmd.Env, cmd.Dir = environ, here
+			out, err := cmd.CombinedOutput()
+			stop()
+			if err != nil || len(out) > 0 {
+				t.Fatalf("%s: %v\n%s", step.line, err, out)
+			}
+			// tar and cat have no nanoseconds, or none of ours.
+			got, want := sums(t, step.tree), want
+			if strings.Contains(step.line, "tar") {
+				got, want = withoutTimes(got), withoutTimes(want)
+			}
+			if got != want {
+				t.Errorf("%s: what arrives is not what was sent", step.line)
+			}
+			if after, _ := proxy.Seen(); after-before < 3 {
+				t.Errorf("%s: the connection was cut %d times", step.line, after-before-1)
+			}
+		}
+	})
+}
+
+// withoutTimes is what sums says without times.
+func withoutTimes(sums string) string {
+	var all strings.Builder
+	for line := range strings.Lines(sums) {
+		fields := strings.Fields(line)
+		fields[len(fields)-2] = ""
+		fmt.Fprintln(&all, fields)
+	}
+	return all.String()
+}
+
+// leftovers are names in a tree that begin with a dot: what a copy has left behind.
+func leftovers(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), ".") {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}
+
+// TestCopyInterrupted: who ends a copy in the middle finds what was there before, and nothing else,
+// on both sides; also where the client or the agent is killed.
+func TestCopyInterrupted(t *testing.T) {
+	t.Parallel()
+	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+		here := t.TempDir()
+		large := bytes.Repeat([]byte("new content "), 4<<20)
+		for _, tt := range []struct {
+			up     bool
+			signal syscall.Signal
+			code   int
+		}{
+			{true, syscall.SIGINT, 130}, {false, syscall.SIGINT, 130}, {true, syscall.SIGTERM, 143}, {false, syscall.SIGTERM, 143},
+			{true, syscall.SIGKILL, -1}, {false, syscall.SIGKILL, -1},
+		} {
+			from, to, args := filepath.Join(here, "file"), filepath.Join(there, "file"), []string{"cp", "file", ":file"}
+			if !tt.up {
+				from, to, args = to, from, []string{"cp", ":file", "file"}
+			}
+			if err := os.WriteFile(from, large, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, []byte("old"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			held := make(chan struct{})
+			proxy.CutAfter(20_000_000, func() {
+				if tt.up {
+					proxy.HoldUp()
+				} else {
+					proxy.HoldDown()
+				}
+				close(held)
+			})
+			cmd := exec.Command(rig.Agent(t), args...)
+			cmd.Env, cmd.Dir = environ, here
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			p := rig.Start(t, cmd)
+			<-held
+			if err := p.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			proxy.Pass()
+			if code := p.Exit(t); code != tt.code || stderr.Len() > 0 {
+				t.Errorf("%v, up %v: exit code %d: %s", tt.signal, tt.up, code, &stderr)
+			}
+			content, err := os.ReadFile(to)
+			if string(content) != "old" {
+				t.Errorf("%v, up %v: there are %d bytes, %v", tt.signal, tt.up, len(content), err)
+			}
+			for _, dir := range []string{here, there} {
+				if left := leftovers(t, dir); len(left) > 0 {
+					t.Errorf("%v, up %v: %q is left", tt.signal, tt.up, left)
+				}
+			}
+		}
+	})
+}
+
+// TestCopyProgress: on a terminal a bar shows how far the copy is. A script sees nothing of it.
+func TestCopyProgress(t *testing.T) {
+	t.Parallel()
+	byBothWays(t, func(t *testing.T, environ []string, proxy *rig.Proxy, there string) {
+		here := t.TempDir()
+		if err := os.WriteFile(filepath.Join(here, "file"), bytes.Repeat([]byte("content "), 5<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"cp", "file", ":file"}, {"cp", ":file", "back"}} {
+			// It goes on when the bar has been seen.
+			held := make(chan struct{})
+			proxy.CutAfter(20_000_000, func() {
+				proxy.HoldUp()
+				proxy.HoldDown()
+				close(held)
+			})
+			cmd := exec.Command(rig.Agent(t), args...)
+			cmd.Env, cmd.Dir = append(slices.Clone(environ), "NO_COLOR=1"), here
+			u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
+			<-held
+			u.sees(t, "[=")
+			u.sees(t, "% ")
+			u.sees(t, "of 41.9 MB")
+			u.sees(t, "/s")
+			u.sees(t, " left")
+			proxy.Pass()
+			u.sees(t, "] 100%  41.9 MB of 41.9 MB")
+			u.sees(t, "\r\n")
+			u.ends(t, 0)
+		}
+		cmd := exec.Command(rig.Agent(t), "cp", "-q", "file", ":file")
+		cmd.Env, cmd.Dir = environ, here
+		u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
+		if rest := u.rest(); rest != "" {
+			t.Errorf("--quiet shows %q", rest)
+		}
+		u.ends(t, 0)
+	})
+}
+
+// rest reads the screen until the program ends.
+func (u *user) rest() string {
+	var seen bytes.Buffer
+	_, _ = seen.ReadFrom(u.screen) // EIO when the program has ended
+	return seen.String()
+}
