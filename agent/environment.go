@@ -57,6 +57,7 @@ func capabilities() protocol.Capabilities {
 		ProcessSignals:    true,
 		FSRename:          true,
 		FSWatch:           true,
+		SocketForward:     true,
 	}
 }
 

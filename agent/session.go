@@ -12,10 +12,11 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sockets"
 )
 
 // Session is what a client comes back to after a lost connection: its
-// processes. It is attached to one connection at a time. While it has none,
+// processes and sockets. It is attached to one connection at a time. While it has none,
 // output is retained and nobody is notified; it ends when that lasts longer
 // than the TTL.
 type Session struct {
@@ -32,6 +33,8 @@ type Session struct {
 	ended       bool
 	processes   map[string]*process
 	begun       uint64 // how many starts there have been, for the order of processes
+
+	sockets *sockets.Set // has a lock of its own
 
 	// forgetting counts the processes that are disposed of while the session
 	// lives. None is added once ended is set.
@@ -69,7 +72,7 @@ func (p *process) sandboxDenied(code int) bool {
 func label(id string) string { return id[:8] }
 
 func newSession(a *Agent, id string) *Session {
-	return &Session{id: id, agent: a, processes: map[string]*process{}}
+	return &Session{id: id, agent: a, processes: map[string]*process{}, sockets: sockets.NewSet(&a.sockets)}
 }
 
 // attachTo makes c the connection of the session. It returns false when the session
@@ -123,8 +126,8 @@ func (s *Session) detach(c *connection) {
 	s.expiry = time.AfterFunc(s.agent.cfg.SessionTTL, func() { s.agent.expire(s, attached) })
 }
 
-// end kills the processes of the session and forgets them. The agent has
-// forgotten the session before.
+// end kills the processes of the session, closes its sockets, and forgets both. The
+// agent has forgotten the session before.
 func (s *Session) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -144,6 +147,7 @@ func (s *Session) end() {
 		running[i] = p.Process
 	}
 	procs.KillGroups(running...)
+	s.sockets.CloseAll()
 	for _, p := range all {
 		s.dispose(p)
 	}

@@ -79,6 +79,7 @@ type Capabilities struct {
 	ProcessSignals    bool `json:"processSignals"`
 	FSRename          bool `json:"fsRename"`
 	FSWatch           bool `json:"fsWatch"`
+	SocketForward     bool `json:"socketForward"`
 }
 
 // StatusResult answers environment/status.

@@ -35,11 +35,29 @@ type answer struct {
 // [ErrClosed], for a call that was under way by then [ErrUnanswered]. Serve must be
 // running.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	call, err := p.Begin(method, params)
+	if err != nil {
+		return err
+	}
+	return call.Wait(ctx, result)
+}
+
+// Pending is a call that was sent. Somebody has to wait for it, once.
+type Pending struct {
+	peer   *Peer
+	id     int64
+	answer chan answer
+}
+
+// Begin is the first half of [Peer.Call]: it returns when the request is sent. So
+// several requests of one caller are sent in their order, before the first of them
+// is answered.
+func (p *Peer) Begin(method string, params any) (*Pending, error) {
 	call := make(chan answer, 1)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	p.lastID++
 	id := p.lastID
@@ -55,18 +73,23 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 		p.mu.Lock()
 		delete(p.calls, id)
 		p.mu.Unlock()
-		return err
+		return nil, err
 	}
+	return &Pending{p, id, call}, nil
+}
+
+// Wait is the second half: it waits for the answer.
+func (c *Pending) Wait(ctx context.Context, result any) error {
 	select {
-	case a, ok := <-call:
+	case a, ok := <-c.answer:
 		if !ok {
 			return ErrUnanswered
 		}
 		return a.read(result)
 	case <-ctx.Done():
-		p.abandon(id)
+		c.peer.abandon(c.id)
 		select {
-		case a, ok := <-call: // it has come in the meantime
+		case a, ok := <-c.answer: // it has come in the meantime
 			if ok {
 				a.intake.Recycle(a.data)
 			}

@@ -111,6 +111,7 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 		RetainBytes:        int64(flags.RetainBytes),
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,
+		SocketBytes:        plan.sockets,
 		Reaper:             reaper,
 		Guard:              guard,
 		Confines:           true,
