@@ -47,7 +47,7 @@ var (
 type GapError struct{ Offset, Received uint64 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("offset %d is beyond the %d bytes that have come", e.Offset, e.Received)
+	return fmt.Sprintf("%d is beyond the %d bytes that have come", e.Offset, e.Received)
 }
 
 // ReceivedError says that somebody acknowledges what was not sent, or wants to go on at what was
@@ -55,7 +55,7 @@ func (e *GapError) Error() string {
 type ReceivedError struct{ Received, From, To uint64 }
 
 func (e *ReceivedError) Error() string {
-	return fmt.Sprintf("received %d is not between %d and %d", e.Received, e.From, e.To)
+	return fmt.Sprintf("%d is not between %d and %d", e.Received, e.From, e.To)
 }
 
 // Socket is one connection. Its methods may be called at once.
