@@ -334,9 +334,25 @@ func (s *Socket) Close() error {
 	return s.hangUp()
 }
 
+// Abort is Close for who does not care for what was written: it waits for nothing but the answer of
+// a server that is connected.
+func (s *Socket) Abort() error {
+	if !s.end(net.ErrClosed) {
+		return nil
+	}
+	err := s.hangUpWithin(FailFast(s.client.ctx))
+	if errors.Is(err, ErrRecovering) {
+		s.client.begin(func() { _ = s.hangUp() }) // nobody waits for the error
+		return nil
+	}
+	return err
+}
+
 // hangUp closes the socket at the server.
-func (s *Socket) hangUp() error {
-	ctx, cancel := context.WithTimeout(s.client.ctx, cleanupTimeout)
+func (s *Socket) hangUp() error { return s.hangUpWithin(s.client.ctx) }
+
+func (s *Socket) hangUpWithin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := s.client.replay(ctx, protocol.MethodSocketClose, &protocol.SocketParams{SocketID: s.id}, nil)
 	if isLoss(err) {

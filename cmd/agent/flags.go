@@ -24,15 +24,17 @@ import (
 // commandLine is the grammar of the command line: the only place that reads
 // flags and AGENT_ variables.
 type commandLine struct {
-	ExecServer serverFlags     `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
-	Forward    forwardFlags    `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
-	Connect    connectFlags    `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
-	Exec       execFlags       `cmd:"" help:"Run a command on an agent, as if it ran here."`
-	Sandbox    sandboxFlags    `cmd:"" help:"Run a command here, confined."`
-	Doctor     doctorFlags     `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
-	Health     askFlags        `cmd:"" help:"Ask an agent whether it serves, for health checks."`
-	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
-	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
+	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
+	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
+	Connect      connectFlags      `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
+	Exec         execFlags         `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Sandbox      sandboxFlags      `cmd:"" help:"Run a command here, confined."`
+	Doctor       doctorFlags       `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
+	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`
+	ProxyCommand proxyCommandFlags `cmd:"" help:"Join standard input and output with a port on an agent's side, as ssh's ProxyCommand."`
+	Health       askFlags          `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+	Version      versionFlags      `cmd:"" help:"Print the version and what it is compatible with."`
+	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version, as agent version does."`
 }
@@ -213,6 +215,10 @@ func newFlags(command string) any {
 		return new(sandboxFlags)
 	case "doctor":
 		return new(doctorFlags)
+	case "port-forward":
+		return new(portForwardFlags)
+	case "proxy-command":
+		return new(proxyCommandFlags)
 	case "health":
 		return new(askFlags)
 	case "version":

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -66,6 +67,27 @@ func untilSignal(sys program.System, server func(<-chan os.Signal) (os.Signal, e
 		return program.DieOf(syscall.SIGHUP)
 	}
 	return program.ExitOK
+}
+
+// runUntilSignal does something until a signal, which is an orderly end, or until --timeout is over.
+func runUntilSignal(sys program.System, flags *target.Flags, do func(context.Context) error) int {
+	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		if flags.Timeout > 0 {
+			ctx, cancel = context.WithTimeoutCause(ctx, flags.Timeout, timeoutError(flags.Timeout))
+		}
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- do(ctx) }()
+		select {
+		case err := <-done:
+			return nil, err
+		case received := <-signals:
+			cancel()
+			<-done // its error is that of the signal
+			return received, nil
+		}
+	})
 }
 
 // hideMemory keeps other processes of the same user from reading the memory of
