@@ -69,7 +69,8 @@ func untilSignal(sys program.System, server func(<-chan os.Signal) (os.Signal, e
 	return program.ExitOK
 }
 
-// runUntilSignal does something until a signal, which is an orderly end, or until --timeout is over.
+// runUntilSignal does something until a signal, which is an orderly end, or until
+// --timeout is over.
 func runUntilSignal(sys program.System, flags *target.Flags, do func(context.Context) error) int {
 	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
 		ctx, cancel := context.WithCancel(context.Background())

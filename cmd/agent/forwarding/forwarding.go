@@ -15,7 +15,8 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// maxConnections is how many connections are forwarded at once. Others wait in the kernel's queue.
+// maxConnections is how many connections are forwarded at once. Others wait in the
+// kernel's queue.
 const maxConnections = 200
 
 // lossPatience is how long the user is not told of a lost connection.
@@ -56,8 +57,8 @@ func (f *Forwarder) Close() {
 	}
 }
 
-// Serve forwards until ctx ends, and returns when nothing of it runs any more. An error is why it
-// cannot go on.
+// Serve forwards until ctx ends, and returns when nothing of it runs any more. An
+// error is why it cannot go on.
 func (f *Forwarder) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, f.Close)
@@ -143,8 +144,8 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Join copies in both directions until both have ended, or one has failed, or ctx ends, and closes the
-// socket. It closes from when it fails.
+// Join copies in both directions until both have ended, or one has failed, or ctx
+// ends, and closes the socket. It closes from when it fails.
 func Join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
 	var first sync.Once
 	fail := func(reason error) {
@@ -181,7 +182,8 @@ func copyUp(remote *client.Socket, from io.Reader) error {
 	return remote.CloseWrite()
 }
 
-// tellLoss tells the user when the connection to the agent is lost and does not come back at once.
+// tellLoss tells the user when the connection to the agent is lost and does not
+// come back at once.
 func (f *Forwarder) tellLoss(ctx context.Context) {
 	told := false
 	for {
@@ -224,7 +226,8 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// Standard joins standard input and output with one address, until the other end has closed its side.
+// Standard joins standard input and output with one address, until the other end
+// has closed its side.
 func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdout *os.File) error {
 	socket, err := c.DialSocket(ctx, remote, nil)
 	if err != nil {
@@ -232,7 +235,8 @@ func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdou
 	}
 	up, down := make(chan error, 1), make(chan error, 1)
 	go func() {
-		// It may never return: reading a terminal cannot be interrupted, and the program is about to end.
+		// It may never return: reading a terminal cannot be interrupted, and the
+		// program is about to end.
 		up <- copyUp(socket, stdin)
 	}()
 	go func() {

@@ -23,8 +23,8 @@ type Spec struct {
 //	LOCAL:HOST:PORT
 //	LOCAL:/PATH
 //
-// LOCAL is a port of ours, 0 or nothing for a free one, or an absolute path. host is where ports of
-// ours are.
+// LOCAL is a port of ours, 0 or nothing for a free one, or an absolute path. host
+// is where ports of ours are.
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
 	if !two {
