@@ -54,19 +54,19 @@ func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams
 	if err != nil {
 		return nil, err
 	}
-	if err := rpc.Block(ctx); err != nil {
-		return nil, err
-	}
 	window := uint64(protocol.MaxSocketWindow)
 	if p.Window != nil {
 		window = *p.Window
 	}
-	socket, err := c.session.sockets.Open(ctx, p.SocketID, window, func(ctx context.Context) (sockets.Conn, error) {
+	dial := func(ctx context.Context) (sockets.Conn, error) {
 		if profile == nil {
 			return sockets.Dial(ctx, address)
 		}
 		return c.agent.dialConfined(ctx, *profile, address)
-	})
+	}
+	// Once it only waits, a request to close the socket passes it.
+	wait := func() error { return rpc.Block(ctx) }
+	socket, err := c.session.sockets.Open(ctx, p.SocketID, window, dial, wait)
 	if err != nil {
 		return nil, socketError(p.SocketID, err)
 	}

@@ -20,6 +20,9 @@ const (
 	// socketWrites is how many of them are under way at once: those of all sockets
 	// of a session are fewer than maxCalls.
 	socketWrites = 3
+	// abortTimeout is how long a server has to answer that is to close its end of a socket which
+	// was given up.
+	abortTimeout = 2 * time.Second
 )
 
 // Socket is a connection that the server has made for this client: a [net.Conn] to
@@ -103,7 +106,7 @@ func (c *Client) addSocket(s *Socket, l *connection) bool {
 func (s *Socket) giveUp(err error, opened bool) error {
 	s.end(err)
 	if opened {
-		s.client.begin(func() { _ = s.hangUp() }) // nobody waits for the error
+		_ = s.hangUpSoon() // the caller has an error
 	}
 	return err
 }
@@ -309,7 +312,7 @@ func (l *connection) received(n *protocol.SocketData) {
 	}
 	if err := s.stream.Accept(n.Offset, n.Chunk, end); err != nil {
 		s.end(protocolErrorf("socket %s: %v", s.id, err))
-		c.begin(func() { _ = s.hangUp() }) // nobody waits for the error
+		c.begin(s.hangUpLater)
 	}
 }
 
@@ -331,27 +334,20 @@ func (s *Socket) Close() error {
 	if !s.end(net.ErrClosed) {
 		return nil
 	}
-	return s.hangUp()
+	return s.hangUp(s.client.ctx)
 }
 
-// Abort is Close for who does not care for what was written: it waits for nothing but the answer of
-// a server that is connected.
+// Abort is Close for who does not care for what was written: it waits only for the answer of the
+// server, for 2 s.
 func (s *Socket) Abort() error {
 	if !s.end(net.ErrClosed) {
 		return nil
 	}
-	err := s.hangUpWithin(FailFast(s.client.ctx))
-	if errors.Is(err, ErrRecovering) {
-		s.client.begin(func() { _ = s.hangUp() }) // nobody waits for the error
-		return nil
-	}
-	return err
+	return s.hangUpSoon()
 }
 
 // hangUp closes the socket at the server.
-func (s *Socket) hangUp() error { return s.hangUpWithin(s.client.ctx) }
-
-func (s *Socket) hangUpWithin(ctx context.Context) error {
+func (s *Socket) hangUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := s.client.replay(ctx, protocol.MethodSocketClose, &protocol.SocketParams{SocketID: s.id}, nil)
@@ -360,6 +356,21 @@ func (s *Socket) hangUpWithin(ctx context.Context) error {
 	}
 	return err
 }
+
+// hangUpSoon is hangUp for who waits only for a server that answers. The others are told later.
+func (s *Socket) hangUpSoon() error {
+	ctx, cancel := context.WithTimeout(FailFast(s.client.ctx), abortTimeout)
+	defer cancel()
+	err := s.hangUp(ctx)
+	if errors.Is(err, ErrRecovering) || ctx.Err() != nil {
+		s.client.begin(s.hangUpLater)
+		return nil
+	}
+	return err
+}
+
+// hangUpLater is hangUp for who does not wait for the error.
+func (s *Socket) hangUpLater() { _ = s.hangUp(s.client.ctx) }
 
 // Read waits for bytes from the other end. It ends with io.EOF, or a [SocketError].
 func (s *Socket) Read(p []byte) (int, error) { return s.stream.Read(p) }

@@ -52,10 +52,14 @@ func NewSet(budget *Budget) *Set {
 	return s
 }
 
-// Open makes a socket of a connection that dial opens. The window is how many bytes
-// are read from it that are not acknowledged. If ctx ends before it is connected,
-// dial goes on: Get finds the outcome.
-func (s *Set) Open(ctx context.Context, id string, window uint64, dial func(context.Context) (Conn, error)) (*Socket, error) {
+// Dialer opens a connection.
+type Dialer func(context.Context) (Conn, error)
+
+// Open makes a socket of a connection that dial opens. The window is how many bytes are
+// read from it that are not acknowledged. It calls wait once the id is taken, before it
+// waits for dial, and gives up if that fails. If ctx ends before it is connected, dial goes
+// on: Get finds the outcome.
+func (s *Set) Open(ctx context.Context, id string, window uint64, dial Dialer, wait func() error) (*Socket, error) {
 	e, dialing, err := s.reserve(ctx, id)
 	if err != nil {
 		return nil, err
@@ -68,6 +72,10 @@ func (s *Set) Open(ctx context.Context, id string, window uint64, dial func(cont
 		}
 		s.settle(id, e, conn, err, window)
 	})
+	if err := wait(); err != nil {
+		s.Close(id)
+		return nil, err
+	}
 	return e.await(ctx)
 }
 
