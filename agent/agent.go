@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sockets"
 )
 
 // Defaults of [Config] (rpc.md 3.3, 4.8).
@@ -65,6 +66,9 @@ type Config struct {
 	// is not sent yet: files and listings above 1 MiB, HTTP bodies of 64 KiB
 	// and more. 0 is 1 GiB. A single answer above it is refused.
 	ContentBytes int64
+	// SocketBytes are kept for all sockets together, of what has come from their other
+	// ends and is not acknowledged; 0 for 64 MiB.
+	SocketBytes int64
 	// Reaper reaps orphans: the agent is PID 1, or becomes a subreaper. Without it
 	// neither may happen.
 	Reaper *procs.Reaper
@@ -102,6 +106,8 @@ type Agent struct {
 	// content bounds what all connections together hold of answers not sent
 	// yet.
 	content *content
+	// sockets bounds what the sockets of all sessions keep.
+	sockets sockets.Budget
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
 	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
@@ -145,6 +151,9 @@ func New(cfg Config) *Agent {
 	if cfg.ContentBytes <= 0 {
 		cfg.ContentBytes = DefaultContentBytes
 	}
+	if cfg.SocketBytes <= 0 {
+		cfg.SocketBytes = sockets.DefaultBudget
+	}
 	h := newHost(&cfg)
 	idle := time.AfterFunc(idleAfter, debug.FreeOSMemory)
 	idle.Stop() // nothing to give back yet
@@ -158,6 +167,7 @@ func New(cfg Config) *Agent {
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
 		content:   newContent(cfg.ContentBytes),
+		sockets:   sockets.Budget{Max: cfg.SocketBytes},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,

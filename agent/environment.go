@@ -59,6 +59,7 @@ func capabilities() protocol.Capabilities {
 		FSRename:          true,
 		FSWatch:           true,
 		NamedSessions:     true,
+		SocketForward:     true,
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	famSession = "session"
 	famFiles   = "filesystem"
 	famHTTP    = "http"
+	famSockets = "socket"
 	famInfo    = "environment info"
 	famStatus  = "environment status"
 	famConfig  = "environment config"
@@ -29,6 +30,8 @@ func (c *connection) table() rpc.Table {
 		free    = rpc.Order{}
 		process = rpc.Order{Queue: processQueue}
 		control = rpc.Order{Queue: processQueue, Urgent: true}
+		socket  = rpc.Order{Queue: socketQueue}
+		hangUp  = rpc.Order{Queue: socketQueue, Urgent: true}
 		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
 		mutates = rpc.Order{Queue: rpc.InQueue("files")}
 		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
@@ -70,14 +73,25 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSWatch:           {Handle: serve(c, famFiles, c.watchFiles), Order: reads},
 		protocol.MethodFSUnwatch:         {Handle: serve(c, famFiles, c.unwatchFiles), Order: mutates},
 
+		protocol.MethodSocketOpen:   {Handle: serve(c, famSockets, c.openSocket), Order: socket},
+		protocol.MethodSocketWrite:  {Handle: serve(c, famSockets, c.writeSocket), Order: socket},
+		protocol.MethodSocketAck:    {Handle: serve(c, famSockets, c.acknowledgeSocket), Order: instant},
+		protocol.MethodSocketResume: {Handle: serve(c, famSockets, c.resumeSocket), Order: socket},
+		protocol.MethodSocketClose:  {Handle: serve(c, famSockets, c.closeSocket), Order: hangUp},
+
 		protocol.MethodHTTPRequest: {Handle: serve(c, famHTTP, c.httpRequest), Order: free},
 	}
 }
 
 // processQueue names the queue of the process that a request is for.
-func processQueue(params json.RawMessage) string {
-	if id, ok := strict.StringMember(params, "processId"); ok {
-		return "process " + id
+func processQueue(params json.RawMessage) string { return queueOf("process", params, "processId") }
+
+// socketQueue names that of the socket.
+func socketQueue(params json.RawMessage) string { return queueOf("socket", params, "socketId") }
+
+func queueOf(what string, params json.RawMessage, member string) string {
+	if id, ok := strict.StringMember(params, member); ok {
+		return what + " " + id
 	}
 	return "" // its handler refuses it
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sockets"
 )
 
 // Session is what a client comes back to after a lost connection: its
-// processes. It is attached to one connection at a time. While it has none,
+// processes and sockets. It is attached to one connection at a time. While it has none,
 // output is retained and nobody is notified; it ends when that lasts longer
 // than its retention. Where it has a name, the time begins when no process of it
 // runs any more either.
@@ -40,6 +41,8 @@ type Session struct {
 	processes   map[string]*process
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
+
+	sockets *sockets.Set // has a lock of its own
 
 	// forgetting counts the processes that are disposed of while the session
 	// lives. None is added once ended is set.
@@ -79,6 +82,7 @@ func label(id string) string { return id[:8] }
 func newSession(a *Agent, id string) *Session {
 	return &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
+		sockets: sockets.NewSet(&a.sockets),
 	}
 }
 
@@ -179,8 +183,8 @@ func (s *Session) closedLocked() {
 	}
 }
 
-// end kills the processes of the session and forgets them. The agent has
-// forgotten the session before.
+// end kills the processes of the session, closes its sockets, and forgets both. The
+// agent has forgotten the session before.
 func (s *Session) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -200,6 +204,7 @@ func (s *Session) end() {
 		running[i] = p.Process
 	}
 	procs.KillGroups(running...)
+	s.sockets.CloseAll()
 	for _, p := range all {
 		s.dispose(p)
 	}

@@ -75,6 +75,7 @@ func TestTableIsComplete(t *testing.T) {
 	notifications := []string{
 		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
 		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta, protocol.MethodSessionTaken,
+		protocol.MethodSocketData,
 	}
 	want := slices.Sorted(maps.Values(methods(t)))
 	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })
@@ -97,11 +98,11 @@ func TestTableConfines(t *testing.T) {
 	}
 	paths := object{
 		"path": uri(target), "sourcePath": uri(source), "destinationPath": uri(target),
-		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source),
+		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source), "address": "unix://" + source,
 	}
 	others := object{
 		"processId": "p", "argv": []string{"/bin/sh", "-c", "echo >target"}, "env": object{}, "tty": false, "recursive": true,
-		"handleId": "h", "mode": "replace", "dataBase64": "eA==", "watchId": 1, "force": false,
+		"handleId": "h", "socketId": "s", "mode": "replace", "dataBase64": "eA==", "watchId": 1, "force": false,
 		"options": object{"maxDepth": 1, "maxDirectories": 1, "maxEntries": 1, "followDirectorySymlinks": false},
 	}
 	restricted := object{
@@ -146,13 +147,17 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, paths, others, object{"sandbox": restricted})
 		switch method {
 		case protocol.MethodProcessStart: // the process starts, says so and exits
+		case protocol.MethodSocketOpen:
+			if e.Code != protocol.CodeInvalidRequest || !strings.Contains(e.Message, "os error 1)") {
+				t.Errorf("%s in a sandbox that grants nothing: %v", method, &e)
+			}
 		default:
 			if e.Code != protocol.CodeNotFound {
 				t.Errorf("%s in a sandbox that grants nothing: %v, want code %d", method, &e, protocol.CodeNotFound)
 			}
 		}
 	}
-	if want := 13; confined < want {
+	if want := 14; confined < want {
 		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
 	}
 	entries, err := os.ReadDir(dir)

@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -38,8 +40,8 @@ var update = flag.Bool("update", false, "rewrite what the server is expected to 
 // TEXT \n is a line feed, as in Go.
 //
 // An optional file "config" has settings of the agent. $DIR is a fresh
-// directory, $HTTP the address of a web server (http_test.go), $SESSION1 the
-// first session id that was seen.
+// directory, $HTTP the address of a web server (http_test.go), $ECHO that of a
+// server which sends back what comes, $SESSION1 the first session id that was seen.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -74,6 +76,7 @@ type player struct {
 	rig      *rig
 	dir      string
 	http     string
+	echo     string
 	sessions []string
 	lets     map[string]string
 	lines    map[string]*line
@@ -92,6 +95,7 @@ func newPlayer(t *testing.T, config string) *player {
 	server := httptest.NewServer(webHandler())
 	t.Cleanup(server.Close)
 	p.http = strings.TrimPrefix(server.URL, "http://")
+	p.echo = listenFor(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
 	p.configure(&cfg, config)
 	p.rig = newRig(t, cfg)
@@ -287,12 +291,13 @@ func (p *player) normal(message string) string {
 	message = numbers.ReplaceAllString(message, `"$1$2":$$N`)
 	message = sizes.ReplaceAllString(message, `$1$$N`)
 	message = strings.ReplaceAll(message, p.http, "$HTTP")
+	message = strings.ReplaceAll(message, p.echo, "$ECHO")
 	return strings.ReplaceAll(message, p.dir, "$DIR")
 }
 
 // expand is the inverse of normal, for what the client sends.
 func (p *player) expand(text string) string {
-	text = strings.NewReplacer("$DIR", p.dir, "$HTTP", p.http).Replace(text)
+	text = strings.NewReplacer("$DIR", p.dir, "$HTTP", p.http, "$ECHO", p.echo).Replace(text)
 	for i, id := range p.sessions {
 		text = strings.ReplaceAll(text, fmt.Sprintf("$SESSION%d", i+1), id)
 	}

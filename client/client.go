@@ -106,7 +106,9 @@ type Client struct {
 	info        *protocol.EnvironmentInfo
 	processes   map[string]*Process
 	watches     map[*Watch]struct{}
-	lastID      uint64 // of file handles and HTTP requests
+	sockets     map[string]*Socket // those that go on over the next connection
+	opening     map[string]*Socket // those that DialSocket has yet to return
+	lastID      uint64             // of file handles and HTTP requests
 	replacement chan rpc.Conn
 	replacing   bool
 	closed      bool // no routine is started any more
@@ -128,6 +130,7 @@ func newClient(cfg Config) *Client {
 	c := &Client{
 		cfg: cfg, done: make(chan struct{}), changed: make(chan struct{}),
 		processes: map[string]*Process{}, watches: map[*Watch]struct{}{},
+		sockets: map[string]*Socket{}, opening: map[string]*Socket{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c

@@ -118,15 +118,32 @@ func (l *connection) called(ctx context.Context, method string, params, result a
 
 // call makes a request on this connection.
 func (l *connection) call(ctx context.Context, method string, params, result any) error {
-	defer l.calls.Add(-1)
-	if l.calls.Add(1) > maxCalls {
-		return ErrTooManyCalls
+	wait, err := l.begin(method, params)
+	if err != nil {
+		return err
 	}
-	return l.outcome(ctx, method, l.peer.Call(ctx, method, params, result))
+	return wait(ctx, result)
 }
 
-// outcome is the error of a call for which the peer has given err.
-func (l *connection) outcome(ctx context.Context, method string, err error) error {
+// begin sends a request, and returns what waits for its answer; somebody has to call that, once.
+func (l *connection) begin(method string, params any) (wait func(ctx context.Context, result any) error, err error) {
+	if l.calls.Add(1) > maxCalls {
+		l.calls.Add(-1)
+		return nil, ErrTooManyCalls
+	}
+	call, err := l.peer.Begin(method, params)
+	if err != nil {
+		l.calls.Add(-1)
+		return nil, l.explain(context.Background(), method, err)
+	}
+	return func(ctx context.Context, result any) error {
+		defer l.calls.Add(-1)
+		return l.explain(ctx, method, call.Wait(ctx, result))
+	}, nil
+}
+
+// explain returns the error of a call as callers of the client know it.
+func (l *connection) explain(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -213,6 +230,12 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 			return err
 		}
 		l.client.fail(&DisconnectedError{Err: fmt.Errorf("%w: %.128q has it now", ErrTaken, n.ClientName)})
+	case protocol.MethodSocketData:
+		var n protocol.SocketData
+		if err := unmarshal(method, params, &n); err != nil {
+			return err
+		}
+		l.received(&n)
 	case protocol.MethodFSChanged:
 		var n protocol.ChangedNotification
 		if err := unmarshal(method, params, &n); err != nil {

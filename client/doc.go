@@ -38,6 +38,7 @@
 //	a process whose start has failed so      is terminated as soon as that is possible
 //	open files, HTTP bodies                  fail; they ended with the connection
 //	Watch                                    goes on; what happened meanwhile is an overflow
+//	Socket                                   goes on; its bytes are sent again where they were lost
 //	a process whose output the server        fails alone, with a RecoverError around a GapError
 //	  could not keep
 //

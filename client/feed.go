@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 )
 
 const (
@@ -33,8 +32,8 @@ type Feed struct {
 type write struct {
 	params protocol.WriteParams
 	over   *connection
-	sent   *rpc.Pending // nil: it could not be sent
-	err    error        // why
+	answer func(context.Context, any) error // waits for it; nil: it could not be sent
+	err    error                            // why
 }
 
 // Feed returns the standard input of the process as a writer, see [Feed]. Whoever uses it makes no
@@ -116,13 +115,7 @@ func (f *Feed) sendAll() {
 
 func (f *Feed) send(w *write, over *connection) {
 	w.over = over
-	w.sent, w.err = nil, ErrTooManyCalls
-	if over.calls.Add(1) <= maxCalls {
-		w.sent, w.err = over.peer.Begin(protocol.MethodProcessWrite, &w.params)
-	}
-	if w.sent == nil {
-		over.calls.Add(-1)
-	}
+	w.answer, w.err = over.begin(protocol.MethodProcessWrite, &w.params)
 }
 
 // wait takes the answer to the oldest write. If that is lost, everything that is under way is sent
@@ -131,11 +124,9 @@ func (f *Feed) wait() {
 	w := f.ahead[0]
 	var r protocol.WriteResult
 	err := w.err
-	if w.sent != nil {
-		err = w.sent.Wait(f.ctx, &r)
-		w.over.calls.Add(-1)
+	if w.answer != nil {
+		err = w.answer(f.ctx, &r)
 	}
-	err = w.over.outcome(f.ctx, protocol.MethodProcessWrite, err)
 	switch {
 	case isLoss(err):
 		f.forget(f.ahead[1:])
@@ -159,9 +150,8 @@ func (f *Feed) forget(writes []*write) {
 	given, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, w := range writes {
-		if w.sent != nil {
-			_ = w.sent.Wait(given, nil) // whatever it is
-			w.over.calls.Add(-1)
+		if w.answer != nil {
+			_ = w.answer(given, nil) // whatever it is
 		}
 	}
 }

@@ -209,4 +209,7 @@ func (c *Client) installLocked(l *connection) {
 	for w := range c.watches {
 		c.routines.Go(func() { w.resume(l) })
 	}
+	for _, s := range c.sockets {
+		c.routines.Go(func() { s.resume(l) })
+	}
 }

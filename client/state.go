@@ -114,6 +114,7 @@ func (c *Client) fail(why *DisconnectedError) {
 	current := c.current
 	processes := c.processesLocked()
 	watches := slices.Collect(maps.Keys(c.watches))
+	sockets := slices.Collect(maps.Values(c.sockets))
 	c.mu.Unlock()
 	c.cancel(why)
 	if current != nil {
@@ -124,6 +125,9 @@ func (c *Client) fail(why *DisconnectedError) {
 	}
 	for _, w := range watches {
 		w.fail(why)
+	}
+	for _, s := range sockets {
+		s.stream.Fail(why)
 	}
 	select {
 	case conn := <-c.replacement:

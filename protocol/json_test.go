@@ -35,6 +35,9 @@ func TestAppendJSON(t *testing.T) {
 		&ReadDirectoryResult{Entries: []DirectoryEntry{}},
 		&ReadDirectoryResult{Entries: []DirectoryEntry{{FileName: "a\xff\xfeb", IsDirectory: true}, {FileName: "\"", IsFile: true}}},
 		&ReadBlockResult{Chunk: []byte{}, EOF: true}, &ReadBlockResult{Chunk: []byte{1, 2, 3, 4}},
+		&SocketData{SocketID: "s\"", Offset: math.MaxUint64, Chunk: []byte{0, 255}, EOF: true, Error: "e\n"}, &SocketData{Chunk: []byte{}},
+		&SocketWriteParams{SocketID: "s", Offset: 1, Chunk: []byte{1}, EOF: true}, &SocketWriteParams{Chunk: []byte{}},
+		&SocketReceived{}, &SocketReceived{math.MaxUint64},
 		Empty{}, &Empty{},
 	}
 	for _, v := range tests {
@@ -55,6 +58,8 @@ func TestAppendNil(t *testing.T) {
 		{&ReadFileResult{}, `{"dataBase64":""}`},
 		{&ReadDirectoryResult{}, `{"entries":[]}`},
 		{&ReadBlockResult{}, `{"chunk":"","eof":false}`},
+		{&SocketData{}, `{"socketId":"","offset":0,"chunk":""}`},
+		{&SocketWriteParams{}, `{"socketId":"","offset":0,"chunk":""}`},
 		{&WalkResult{}, `{"entries":[],"errors":[],"truncated":false}`},
 		{&WalkResult{
 			Entries:   []WalkEntry{{"/a b", false}, {"/\xff\"", true}},
@@ -193,6 +198,7 @@ func TestSizeHint(t *testing.T) {
 	}{
 		&ReadFileResult{Data: data}, &ReadBlockResult{Chunk: data}, &OutputNotification{ProcessID: "p", OutputChunk: chunk},
 		&HTTPBodyDelta{RequestID: "r", DeltaBase64: data},
+		&SocketData{SocketID: "s", Chunk: data}, &SocketWriteParams{SocketID: "s", Chunk: data},
 		&HTTPResponse{Headers: make([]HTTPHeader, 3), BodyBase64: data}, &ReadResult{Chunks: []OutputChunk{chunk, chunk}},
 		&ReadDirectoryResult{Entries: make([]DirectoryEntry, 1000)},
 		&WalkResult{Entries: make([]WalkEntry, 1000), Errors: make([]WalkError, 10)},

@@ -130,6 +130,16 @@ func TestParamsValues(t *testing.T) {
 		value        any
 		ok           bool
 	}{
+		{"socket/open", "socketId", "", false},
+		{"socket/open", "socketId", strings.Repeat("s", MaxSocketID), true},
+		{"socket/open", "socketId", strings.Repeat("s", MaxSocketID+1), false},
+		{"socket/close", "socketId", "", false},
+		{"socket/open", "window", 0, false},
+		{"socket/open", "window", 1, true},
+		{"socket/open", "window", MaxSocketWindow, true},
+		{"socket/open", "window", MaxSocketWindow + 1, false},
+		{"socket/write", "chunk", make([]byte, MaxSocketChunk), true},
+		{"socket/write", "chunk", make([]byte, MaxSocketChunk+1), false},
 		{"process/start", "argv", []any{}, false},
 		{"process/start", "processId", "", true},
 		{"process/start", "metadata.threadId", "x", false},

@@ -155,6 +155,18 @@ var records = []record{
 		`{"watchId":"w","changes":[{"path":"file:///a","kind":"renamed","from":"file:///b"}],"overflow":true}`,
 		fields(`watchId string; changes sequence; changes.0 map absent; changes.0.path string; changes.0.kind string;
 		changes.0.from string; overflow boolean both`)},
+	{"socket/open", func() strict.Unmarshaler { return new(SocketOpenParams) },
+		`{"socketId":"s","address":"tcp://h:1","window":65536,"sandbox":` + exampleSandbox + `}`,
+		fields("socketId string; address string; window number both; sandbox map both")},
+	{"socket/write", func() strict.Unmarshaler { return new(SocketWriteParams) },
+		`{"socketId":"s","offset":18446744073709551615,"chunk":"AQID","eof":true}`,
+		fields("socketId string; offset number; chunk string; eof boolean both")},
+	{"socket/ack", func() strict.Unmarshaler { return new(SocketReceivedParams) }, `{"socketId":"s","received":3}`,
+		fields("socketId string; received number")},
+	{"socket/close", func() strict.Unmarshaler { return new(SocketParams) }, `{"socketId":"s"}`, fields("socketId string")},
+	{"socket/data", func() strict.Unmarshaler { return new(SocketData) },
+		`{"socketId":"s","offset":3,"chunk":"AQID","eof":true,"error":"Connection reset by peer (os error 104)"}`,
+		fields("socketId string; offset number; chunk string; eof boolean both; error string both")},
 	{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox,
 		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
 		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;

@@ -101,6 +101,7 @@ type Capabilities struct {
 	FSWatch           bool `json:"fsWatch"`
 	NamedSessions     bool `json:"namedSessions"`
 	ProcessBuiltins   bool `json:"processBuiltins"`
+	SocketForward     bool `json:"socketForward"`
 }
 
 // StatusResult answers environment/status.

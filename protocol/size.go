@@ -20,6 +20,12 @@ func (n *OutputNotification) SizeHint() int { return len(n.ProcessID) + base64Si
 func (p *WriteParams) SizeHint() int { return len(p.ProcessID) + len(p.WriteID) + base64Size(p.Chunk) }
 
 // SizeHint is about how many bytes the JSON takes.
+func (d *SocketData) SizeHint() int { return len(d.SocketID) + base64Size(d.Chunk) }
+
+// SizeHint is about how many bytes the JSON takes.
+func (p *SocketWriteParams) SizeHint() int { return len(p.SocketID) + base64Size(p.Chunk) }
+
+// SizeHint is about how many bytes the JSON takes.
 func (d *HTTPBodyDelta) SizeHint() int { return len(d.RequestID) + base64Size(d.DeltaBase64) }
 
 // SizeHint is about how many bytes the JSON takes.

@@ -35,22 +35,23 @@ type answer struct {
 // [ErrClosed], for a call that was under way by then [ErrUnanswered]. Serve must be
 // running.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
-	sent, err := p.Begin(method, params)
+	call, err := p.Begin(method, params)
 	if err != nil {
 		return err
 	}
-	return sent.Wait(ctx, result)
+	return call.Wait(ctx, result)
 }
 
-// Pending is a request under way.
+// Pending is a call that was sent. Somebody has to wait for it, once.
 type Pending struct {
-	peer *Peer
-	id   int64
-	call chan answer
+	peer   *Peer
+	id     int64
+	answer chan answer
 }
 
-// Begin is the first half of [Peer.Call]: it sends the request. So one goroutine can have
-// several requests under way that are sent one after the other. The caller calls Wait.
+// Begin is the first half of [Peer.Call]: it returns when the request is sent. So
+// several requests of one caller are sent in their order, before the first of them
+// is answered.
 func (p *Peer) Begin(method string, params any) (*Pending, error) {
 	call := make(chan answer, 1)
 	p.mu.Lock()
@@ -77,18 +78,18 @@ func (p *Peer) Begin(method string, params any) (*Pending, error) {
 	return &Pending{p, id, call}, nil
 }
 
-// Wait is the second half of [Peer.Call]. It is called once.
-func (s *Pending) Wait(ctx context.Context, result any) error {
+// Wait is the second half: it waits for the answer.
+func (c *Pending) Wait(ctx context.Context, result any) error {
 	select {
-	case a, ok := <-s.call:
+	case a, ok := <-c.answer:
 		if !ok {
 			return ErrUnanswered
 		}
 		return a.read(result)
 	case <-ctx.Done():
-		s.peer.abandon(s.id)
+		c.peer.abandon(c.id)
 		select {
-		case a, ok := <-s.call: // it has come in the meantime
+		case a, ok := <-c.answer: // it has come in the meantime
 			if ok {
 				a.intake.Recycle(a.data)
 			}

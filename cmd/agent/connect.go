@@ -53,23 +53,7 @@ func (f *connectFlags) Validate() error {
 
 // runConnect passes connections on until a signal.
 func runConnect(sys program.System, flags *connectFlags) int {
-	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
-		ctx, cancel := context.WithCancel(context.Background())
-		if flags.Timeout > 0 {
-			ctx, cancel = context.WithTimeoutCause(ctx, flags.Timeout, timeoutError(flags.Timeout))
-		}
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- connect(ctx, sys, flags) }()
-		select {
-		case err := <-done:
-			return nil, err
-		case received := <-signals:
-			cancel()
-			<-done // its error is that of the signal
-			return received, nil
-		}
-	})
+	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error { return connect(ctx, sys, flags) })
 }
 
 func connect(ctx context.Context, sys program.System, flags *connectFlags) error {

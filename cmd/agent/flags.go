@@ -25,18 +25,20 @@ import (
 // commandLine is the grammar of the command line: the only place that reads
 // flags and AGENT_ variables.
 type commandLine struct {
-	ExecServer serverFlags  `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
-	Forward    forwardFlags `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
-	Connect    connectFlags `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
-	Exec       execFlags    `cmd:"" help:"Run a command on an agent, as if it ran here."`
-	Cp         cpFlags      `cmd:"" help:"Copy files and directories to an agent, or from it."`
-	Ls         lsFlags      `cmd:"" help:"List files of an agent."`
-	Cat        catFlags     `cmd:"" help:"Print files of an agent."`
-	Rm         rmFlags      `cmd:"" help:"Remove files of an agent."`
-	Mkdir      mkdirFlags   `cmd:"" help:"Make directories at an agent."`
-	Sandbox    sandboxFlags `cmd:"" help:"Run a command here, confined."`
-	Doctor     doctorFlags  `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
-	Health     askFlags     `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
+	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
+	Connect      connectFlags      `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
+	Exec         execFlags         `cmd:"" help:"Run a command on an agent, as if it ran here."`
+	Cp           cpFlags           `cmd:"" help:"Copy files and directories to an agent, or from it."`
+	Ls           lsFlags           `cmd:"" help:"List files of an agent."`
+	Cat          catFlags          `cmd:"" help:"Print files of an agent."`
+	Rm           rmFlags           `cmd:"" help:"Remove files of an agent."`
+	Mkdir        mkdirFlags        `cmd:"" help:"Make directories at an agent."`
+	Sandbox      sandboxFlags      `cmd:"" help:"Run a command here, confined."`
+	Doctor       doctorFlags       `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
+	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`
+	ProxyCommand proxyCommandFlags `cmd:"" help:"Join standard input and output with a port on an agent's side, as ssh's ProxyCommand."`
+	Health       askFlags          `cmd:"" help:"Ask an agent whether it serves, for health checks."`
 
 	Ps     psFlags     `cmd:"" help:"List the sessions with a name, and what runs in them."`
 	Logs   logsFlags   `cmd:"" help:"Print what a command in a session has printed."`
@@ -249,6 +251,10 @@ func newFlags(command string) any {
 		return new(killFlags)
 	case "end":
 		return new(endFlags)
+	case "port-forward":
+		return new(portForwardFlags)
+	case "proxy-command":
+		return new(proxyCommandFlags)
 	case "health":
 		return new(askFlags)
 	case "environments":

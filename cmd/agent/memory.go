@@ -8,6 +8,7 @@ import (
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/sockets"
 )
 
 // limitMemory sets the limit that the garbage collector keeps this process within:
@@ -25,6 +26,7 @@ type memory struct {
 	content  int64 // see agent.Config.ContentBytes
 	output   int64 // see agent.Config.RetainTotalBytes
 	streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
+	sockets  int64 // see agent.Config.SocketBytes
 }
 
 const (
@@ -35,7 +37,8 @@ const (
 	// maxMessages bounds what the large messages of all connections may take.
 	maxMessages = 128 << 20
 	// least is what each part gets on a machine with next to no memory. A reserve
-	// of the streams gets a quarter of that: each stream has 256 KiB besides.
+	// of the streams gets a quarter of that: each stream has 256 KiB besides. So do sockets: each
+	// has 8 KiB besides.
 	least = 4 << 20
 )
 
@@ -51,5 +54,6 @@ func divide(limit int64) memory {
 		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
 		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
 		streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
+		sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -68,6 +69,28 @@ func untilSignal(sys program.System, server func(<-chan os.Signal) (os.Signal, e
 	return program.ExitOK
 }
 
+// runUntilSignal does something until a signal, which is an orderly end, or until
+// --timeout is over.
+func runUntilSignal(sys program.System, flags *target.Flags, do func(context.Context) error) int {
+	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		if flags.Timeout > 0 {
+			ctx, cancel = context.WithTimeoutCause(ctx, flags.Timeout, timeoutError(flags.Timeout))
+		}
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- do(ctx) }()
+		select {
+		case err := <-done:
+			return nil, err
+		case received := <-signals:
+			cancel()
+			<-done // its error is that of the signal
+			return received, nil
+		}
+	})
+}
+
 // hideMemory keeps other processes of the same user from reading the memory of
 // this one: in a container, a confined command may see the agent's process. Only
 // a process with CAP_SYS_PTRACE still can. The kernel then writes no core file
@@ -112,6 +135,7 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 		RetainBytes:        int64(flags.RetainBytes),
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,
+		SocketBytes:        plan.sockets,
 		Reaper:             reaper,
 		Guard:              guard,
 		Confines:           true,

@@ -61,6 +61,9 @@ type Command struct {
 	Shm string
 	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
+	// Endpoint, if it is not the zero value, is what the init connects to in the place of
+	// running a program.
+	Endpoint Endpoint
 }
 
 // Limits are resource limits of each process of a command, soft and hard
@@ -130,7 +133,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 
 // check refuses what no init could enforce.
 func (c *Command) check() error {
-	if len(c.Argv) == 0 {
+	if len(c.Argv) == 0 && c.Endpoint == (Endpoint{}) {
 		return errors.New("sandbox: argv is empty")
 	}
 	return c.Policy.CheckBackend(c.Backend)

@@ -55,6 +55,8 @@ func (c *config) encode() ([]byte, error) {
 	b = pack.AppendStrings(b, c.Granted)
 	b = pack.AppendString(b, c.Shm)
 	b = pack.AppendString(b, c.Argv0)
+	b = pack.AppendString(b, c.Endpoint.Network)
+	b = pack.AppendString(b, c.Endpoint.Target)
 	b = pack.AppendInt(b, c.UID)
 	b = pack.AppendInt(b, c.GID)
 	return pack.AppendStrings(b, c.Sockets), nil
@@ -86,6 +88,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	}
 	c.Shm = d.String(maxConfig)
 	c.Argv0 = d.String(maxConfig)
+	c.Endpoint = Endpoint{Network: d.String(maxConfig), Target: d.String(maxConfig)}
 	c.UID, c.GID = d.Int(), d.Int()
 	c.Sockets = d.Strings(maxConfig)
 	if err := d.End(); err != nil {

@@ -81,6 +81,9 @@ func initMain() (code int, err error) {
 	if len(os.Args) == 3 { // the kernel's refusal of the namespaces, see procs.Stage
 		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
 	}
+	if !cfg.Policy.Confined && cfg.connects() {
+		return 0, cfg.pass(onThreadOfItsOwn(cfg.connectNetworkOnly))
+	}
 	if !cfg.Policy.Confined {
 		return 0, cfg.becomeCommand()
 	}
@@ -108,7 +111,7 @@ func initMain() (code int, err error) {
 	switch {
 	case cfg.isOuter():
 		start = t.startInner
-	case cfg.Limits != (Limits{}):
+	case cfg.Limits != (Limits{}) && !cfg.connects():
 		start = func(s *supervisor) error { return t.startApart(s, watch) }
 	default:
 		made, err := cfg.enterView(resolved)
@@ -119,6 +122,9 @@ func initMain() (code int, err error) {
 			return 0, err
 		}
 		start = t.start
+		if cfg.connects() {
+			start = t.startConnecting
+		}
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -139,6 +145,10 @@ func initMain() (code int, err error) {
 	if err != nil {
 		s.killRest()
 		return 0, err
+	}
+	if cfg.connects() && !cfg.isOuter() {
+		s.finish()
+		return 0, nil
 	}
 	letGo(null)
 	return s.attend()

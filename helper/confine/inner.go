@@ -130,13 +130,17 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	if err := enforce.RestrictThread(t.policy.SupervisorRuleset(c.Backend.Landlock, c.Shm)); err != nil {
 		return err
 	}
+	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
+	if c.connects() {
+		files = append(files, resultFD)
+	}
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
 			// It has a thread that receives calls, one that checks a program and one
 			// that waits for children. Each keeps its place while it is in a system
 			// call, and the runtime's monitor does not have to wake up for it.
 			Env:   []string{"GOMAXPROCS=4"},
-			Files: []uintptr{0, 1, 2, configFD, uintptr(leash)},
+			Files: files,
 		})
 	})
 	if err != nil {

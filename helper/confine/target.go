@@ -83,6 +83,9 @@ func (t *target) confineHere() error {
 	}
 	// The capabilities are dropped first: with them this would also enter a
 	// directory that the command could not enter.
+	if t.config.connects() {
+		return t.addLayers() // it needs no directory
+	}
 	if err := t.config.enterDir(); err != nil {
 		return err
 	}
@@ -175,14 +178,19 @@ func (c *config) becomeCommand() error {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
 	}
-	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
-		return err
-	}
-	if err := enforce.FilterNetwork.LoadThread(); err != nil {
+	if err := c.restrictNetwork(); err != nil {
 		return err
 	}
 	restoreOpenFiles()
 	return withFewerFiles(c.exec)
+}
+
+// restrictNetwork puts what a command gets whose files are not confined on the calling thread.
+func (c *config) restrictNetwork() error {
+	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
+		return err
+	}
+	return enforce.FilterNetwork.LoadThread()
 }
 
 // exec executes the command in the place of this process, with its limits.

@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sockets"
+)
+
+// openedSocket lets the data of a socket flow once the client has its answer.
+type openedSocket struct {
+	protocol.Empty
+	flow
+}
+
+// resumedSocket does the same.
+type resumedSocket struct {
+	protocol.SocketReceived
+	flow
+}
+
+// flow is what begins when an answer has been sent.
+type flow struct {
+	id     string
+	socket *sockets.Socket
+	turn   int
+	peer   *rpc.Peer
+}
+
+// Sent begins to tell the client what has come.
+func (f *flow) Sent() {
+	f.socket.Tell(f.turn, func(d sockets.Data) error {
+		n := protocol.SocketData{SocketID: f.id, Offset: d.Offset, Chunk: d.Bytes, EOF: d.End == io.EOF}
+		if d.End != nil && d.End != io.EOF {
+			n.Error = errorText(d.End)
+		}
+		return f.peer.Notify(protocol.MethodSocketData, &n)
+	})
+}
+
+func (c *connection) openSocket(ctx context.Context, p protocol.SocketOpenParams) (*openedSocket, error) {
+	address, err := sockets.ParseAddress(p.Address)
+	if err != nil {
+		return nil, protocol.InvalidParams("address: %v", err)
+	}
+	profile, err := c.agent.socketProfile(p.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	window := uint64(protocol.MaxSocketWindow)
+	if p.Window != nil {
+		window = *p.Window
+	}
+	dial := func(ctx context.Context) (sockets.Conn, error) {
+		if profile == nil {
+			return sockets.Dial(ctx, address)
+		}
+		return c.agent.dialConfined(ctx, *profile, address)
+	}
+	// Once it only waits, a request to close the socket passes it.
+	wait := func() error { return rpc.Block(ctx) }
+	socket, err := c.session.sockets.Open(ctx, p.SocketID, window, dial, wait)
+	if err != nil {
+		return nil, socketError(p.SocketID, err)
+	}
+	return &openedSocket{flow: flow{p.SocketID, socket, 0, c.peer}}, nil
+}
+
+// socketProfile translates the sandbox of a socket, nil for none.
+func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
+	if s == nil {
+		return nil, nil
+	}
+	profile, err := Profile(s, "", a.sandboxes.tmpDir)
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	if !a.sandboxes.confines {
+		return nil, errNoHelpers
+	}
+	return &profile, nil
+}
+
+// dialConfined connects as a command under the profile would: a process of ours
+// that is confined like one does it.
+func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
+	held, err := a.sandboxes.door.Enter(profile)
+	if errors.Is(err, sandbox.ErrNeedsCwd) {
+		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
+	}
+	if err != nil {
+		return nil, protocol.InvalidRequest("sandbox: %v", err)
+	}
+	defer held.Release()
+	if held.Unconfined() {
+		return sockets.Dial(ctx, address)
+	}
+	connecting, err := held.Connect(confine.Endpoint{Network: address.Network, Target: address.Target})
+	if err != nil {
+		return nil, err
+	}
+	defer connecting.Close()
+	p, err := procs.Start(procs.Spec{
+		Argv: []string{"connect"}, Dir: "/", Stage: connecting.Stage, Sink: func(procs.Event) {},
+		Reaper: a.cfg.Reaper, Guard: a.cfg.Guard,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	p.Begin()
+	conn, err := connecting.Await(ctx)
+	if errors.Is(err, confine.ErrNoResult) {
+		return nil, protocol.InvalidRequest("%s", lastWords(ctx, p, err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn.(sockets.Conn), nil
+}
+
+// lastWords returns what a process that ends has said, or what is known without that.
+func lastWords(ctx context.Context, p *procs.Process, known error) string {
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return known.Error()
+	}
+	var said strings.Builder
+	for _, chunk := range p.Read(0, nil).Chunks {
+		said.Write(chunk.Data)
+	}
+	line, _, _ := strings.Cut(said.String(), "\n")
+	if line == "" {
+		return known.Error()
+	}
+	return line
+}
+
+// socketError gives errors of package sockets their codes.
+func socketError(id string, err error) error {
+	if _, ok := errors.AsType[*sockets.GapError](err); ok {
+		return protocol.InvalidParams("offset: %v", err)
+	}
+	if _, ok := errors.AsType[*sockets.ReceivedError](err); ok {
+		return protocol.InvalidParams("received: %v", err)
+	}
+	switch {
+	case errors.Is(err, sockets.ErrUnknown):
+		return protocol.InvalidRequest("unknown socket id %s", id)
+	case errors.Is(err, sockets.ErrExists):
+		return protocol.InvalidRequest("socketId already exists: %s", id)
+	case errors.Is(err, sockets.ErrTooMany), errors.Is(err, sockets.ErrClosed), errors.Is(err, sockets.ErrInputEnded):
+		return protocol.InvalidRequest("socket %s: %v", id, err)
+	}
+	return err
+}
+
+// socket finds a socket. It waits for one that is being connected: only an earlier
+// connection can have asked for that.
+func (c *connection) socket(ctx context.Context, id string) (*sockets.Socket, error) {
+	socket, err := c.session.sockets.Get(ctx, id, func() error { return rpc.Block(ctx) })
+	if err != nil {
+		return nil, socketError(id, err)
+	}
+	return socket, nil
+}
+
+func (c *connection) writeSocket(ctx context.Context, p protocol.SocketWriteParams) (*protocol.SocketReceived, error) {
+	socket, err := c.socket(ctx, p.SocketID)
+	if err != nil {
+		return nil, err
+	}
+	received, err := socket.Write(ctx, p.Offset, p.Chunk, p.EOF, func() error { return rpc.Block(ctx) })
+	if err != nil {
+		return nil, socketError(p.SocketID, err)
+	}
+	return &protocol.SocketReceived{Received: received}, nil
+}
+
+func (c *connection) acknowledgeSocket(ctx context.Context, p protocol.SocketReceivedParams) (protocol.Empty, error) {
+	socket, err := c.socket(ctx, p.SocketID)
+	if err != nil {
+		return protocol.Empty{}, err
+	}
+	if err := socket.Ack(p.Received); err != nil {
+		return protocol.Empty{}, socketError(p.SocketID, err)
+	}
+	return protocol.Empty{}, nil
+}
+
+func (c *connection) resumeSocket(ctx context.Context, p protocol.SocketReceivedParams) (*resumedSocket, error) {
+	socket, err := c.socket(ctx, p.SocketID)
+	if err != nil {
+		return nil, err
+	}
+	turn, written, err := socket.Rewind(ctx, p.Received)
+	if err != nil {
+		return nil, socketError(p.SocketID, err)
+	}
+	return &resumedSocket{protocol.SocketReceived{Received: written}, flow{p.SocketID, socket, turn, c.peer}}, nil
+}
+
+func (c *connection) closeSocket(_ context.Context, p protocol.SocketParams) (protocol.Empty, error) {
+	c.session.sockets.Close(p.SocketID)
+	return protocol.Empty{}, nil
+}

@@ -1,0 +1,220 @@
+package duplex
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestServerLies: what a server may not say is an error, and changes nothing.
+func TestServerLies(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		lie  func(*Stream) error
+	}{
+		{"a gap", func(s *Stream) error { return s.Accept(6, []byte("x"), nil) }},
+		{"a gap of nothing", func(s *Stream) error { return s.Accept(1<<64-1, nil, nil) }},
+		{"more than the window", func(s *Stream) error { return s.Accept(5, make([]byte, 1000), nil) }},
+		{"confirms what was not written", func(s *Stream) error { return s.Confirm(4, Out{Offset: 0, Bytes: make([]byte, 3)}) }},
+		{"takes less than it was given", func(s *Stream) error { return s.Confirm(2, Out{Offset: 0, Bytes: make([]byte, 3)}) }},
+		{"resumes beyond", func(s *Stream) error { _, err := s.Resume(4); return err }},
+		{"behind the end", func(s *Stream) error {
+			if err := s.Accept(5, nil, io.EOF); err != nil {
+				t.Error(err)
+			}
+			return s.Accept(5, []byte("x"), nil)
+		}},
+	}
+	for _, tt := range tests {
+		s := New(1000, 100)
+		turn, err := s.Resume(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Write([]byte("abc")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Accept(0, []byte("hello"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if o, ok := s.Next(turn); !ok || string(o.Bytes) != "abc" {
+			t.Fatalf("%q, %v", o.Bytes, ok)
+		}
+		s.Sent()
+		if err := tt.lie(s); err == nil {
+			t.Errorf("%s: no error", tt.name)
+		}
+		if s.Received() != 5 {
+			t.Errorf("%s: %d bytes have come", tt.name, s.Received())
+		}
+	}
+}
+
+// TestWindowStays: lost connections do not open the window: what nobody has read counts on.
+func TestWindowStays(t *testing.T) {
+	t.Parallel()
+	s := New(1000, 100)
+	if err := s.Accept(0, make([]byte, 1000), nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Resume(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Accept(1000, []byte("x"), nil); err == nil {
+			t.Fatal("a resume has opened the window")
+		}
+	}
+}
+
+// TestAckAgain: after a lost connection the server hears again what was read, since it may not have
+// heard it.
+func TestAckAgain(t *testing.T) {
+	t.Parallel()
+	s := New(1000, 100)
+	turn, _ := s.Resume(0)
+	if err := s.Accept(0, make([]byte, 600), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(s, make([]byte, 600)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if n, ok := s.AckDue(turn); !ok || n != 600 {
+			t.Fatalf("%d, %v", n, ok)
+		}
+		turn, _ = s.Resume(0)
+	}
+	// A few bytes are acknowledged too, a little later.
+	if n, ok := s.AckDue(turn); !ok || n != 600 {
+		t.Fatalf("%d, %v", n, ok)
+	}
+	if err := s.Accept(600, []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := s.AckDue(turn); !ok || n != 601 {
+		t.Fatalf("%d, %v", n, ok)
+	}
+	s.Halt(turn)
+	if _, ok := s.AckDue(turn); ok {
+		t.Error("something is due in a turn that is over")
+	}
+}
+
+// TestDeadlines: both directions heed theirs, and forget them.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	s := New(1000, 100)
+	past := time.Now().Add(-time.Second)
+	if err := s.SetDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read: %v", err)
+	}
+	for {
+		if _, err := s.Write(make([]byte, 1<<20)); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Write: %v", err)
+			}
+			break
+		}
+	}
+	if err := errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(make([]byte, 2<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write that waits: %v", err)
+	}
+	if err := s.Accept(0, []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(make([]byte, 1)); err != nil {
+		t.Errorf("Read without a deadline: %v", err)
+	}
+	s.Fail(io.ErrClosedPipe)
+	if _, err := s.Read(make([]byte, 1)); err != io.ErrClosedPipe {
+		t.Errorf("after Fail: %v", err)
+	}
+	if err := s.SetDeadline(past); err != io.ErrClosedPipe {
+		t.Errorf("a deadline after Fail: %v", err)
+	}
+	if s.Fail(io.EOF) {
+		t.Error("it fails twice")
+	}
+}
+
+// TestCarried: what is written arrives, in order and once, whatever the server has received when a
+// turn ends.
+func TestCarried(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		sent := make([]byte, random.IntN(3<<20))
+		for i := range sent {
+			sent[i] = byte(random.Uint32())
+		}
+		s := New(1000, 1+random.IntN(100_000))
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for rest := sent; len(rest) > 0; {
+				n := min(len(rest), 70_001)
+				if _, err := s.Write(rest[:n]); err != nil {
+					return
+				}
+				rest = rest[n:]
+			}
+			_ = s.CloseWrite()
+		})
+		var came []byte // by the server
+		choose := rand.New(rand.NewPCG(7, uint64(len(sent))))
+		for ended := false; !ended; {
+			turn, err := s.Resume(uint64(len(came)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 1 + choose.IntN(20) {
+				o, ok := s.Next(turn)
+				if !ok {
+					t.Fatal("nothing more comes")
+				}
+				if o.Offset != uint64(len(came)) {
+					t.Fatalf("bytes from %d come after %d", o.Offset, len(came))
+				}
+				took := len(o.Bytes)
+				if lost := choose.IntN(5) == 0; lost {
+					took = choose.IntN(len(o.Bytes) + 1)
+					came = append(came, o.Bytes[:took]...)
+					s.Sent()
+					break
+				}
+				came = append(came, o.Bytes...)
+				s.Sent()
+				if choose.IntN(3) > 0 || o.EOF {
+					if err := s.Confirm(uint64(len(came)), o); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if ended = o.EOF; ended {
+					break
+				}
+			}
+		}
+		writing.Wait()
+		if !bytes.Equal(came, sent) {
+			t.Fatalf("%d bytes have come of %d, or other ones", len(came), len(sent))
+		}
+		s.Flush(time.Minute) // returns at once
+	})
+}

@@ -1,0 +1,308 @@
+package client_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// serveEach calls serve with each connection that comes to the address, until the test ends.
+func serveEach(t testing.TB, network, address string, serve func(net.Conn)) (url string) {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		serving.Wait()
+	})
+	return network + "://" + l.Addr().String()
+}
+
+// echo sends back what comes, and ends when that does.
+func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
+
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, c *client.Client) {
+		for _, address := range []string{
+			serveEach(t, "tcp", "127.0.0.1:0", echo),
+			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), echo),
+		} {
+			s, err := c.DialSocket(t.Context(), address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, 5)
+			if _, err := io.ReadFull(s, got); err != nil || string(got) != "hello" {
+				t.Fatalf("read %q, %v", got, err)
+			}
+			if err := s.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("after the deadline: %d, %v", n, err)
+			}
+			if err := s.SetReadDeadline(time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if rest, err := io.ReadAll(s); len(rest) != 0 || err != nil {
+				t.Errorf("after half a close: %q, %v", rest, err)
+			}
+			if _, err := s.Write([]byte("more")); err == nil {
+				t.Error("bytes can be written behind the end")
+			}
+			if got := s.RemoteAddr(); got.Network()+"://"+got.String() != address {
+				t.Errorf("the address is %v", got)
+			}
+			if err := errors.Join(s.Close(), s.Close()); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Read(got); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
+		}
+	})
+}
+
+// TestSocketRefused: what the other end says comes as an error, with its words.
+func TestSocketRefused(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for address, want := range map[string]string{
+		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
+		"unix:///nowhere/at/all":     "No such file or directory (os error 2)",
+		"unix:///etc/passwd":         "Connection refused (os error 111)",
+		"udp://127.0.0.1:1":          `address: "udp://127.0.0.1:1": want tcp://HOST:PORT or unix:///PATH`,
+	} {
+		_, err := c.DialSocket(t.Context(), address, nil)
+		if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Err.Message != want {
+			t.Errorf("%s: %v, want %s", address, err, want)
+		}
+	}
+	// A connection that is reset.
+	reset := serveEach(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1))
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	})
+	s, err := c.DialSocket(t.Context(), reset, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(s)
+	if e, ok := errors.AsType[*client.SocketError](err); !ok || e.Text != "Connection reset by peer (os error 104)" {
+		t.Errorf("a connection that was reset: %v", err)
+	}
+}
+
+// TestSocketPressure: what comes from a socket that nobody reads holds up nothing else.
+func TestSocketPressure(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overWebSocket(t, newAgent(t))})
+	flood := serveEach(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		for {
+			if _, err := conn.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	over := make(chan struct{})
+	deaf := serveEach(t, "tcp", "127.0.0.1:0", func(net.Conn) { <-over })
+	t.Cleanup(func() { close(over) })
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	for range 20 {
+		s, err := c.DialSocket(t.Context(), flood, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.DialSocket(t.Context(), deaf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers.Go(func() {
+			for {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+		})
+		defer s.Close()
+		defer w.SetWriteDeadline(time.Unix(1, 0))
+	}
+	for range 20 {
+		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", echo), 3<<20)
+		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil)
+		if err != nil || string(r.Stdout) != "here\n" {
+			t.Fatalf("%s, %v", r.Stdout, err)
+		}
+	}
+}
+
+// roundTrip sends bytes to an echo and compares what comes back.
+func roundTrip(t testing.TB, c *client.Client, address string, n int) {
+	s, err := c.DialSocket(t.Context(), address, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer s.Close()
+	seed := [32]byte{byte(n)}
+	sent, came := sha256.New(), sha256.New()
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		random := rand.NewChaCha8(seed)
+		for left := n; left > 0; {
+			piece := make([]byte, min(left, 1+int(random.Uint64()%100_000)))
+			_, _ = random.Read(piece)
+			sent.Write(piece)
+			if _, err := s.Write(piece); err != nil {
+				t.Error(err)
+				return
+			}
+			left -= len(piece)
+		}
+		if err := s.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	got, err := io.Copy(came, s)
+	writing.Wait()
+	if err != nil || got != int64(n) || !bytes.Equal(sent.Sum(nil), came.Sum(nil)) {
+		t.Errorf("%d bytes of %d came back, %v", got, n, err)
+	}
+}
+
+// TestSocketCuts: connections fail at any byte, and nothing of what is sent through
+// sockets is lost, comes twice or in another order, in either direction.
+func TestSocketCuts(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	proxy := rig.NewFaulty(t, strings.TrimPrefix(listen(t, ""), "ws://"), seed, 400_000)
+	c, err := client.DialURL(t.Context(), "ws://"+proxy.Address())
+	for err != nil && client.Retryable(err) {
+		c, err = client.DialURL(t.Context(), "ws://"+proxy.Address())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var trips sync.WaitGroup
+	for i := range 4 {
+		trips.Go(func() { roundTrip(t, c, address, 800_000+i) })
+		trips.Go(func() {
+			for j := range 5 {
+				roundTrip(t, c, address, 1+1000*j)
+			}
+		})
+	}
+	trips.Wait()
+	if c.Generation() < 5 {
+		t.Errorf("%d connections", c.Generation())
+	}
+	t.Logf("%d connections", c.Generation())
+	proxy.Heal()
+}
+
+// TestSocketSandbox: a socket with a sandbox is refused where a command in it could not connect.
+func TestSocketSandbox(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	for _, network := range []string{protocol.NetworkEnabled, protocol.NetworkRestricted} {
+		box := &protocol.Sandbox{
+			WindowsSandboxLevel: "disabled",
+			Permissions: protocol.Permissions{
+				Type: protocol.PermissionsManaged, Network: network,
+				FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{{
+					Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read",
+				}}},
+			},
+		}
+		s, err := c.DialSocket(t.Context(), address, box)
+		switch network {
+		case protocol.NetworkEnabled:
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+		default:
+			refused, ok := errors.AsType[*client.ServerError](err)
+			if !ok || refused.Err.Code != protocol.CodeInvalidRequest || refused.Err.Message != "Operation not permitted (os error 1)" {
+				t.Errorf("without a network: %v", err)
+			}
+		}
+	}
+}
+
+// TestSocketsBounded: a session has no more than 256 sockets, and one that is closed makes room.
+func TestSocketsBounded(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
+	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	var all []*client.Socket
+	for range 256 {
+		s, err := c.DialSocket(t.Context(), address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	if _, err := c.DialSocket(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("at most ", 256)) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := all[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, c, address, 100)
+	for _, s := range all {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

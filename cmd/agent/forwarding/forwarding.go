@@ -1,0 +1,262 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/execagent/execagent/client"
+)
+
+// maxConnections is how many connections are forwarded at once. Others wait in the
+// kernel's queue.
+const maxConnections = 200
+
+// lossPatience is how long the user is not told of a lost connection.
+const lossPatience = 2 * time.Second
+
+// Forwarder forwards what it accepts.
+type Forwarder struct {
+	Client *client.Client
+	// Say tells the user what is not as it should be.
+	Say func(string)
+
+	routes []route
+}
+
+type route struct {
+	listener net.Listener
+	remote   string
+}
+
+// Listen begins to listen. The caller calls Close.
+func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
+	if s.Network == "unix" {
+		// Nobody but this user may connect, from the first moment on.
+		defer syscall.Umask(syscall.Umask(0o177))
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, s.Network, s.Local)
+	if err != nil {
+		return nil, err
+	}
+	f.routes = append(f.routes, route{l, s.Remote})
+	return l.Addr(), nil
+}
+
+// Close ends the listening.
+func (f *Forwarder) Close() {
+	for _, r := range f.routes {
+		_ = r.listener.Close() // it may be closed
+	}
+}
+
+// Serve forwards until ctx ends, and returns when nothing of it runs any more. An
+// error is why it cannot go on.
+func (f *Forwarder) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(ctx, f.Close)
+	seats := make(chan struct{}, maxConnections)
+	var running sync.WaitGroup
+	for _, r := range f.routes {
+		running.Go(func() { cancel(f.accept(ctx, r, seats)) })
+	}
+	running.Go(func() { f.tellLoss(ctx) })
+	running.Go(func() {
+		select {
+		case <-f.Client.Done():
+			cancel(f.Client.Err())
+		case <-ctx.Done():
+		}
+	})
+	<-ctx.Done()
+	stop()
+	f.Close()
+	running.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// accept forwards what comes to one listener.
+func (f *Forwarder) accept(ctx context.Context, r route, seats chan struct{}) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		select {
+		case seats <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		conn, err := r.listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		running.Go(func() {
+			defer func() { <-seats }()
+			f.forward(ctx, conn, r)
+		})
+	}
+}
+
+// forward joins one connection with one of the agent's.
+func (f *Forwarder) forward(ctx context.Context, conn net.Conn, r route) {
+	remote, err := f.Client.DialSocket(ctx, r.remote, nil)
+	if err != nil {
+		reset(conn)
+		if ctx.Err() == nil {
+			f.Say(fmt.Sprintf("%s -> %s: %s", r.listener.Addr(), Name(r.remote), Reason(err)))
+		}
+		return
+	}
+	err = Join(ctx, conn, conn.(halfCloser), remote)
+	if err == nil {
+		_ = conn.Close() // both directions are over
+		return
+	}
+	reset(conn)
+	if failed, ok := errors.AsType[*client.SocketError](err); ok {
+		f.Say(fmt.Sprintf("%s -> %s: %s", r.listener.Addr(), Name(r.remote), failed.Text))
+	}
+}
+
+// halfCloser is a connection that can be closed in one direction.
+type halfCloser interface {
+	io.Writer
+	CloseWrite() error
+}
+
+// reset closes a connection so that its other end sees that something went wrong.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// Join copies in both directions until both have ended, or one has failed, or ctx
+// ends, and closes the socket. It closes from when it fails.
+func Join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
+	var first sync.Once
+	fail := func(reason error) {
+		first.Do(func() {
+			err = reason
+			_ = remote.Abort()
+			_ = from.Close()
+		})
+	}
+	stop := context.AfterFunc(ctx, func() { fail(context.Cause(ctx)) })
+	var up sync.WaitGroup
+	up.Go(func() {
+		if err := copyUp(remote, from); err != nil {
+			fail(err)
+		}
+	})
+	if _, err := remote.WriteTo(to); err != nil {
+		fail(err)
+	} else if err := to.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) {
+		fail(err)
+	}
+	up.Wait()
+	stop()
+	first.Do(func() { _ = remote.Close() })
+	return err
+}
+
+// copyUp sends all that comes, and then that it was all.
+func copyUp(remote *client.Socket, from io.Reader) error {
+	buf := make([]byte, 64<<10)
+	if _, err := io.CopyBuffer(remote, struct{ io.Reader }{from}, buf); err != nil {
+		return err
+	}
+	return remote.CloseWrite()
+}
+
+// tellLoss tells the user when the connection to the agent is lost and does not
+// come back at once.
+func (f *Forwarder) tellLoss(ctx context.Context) {
+	told := false
+	for {
+		state, changed := f.Client.State()
+		var overdue <-chan time.Time
+		switch state {
+		case client.Failed:
+			return
+		case client.Connected:
+			if told {
+				f.Say("the connection is back")
+			}
+			told = false
+		case client.Recovering:
+			if !told {
+				overdue = time.After(lossPatience)
+			}
+		}
+		select {
+		case <-changed:
+		case <-overdue:
+			told = true
+			f.Say("the connection is lost, waiting for it to come back")
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Name is an address for people.
+func Name(remote string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(remote, "tcp://"), "unix://")
+}
+
+// Reason says in short why an address cannot be connected to.
+func Reason(err error) string {
+	if refused, ok := errors.AsType[*client.ServerError](err); ok {
+		return refused.Err.Message
+	}
+	return err.Error()
+}
+
+// Standard joins standard input and output with one address, until the other end
+// has closed its side.
+func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdout *os.File) error {
+	socket, err := c.DialSocket(ctx, remote, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %s", Name(remote), Reason(err))
+	}
+	up, down := make(chan error, 1), make(chan error, 1)
+	go func() {
+		// It may never return: reading a terminal cannot be interrupted, and the
+		// program is about to end.
+		up <- copyUp(socket, stdin)
+	}()
+	go func() {
+		_, err := socket.WriteTo(stdout)
+		down <- err
+	}()
+	var given <-chan error = up
+	for ended := false; ; {
+		select {
+		case err = <-given:
+			if given, ended = nil, err == nil; ended {
+				continue
+			}
+		case err = <-down:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil || !ended {
+			return errors.Join(err, socket.Abort())
+		}
+		return socket.Close()
+	}
+}

@@ -1,0 +1,73 @@
+// Package forwarding brings connections of this machine to addresses on an agent's side.
+package forwarding
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Spec is what is listened at here, and what is connected to there.
+type Spec struct {
+	Network, Local string // tcp and HOST:PORT, or unix and a path
+	Remote         string // tcp://HOST:PORT or unix:///PATH
+}
+
+// ParseSpec reads one of
+//
+//	PORT
+//	LOCAL:PORT
+//	LOCAL:HOST:PORT
+//	LOCAL:/PATH
+//
+// LOCAL is a port of ours, 0 or nothing for a free one, or an absolute path. host
+// is where ports of ours are.
+func ParseSpec(text, host string) (Spec, error) {
+	local, remote, two := strings.Cut(text, ":")
+	if !two {
+		remote = local
+	}
+	var s Spec
+	var err error
+	if s.Remote, err = Remote(remote); err == nil {
+		s.Network, s.Local, err = listening(local, host)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%q is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: %w", text, err)
+	}
+	return s, nil
+}
+
+// listening reads what is left of the first colon.
+func listening(local, host string) (network, address string, err error) {
+	if path.IsAbs(local) {
+		return "unix", local, nil
+	}
+	if local == "" {
+		local = "0"
+	}
+	if _, err := strconv.ParseUint(local, 10, 16); err != nil {
+		return "", "", fmt.Errorf("%q is no port", local)
+	}
+	return "tcp", net.JoinHostPort(host, local), nil
+}
+
+// Remote reads PORT, HOST:PORT or /PATH.
+func Remote(text string) (address string, err error) {
+	if path.IsAbs(text) {
+		return "unix://" + text, nil
+	}
+	host, port := "localhost", text
+	if strings.Contains(text, ":") {
+		if host, port, err = net.SplitHostPort(text); err != nil || host == "" {
+			return "", errors.New("the host or the port is missing")
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%q is no port", port)
+	}
+	return "tcp://" + net.JoinHostPort(host, port), nil
+}

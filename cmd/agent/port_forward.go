@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/execagent/execagent/cmd/agent/forwarding"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// portForwardFlags say what is forwarded, and where to.
+type portForwardFlags struct {
+	target.Flags
+	Address string `default:"127.0.0.1" env:"AGENT_FORWARD_ADDRESS" placeholder:"IP" help:"Where ports of this machine are. With another address than ${default} others can use them too."`
+
+	Forwards []string `arg:"" name:"forward" help:"PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH."`
+}
+
+func (*portForwardFlags) Help() string {
+	return `Each FORWARD is one of these:
+
+    8080                 port 8080 here and there
+    8080:80              port 8080 here, port 80 there
+    :80                  a free port here, port 80 there; so does 0:80
+    8080:db.internal:80  port 80 of another host, as the agent's host sees it
+    8080:/run/app.sock   a UNIX socket there
+    /tmp/s:/run/app.sock a UNIX socket here, which only this user can connect to
+
+There is the agent's host: a port without a host is one of its localhost. Each forward is printed as a line once it listens. Connections outlive those to the agent: when that is lost they wait, and go on with nothing lost. Every local user can connect to a port here; to a socket only this user.
+
+Examples:
+
+    agent port-forward --url ws://127.0.0.1:7000 8080:80 5432
+    agent port-forward --registry https://registry.example.com --environment-id build-1 /tmp/podman.sock:/run/podman/podman.sock
+
+Exit codes: 0 after a signal, 1 when the agent cannot be reached or is lost for good, when a port here is taken, or after --timeout, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other, and forwards that are none. The
+// parser calls it.
+func (f *portForwardFlags) Validate() error {
+	if !f.Elsewhere() {
+		return errors.New("which agent? --url or --registry says it")
+	}
+	if _, err := f.specs(); err != nil {
+		return err
+	}
+	return f.Flags.Validate()
+}
+
+func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {
+	host := f.Address
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return nil, fmt.Errorf("--address %q is no IP address", f.Address)
+	}
+	specs := make([]forwarding.Spec, len(f.Forwards))
+	for i, text := range f.Forwards {
+		var err error
+		if specs[i], err = forwarding.ParseSpec(text, host); err != nil {
+			return nil, err
+		}
+	}
+	return specs, nil
+}
+
+// runPortForward forwards until a signal.
+func runPortForward(sys program.System, flags *portForwardFlags) int {
+	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error { return portForward(ctx, sys, flags) })
+}
+
+func portForward(ctx context.Context, sys program.System, flags *portForwardFlags) error {
+	specs, err := flags.specs()
+	if err != nil {
+		return err
+	}
+	c, err := flags.Connect(ctx, sys)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	f := &forwarding.Forwarder{Client: c, Say: func(text string) { program.Complain(sys.Stderr, text) }}
+	defer f.Close()
+	for _, s := range specs {
+		address, err := f.Listen(ctx, s)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(sys.Stdout, "%s -> %s\n", address, forwarding.Name(s.Remote)); err != nil {
+			return fmt.Errorf("printing what is forwarded: %w", err)
+		}
+	}
+	return f.Serve(ctx)
+}

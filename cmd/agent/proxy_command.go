@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/agent/forwarding"
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// proxyCommandFlags say what to connect to.
+type proxyCommandFlags struct {
+	target.Flags
+
+	Address []string `arg:"" name:"address" help:"HOST PORT, or /PATH of a UNIX socket."`
+}
+
+func (*proxyCommandFlags) Help() string {
+	return `Connects to a port on the agent's side, as its host sees it, and passes on what comes on standard input and from there, until the other end closes. The connection outlives a lost one to the agent. This is what ssh and all that uses it (scp, sftp, rsync, git) take as ProxyCommand, and as an option of ~/.ssh/config:
+
+    Host build-1
+        ProxyCommand agent proxy-command --registry https://registry.example.com --environment-id build-1 localhost %p
+
+Examples:
+
+    ssh -o ProxyCommand='agent proxy-command --url ws://127.0.0.1:7000 localhost %p' user@there
+    agent proxy-command --url ws://127.0.0.1:7000 /run/app.sock
+
+Exit codes: 0 when the other end has closed the connection, 1 when it cannot be made or is lost, or after --timeout, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other, and addresses that are none. The
+// parser calls it.
+func (f *proxyCommandFlags) Validate() error {
+	if !f.Elsewhere() {
+		return errors.New("which agent? --url or --registry says it")
+	}
+	if _, err := f.remote(); err != nil {
+		return err
+	}
+	return f.Flags.Validate()
+}
+
+func (f *proxyCommandFlags) remote() (string, error) {
+	text := f.Address[0]
+	switch {
+	case len(f.Address) == 2 && strings.Contains(text, ":"): // IPv6
+		text = fmt.Sprintf("[%s]:%s", strings.Trim(text, "[]"), f.Address[1])
+	case len(f.Address) == 2:
+		text += ":" + f.Address[1]
+	case len(f.Address) > 2 || !strings.HasPrefix(text, "/"):
+		return "", errors.New("want HOST PORT, or the path of a UNIX socket")
+	}
+	remote, err := forwarding.Remote(text)
+	if err != nil {
+		return "", fmt.Errorf("%q: %w", strings.Join(f.Address, " "), err)
+	}
+	return remote, nil
+}
+
+// runProxyCommand passes bytes on until the other end has no more.
+func runProxyCommand(sys program.System, flags *proxyCommandFlags) int {
+	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error {
+		remote, err := flags.remote()
+		if err != nil {
+			return err
+		}
+		c, err := flags.Connect(ctx, sys)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return forwarding.Standard(ctx, c, remote, sys.Stdin, sys.Stdout)
+	})
+}

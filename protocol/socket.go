@@ -1,0 +1,165 @@
+package protocol
+
+import (
+	"strconv"
+
+	"github.com/execagent/execagent/protocol/strict"
+)
+
+// Methods of sockets (rpc.md 8.4), an addition to the reference.
+const (
+	MethodSocketOpen   = "socket/open"
+	MethodSocketWrite  = "socket/write"
+	MethodSocketAck    = "socket/ack"
+	MethodSocketResume = "socket/resume"
+	MethodSocketClose  = "socket/close"
+	MethodSocketData   = "socket/data" // notification, server to client
+)
+
+// Bounds of sockets.
+const (
+	// MaxSocketID is how many bytes the id of a socket has.
+	MaxSocketID = 128
+	// MaxSocketWindow is how many bytes of a socket a server sends at most before the
+	// client has acknowledged the first of them.
+	MaxSocketWindow = 1 << 20
+	// MaxSocketChunk is how many bytes one socket/write has.
+	MaxSocketChunk = 1 << 20
+)
+
+// SocketOpenParams connects to an address on the server's side: tcp://HOST:PORT or
+// unix:///PATH. The id is the client's choice and unique among the sockets of a session;
+// they end with it.
+type SocketOpenParams struct {
+	SocketID string   `json:"socketId"`
+	Address  string   `json:"address"`
+	Window   *uint64  `json:"window,omitempty"` // nil: MaxSocketWindow
+	Sandbox  *Sandbox `json:"sandbox,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (p *SocketOpenParams) UnmarshalObject(o *strict.Object) {
+	p.SocketID = socketID(o)
+	p.Address = o.String("address")
+	if p.Window = o.OptUint64("window"); p.Window != nil && (*p.Window == 0 || *p.Window > MaxSocketWindow) {
+		o.Fail("window", "%d is not 1 to %d", *p.Window, MaxSocketWindow)
+	}
+	p.Sandbox = sandbox(o)
+}
+
+func socketID(o *strict.Object) string {
+	id := o.String("socketId")
+	if n := len(id); n == 0 || n > MaxSocketID {
+		o.Fail("socketId", "is %d bytes, must be 1 to %d", n, MaxSocketID)
+	}
+	return id
+}
+
+// SocketData is what has come from the other end of a socket. Offset is how many bytes came
+// before. After EOF or Error nothing more comes.
+type SocketData struct {
+	SocketID string `json:"socketId"`
+	Offset   uint64 `json:"offset"`
+	Chunk    []byte `json:"chunk"`
+	EOF      bool   `json:"eof,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// HoldsMessage says that Chunk lies in the message.
+func (*SocketData) HoldsMessage() {}
+
+// AppendJSON appends the notification's params.
+func (d *SocketData) AppendJSON(dst []byte) []byte {
+	dst = appendPiece(dst, d.SocketID, d.Offset, d.Chunk, d.EOF)
+	if d.Error != "" {
+		dst = append(dst, `,"error":`...)
+		dst = strict.AppendString(dst, d.Error)
+	}
+	return append(dst, '}')
+}
+
+// appendPiece appends bytes of a socket, without the brace at the end.
+func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) []byte {
+	dst = append(dst, `{"socketId":`...)
+	dst = strict.AppendString(dst, id)
+	dst = append(dst, `,"offset":`...)
+	dst = strconv.AppendUint(dst, offset, 10)
+	dst = append(dst, `,"chunk":`...)
+	dst = strict.AppendBase64(dst, chunk)
+	if eof {
+		dst = append(dst, `,"eof":true`...)
+	}
+	return dst
+}
+
+// UnmarshalObject reads the params.
+func (d *SocketData) UnmarshalObject(o *strict.Object) {
+	d.SocketID = o.String("socketId")
+	d.Offset = o.Uint64("offset")
+	d.Chunk = o.Base64InPlace("chunk")
+	d.EOF = o.OptBool("eof", false)
+	if text := o.OptString("error"); text != nil {
+		d.Error = *text
+	}
+}
+
+// SocketWriteParams sends bytes to the other end of a socket. Offset is how many bytes were
+// sent before; what the server has of them already it takes no second time. EOF says that
+// nothing follows. A decoded Chunk lies in the memory of the message.
+type SocketWriteParams struct {
+	SocketID string `json:"socketId"`
+	Offset   uint64 `json:"offset"`
+	Chunk    []byte `json:"chunk"`
+	EOF      bool   `json:"eof,omitempty"`
+}
+
+// HoldsMessage says that Chunk lies in the message.
+func (*SocketWriteParams) HoldsMessage() {}
+
+// AppendJSON appends the params.
+func (p *SocketWriteParams) AppendJSON(dst []byte) []byte {
+	return append(appendPiece(dst, p.SocketID, p.Offset, p.Chunk, p.EOF), '}')
+}
+
+// UnmarshalObject reads the params.
+func (p *SocketWriteParams) UnmarshalObject(o *strict.Object) {
+	p.SocketID = socketID(o)
+	p.Offset = o.Uint64("offset")
+	if p.Chunk = o.Base64InPlace("chunk"); len(p.Chunk) > MaxSocketChunk {
+		o.Fail("chunk", "%d bytes are more than %d", len(p.Chunk), MaxSocketChunk)
+	}
+	p.EOF = o.OptBool("eof", false)
+}
+
+// SocketReceived tells how many bytes of a socket one side has. It answers socket/write and
+// socket/resume: how many the server has passed on.
+type SocketReceived struct {
+	Received uint64 `json:"received"`
+}
+
+// AppendJSON appends the result.
+func (r *SocketReceived) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"received":`...)
+	return append(strconv.AppendUint(dst, r.Received, 10), '}')
+}
+
+// SocketReceivedParams tell the server how many bytes of a socket the client has: the params of
+// socket/ack and socket/resume.
+type SocketReceivedParams struct {
+	SocketID string `json:"socketId"`
+	Received uint64 `json:"received"`
+}
+
+// UnmarshalObject reads the params.
+func (p *SocketReceivedParams) UnmarshalObject(o *strict.Object) {
+	p.SocketID = socketID(o)
+	p.Received = o.Uint64("received")
+}
+
+// SocketParams name a socket and nothing else: the params of socket/close.
+type SocketParams struct {
+	SocketID string `json:"socketId"`
+}
+
+// UnmarshalObject reads the params.
+func (p *SocketParams) UnmarshalObject(o *strict.Object) { p.SocketID = socketID(o) }

@@ -1,0 +1,82 @@
+package sockets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+	"strings"
+)
+
+const (
+	// maxHost is how long a name of a host is, in bytes (RFC 1035).
+	maxHost = 253
+	// maxPath is how long the path of a UNIX socket is, in bytes (unix(7)).
+	maxPath = 107
+)
+
+// Address is what a socket connects to.
+type Address struct {
+	Network string // tcp or unix
+	Target  string // HOST:PORT, or an absolute path
+}
+
+func (a Address) String() string { return a.Network + "://" + a.Target }
+
+// ParseAddress reads tcp://HOST:PORT or unix:///PATH. The path is taken as it is, without
+// percent signs that stand for something.
+func ParseAddress(text string) (Address, error) {
+	network, target, _ := strings.Cut(text, "://")
+	var err error
+	switch network {
+	case "tcp":
+		err = checkHostPort(target)
+	case "unix":
+		err = checkPath(target)
+	default:
+		err = errors.New("want tcp://HOST:PORT or unix:///PATH")
+	}
+	if err != nil {
+		return Address{}, fmt.Errorf("%.512q: %w", text, err)
+	}
+	return Address{network, target}, nil
+}
+
+// Dial connects to the address. The error has the errno in it, if there is one.
+func Dial(ctx context.Context, a Address) (Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, a.Network, a.Target)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(Conn), nil // those of both networks are
+}
+
+func checkHostPort(target string) error {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return errors.New("want tcp://HOST:PORT")
+	}
+	if host == "" || len(host) > maxHost || strings.ContainsFunc(host, notInHost) {
+		return fmt.Errorf("%.260q is no host", host)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %.32q is not 1 to 65535", port)
+	}
+	return nil
+}
+
+func notInHost(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\@?#[]`, r) }
+
+func checkPath(target string) error {
+	switch {
+	case !path.IsAbs(target):
+		return errors.New("the path is not absolute")
+	case len(target) > maxPath:
+		return fmt.Errorf("the path is %d bytes, at most %d", len(target), maxPath)
+	case strings.ContainsRune(target, 0):
+		return errors.New("the path has a NUL byte")
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package sockets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// maxSockets is how many sockets a [Set] has.
+	maxSockets = 256
+	// DialTimeout is how long connecting may take.
+	DialTimeout = 30 * time.Second
+)
+
+// Errors of a [Set].
+var (
+	ErrExists  = errors.New("there is a socket of this id already")
+	ErrUnknown = errors.New("there is no socket of this id")
+	ErrTooMany = fmt.Errorf("at most %d sockets of a session, and %d of all, are open at once", maxSockets, maxOpen)
+	errLate    = fmt.Errorf("no answer within %v", DialTimeout)
+)
+
+// Set has the sockets of one client, by ids that the client has chosen. Its methods
+// may be called at once.
+type Set struct {
+	budget *Budget
+	ctx    context.Context // ends with the set
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards what follows
+	entries map[string]*entry
+	closed  bool
+
+	running sync.WaitGroup // dials
+}
+
+// entry is a socket, or one that is being connected.
+type entry struct {
+	cancel context.CancelFunc // ends the dial
+	done   chan struct{}      // closed when the dial has ended; then what follows is set
+	socket *Socket
+	err    error
+}
+
+// NewSet makes a set. CloseAll ends it.
+func NewSet(budget *Budget) *Set {
+	s := &Set{budget: budget, entries: map[string]*entry{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Dialer opens a connection.
+type Dialer func(context.Context) (Conn, error)
+
+// Open makes a socket of a connection that dial opens. The window is how many bytes are
+// read from it that are not acknowledged. It calls wait once the id is taken, before it
+// waits for dial, and gives up if that fails. If ctx ends before it is connected, dial goes
+// on: Get finds the outcome.
+func (s *Set) Open(ctx context.Context, id string, window uint64, dial Dialer, wait func() error) (*Socket, error) {
+	e, dialing, err := s.reserve(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	s.running.Go(func() {
+		defer e.cancel()
+		conn, err := dial(dialing)
+		if cause := context.Cause(dialing); err != nil && cause != nil {
+			err = cause
+		}
+		s.settle(id, e, conn, err, window)
+	})
+	if err := wait(); err != nil {
+		s.Close(id)
+		return nil, err
+	}
+	return e.await(ctx)
+}
+
+// reserve takes an id for a socket that is about to be connected. It fails when ctx
+// has ended: whoever asks for the id afterwards has to find it free.
+func (s *Set) reserve(ctx context.Context, id string) (*entry, context.Context, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	case s.closed:
+		return nil, nil, ErrClosed
+	case s.entries[id] != nil:
+		return nil, nil, ErrExists
+	case len(s.entries) == maxSockets || !s.budget.enter():
+		return nil, nil, ErrTooMany
+	}
+	e := &entry{done: make(chan struct{})}
+	inTime, cancel := context.WithTimeoutCause(s.ctx, DialTimeout, errLate)
+	dialing, give := context.WithCancelCause(inTime)
+	e.cancel = func() { give(ErrClosed); cancel() }
+	s.entries[id] = e
+	s.running.Add(1) // until settle: CloseAll waits for the socket, too
+	return e, dialing, nil
+}
+
+// settle notes how a dial has ended.
+func (s *Set) settle(id string, e *entry, conn Conn, err error, window uint64) {
+	defer s.running.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(e.done)
+	if err == nil && s.entries[id] != e {
+		err = ErrClosed
+		_ = conn.Close()
+	}
+	if err == nil {
+		if e.socket, err = newSocket(conn, window, s.budget); err != nil {
+			_ = conn.Close()
+		}
+	}
+	if e.err = err; err != nil {
+		s.budget.leave()
+		if s.entries[id] == e {
+			delete(s.entries, id)
+		}
+	}
+}
+
+// await waits until the dial has ended.
+func (e *entry) await(ctx context.Context) (*Socket, error) {
+	select {
+	case <-e.done:
+		return e.socket, e.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Get returns the socket of an id. It calls wait before it waits for one that is
+// being connected, and returns ErrUnknown when that fails.
+func (s *Set) Get(ctx context.Context, id string, wait func() error) (*Socket, error) {
+	s.mu.Lock()
+	e := s.entries[id]
+	s.mu.Unlock()
+	if e == nil {
+		return nil, ErrUnknown
+	}
+	select {
+	case <-e.done:
+	default:
+		if err := wait(); err != nil {
+			return nil, err
+		}
+	}
+	socket, err := e.await(ctx)
+	if err != nil && ctx.Err() == nil {
+		return nil, ErrUnknown
+	}
+	return socket, err
+}
+
+// Close closes the socket of an id, also one that is being connected. Nothing is
+// told of it any more, but see [Socket]. What was written before is still sent.
+func (s *Set) Close(id string) {
+	s.mu.Lock()
+	e := s.entries[id]
+	delete(s.entries, id)
+	s.mu.Unlock()
+	if e != nil {
+		s.end(e)
+	}
+}
+
+// end closes a socket that is no longer in the set, and waits for its end.
+func (s *Set) end(e *entry) {
+	e.cancel()
+	<-e.done
+	if e.socket == nil {
+		return
+	}
+	e.socket.close()
+	e.socket.wait()
+	s.budget.leave()
+}
+
+// CloseAll closes all sockets and the set, and waits until nothing of them runs. No
+// sink may block by then.
+func (s *Set) CloseAll() {
+	s.mu.Lock()
+	s.closed = true
+	entries := s.entries
+	s.entries = map[string]*entry{}
+	s.mu.Unlock()
+	s.cancel()
+	for _, e := range entries {
+		s.end(e)
+	}
+	s.running.Wait()
+}

@@ -1,0 +1,516 @@
+package sockets
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+// rig is a set, and the other ends of its sockets.
+type rig struct {
+	t      testing.TB
+	budget *Budget
+	set    *Set
+}
+
+func newRig(t testing.TB, budget int64) *rig {
+	r := &rig{t: t, budget: &Budget{Max: budget}}
+	r.set = NewSet(r.budget)
+	t.Cleanup(func() {
+		r.set.CloseAll()
+		if used := r.budget.used.Load(); used != 0 || r.budget.open != 0 {
+			t.Errorf("%d bytes and %d sockets are left", used, r.budget.open)
+		}
+	})
+	return r
+}
+
+func noWait() error { return nil }
+
+// open makes a socket, and returns its other end.
+func (r *rig) open(id string, window uint64) (*Socket, *net.TCPConn) {
+	r.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := r.set.Open(r.t.Context(), id, window, func(ctx context.Context) (Conn, error) {
+		return Dial(ctx, Address{"tcp", l.Addr().String()})
+	}, noWait)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return s, conn.(*net.TCPConn)
+}
+
+// sink keeps what it is told.
+type sink struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	bytes   []byte
+	from    uint64
+	end     error
+	err     error // what it returns
+}
+
+func newSink(from uint64) *sink {
+	s := &sink{from: from}
+	s.changed.L = &s.mu
+	return s
+}
+
+func (s *sink) take(d Data) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.changed.Broadcast()
+	if s.err != nil {
+		return s.err
+	}
+	if d.Offset != s.from+uint64(len(s.bytes)) {
+		s.end = errors.New("bytes are not in their order")
+	}
+	s.bytes = append(s.bytes, d.Bytes...)
+	if s.end == nil {
+		s.end = d.End
+	}
+	return nil
+}
+
+// await waits for n bytes, or the end.
+func (s *sink) await(t testing.TB, n int) []byte {
+	t.Helper()
+	timer := time.AfterFunc(patience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end = errors.New("too late")
+		s.changed.Broadcast()
+	})
+	defer timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.bytes) < n && s.end == nil {
+		s.changed.Wait()
+	}
+	if len(s.bytes) < n {
+		t.Fatalf("%d bytes of %d have come, then %v", len(s.bytes), n, s.end)
+	}
+	return bytes.Clone(s.bytes)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWindow: no more than the window is told without an acknowledgement, and none of it is lost.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	for _, window := range []uint64{1, 1000, pieceSize, pieceSize + 1, 1 << 20} {
+		r := newRig(t, DefaultBudget)
+		s, conn := r.open("s", window)
+		sent := make([]byte, 3*window+5)
+		random := rand.NewChaCha8([32]byte{1})
+		_, _ = random.Read(sent)
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, _ = conn.Write(sent)
+			_ = conn.CloseWrite()
+		})
+		got := newSink(0)
+		s.Tell(0, got.take)
+		for n := 0; n < len(sent); {
+			n = min(n+int(window), len(sent))
+			if have := got.await(t, n); len(have) != n {
+				t.Fatalf("window %d: %d bytes were told, %d may be", window, len(have), n)
+			}
+			must(t, s.Ack(uint64(n)))
+		}
+		writing.Wait()
+		rest := got.await(t, len(sent))
+		if end := got.awaitEnd(t); !bytes.Equal(rest, sent) || end != io.EOF {
+			t.Errorf("window %d: %d bytes of %d, %v", window, len(rest), len(sent), end)
+		}
+	}
+}
+
+// awaitEnd waits until nothing more comes, and returns why.
+func (s *sink) awaitEnd(t testing.TB) error {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.end == nil {
+		s.changed.Wait() // the socket is closed at the end of the test
+	}
+	return s.end
+}
+
+// TestBudget: where all memory is used up, each socket still goes on.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	const n = 100_000
+	r := newRig(t, pieceSize) // for one of them
+	var trips sync.WaitGroup
+	for _, id := range []string{"a", "b", "c", "d"} {
+		s, conn := r.open(id, 1<<20)
+		trips.Go(func() {
+			_, _ = conn.Write(make([]byte, n))
+			_ = conn.CloseWrite()
+		})
+		trips.Go(func() {
+			got := newSink(0)
+			s.Tell(0, got.take)
+			for have := 0; have < n; {
+				have = len(got.await(t, have+1))
+				if err := s.Ack(uint64(have)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	trips.Wait()
+	if used := r.budget.used.Load(); used != 0 {
+		t.Errorf("%d bytes are held for sockets whose bytes are all acknowledged", used)
+	}
+}
+
+// TestRewind: random cuts, after which the client says what it has. Each byte comes once.
+func TestRewind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	s, conn := r.open("s", 200_000)
+	const n = 3_000_000
+	sent := sha256.New()
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		random := rand.NewChaCha8([32]byte{2})
+		for left := n; left > 0; {
+			b := make([]byte, min(left, 1+int(random.Uint64()%9000)))
+			_, _ = random.Read(b)
+			sent.Write(b)
+			if _, err := conn.Write(b); err != nil {
+				t.Error(err)
+				return
+			}
+			left -= len(b)
+		}
+		_ = conn.CloseWrite()
+	})
+	came := sha256.New()
+	random := rand.New(rand.NewPCG(3, 4))
+	var have uint64
+	turn, acked := 0, uint64(0)
+	for have < n {
+		got := newSink(have)
+		s.Tell(turn, got.take)
+		part := got.await(t, min(n-int(have), 1+random.IntN(100_000)))
+		// Some of what was told has not arrived.
+		part = part[:len(part)-random.IntN(len(part)/2+1)]
+		came.Write(part)
+		have += uint64(len(part))
+		if acked = max(acked, have-min(have, uint64(random.IntN(50_000)))); random.IntN(2) == 0 {
+			must(t, s.Ack(acked))
+		}
+		got.mu.Lock()
+		got.err = errors.New("cut")
+		got.mu.Unlock()
+		var err error
+		turn, _, err = s.Rewind(t.Context(), have)
+		must(t, err)
+		must(t, s.Ack(acked))
+	}
+	writing.Wait()
+	if !bytes.Equal(sent.Sum(nil), came.Sum(nil)) {
+		t.Error("other bytes have come")
+	}
+	for _, wrong := range []uint64{have - 1, have + 1} {
+		_, _, err := s.Rewind(t.Context(), wrong)
+		if _, ok := errors.AsType[*ReceivedError](err); !ok {
+			t.Errorf("received %d of %d: %v", wrong, have, err)
+		}
+	}
+	if _, ok := errors.AsType[*ReceivedError](s.Ack(n + 1)); !ok {
+		t.Error("what was not sent can be acknowledged")
+	}
+}
+
+// TestTurns: who was told of an earlier turn is told nothing any more.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	s, conn := r.open("s", 1000)
+	turn, _, err := s.Rewind(t.Context(), 0)
+	must(t, err)
+	late, now := newSink(0), newSink(0)
+	s.Tell(turn, now.take)
+	s.Tell(turn-1, late.take)
+	_, err = conn.Write([]byte("x"))
+	must(t, err)
+	now.await(t, 1)
+	if len(late.bytes) != 0 {
+		t.Error("the earlier one was told")
+	}
+}
+
+// TestWrite: offsets make repeats harmless; a gap, and bytes behind the end, are refused.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	s, conn := r.open("s", 1000)
+	write := func(offset uint64, text string, eof bool, want uint64) {
+		t.Helper()
+		got, err := s.Write(t.Context(), offset, []byte(text), eof, noWait)
+		if err != nil || got != want {
+			t.Errorf("%d bytes are written, %v, want %d", got, err, want)
+		}
+	}
+	write(0, "one", false, 3)
+	write(0, "one", false, 3)
+	write(1, "ne two", false, 7)
+	write(2, "e", false, 7)
+	write(7, "", false, 7)
+	for _, offset := range []uint64{8, 1 << 63, 1<<64 - 1} {
+		_, err := s.Write(t.Context(), offset, []byte("x"), false, noWait)
+		if _, ok := errors.AsType[*GapError](err); !ok {
+			t.Errorf("a gap at %d: %v", offset, err)
+		}
+	}
+	write(7, "!", true, 8)
+	write(7, "!", true, 8)
+	write(8, "", true, 8)
+	if _, err := s.Write(t.Context(), 8, []byte("x"), false, noWait); !errors.Is(err, ErrInputEnded) {
+		t.Errorf("behind the end: %v", err)
+	}
+	if got, err := io.ReadAll(conn); string(got) != "one two!" || err != nil {
+		t.Errorf("%q has come, %v", got, err)
+	}
+}
+
+// TestWriteWaits: a write whose other end does not read waits, ends with its context, and what
+// was passed on by then is counted exactly.
+func TestWriteWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	s, conn := r.open("s", 1000)
+	sent := make([]byte, 30<<20)
+	random := rand.NewChaCha8([32]byte{5})
+	_, _ = random.Read(sent)
+	var came bytes.Buffer
+	var reading sync.WaitGroup
+	for done := uint64(0); done < uint64(len(sent)); {
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan struct{})
+		result := make(chan error, 1)
+		go func() {
+			_, err := s.Write(ctx, done, sent[done:], false, func() error { close(waiting); return nil })
+			result <- err
+		}()
+		var err error
+		select {
+		case <-waiting:
+			cancel()
+			err = <-result
+		case err = <-result:
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		cancel()
+		turn, written, err := s.Rewind(t.Context(), 0)
+		must(t, err)
+		if written < done || turn == 0 {
+			t.Fatalf("%d bytes are written, after %d", written, done)
+		}
+		done = written
+		// It reads what is there, and a little more of what comes.
+		reading.Go(func() { _, _ = io.CopyN(&came, conn, int64(done)-int64(came.Len())) })
+		reading.Wait()
+	}
+	if !bytes.Equal(came.Bytes(), sent) {
+		t.Errorf("%d bytes have come of %d, or other ones", came.Len(), len(sent))
+	}
+	refused := errors.New("no more may wait")
+	fill := func() error { return refused }
+	var err error
+	for offset := uint64(len(sent)); err == nil; {
+		offset, err = s.Write(t.Context(), offset, make([]byte, 1<<20), false, fill)
+	}
+	if err != refused {
+		t.Errorf("a write that may not wait: %v", err)
+	}
+}
+
+// TestErrors: the errors of the system come to both sides, and stay.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	s, conn := r.open("s", 1000)
+	must(t, conn.SetLinger(0))
+	must(t, conn.Close())
+	got := newSink(0)
+	s.Tell(0, got.take)
+	if end := got.awaitEnd(t); !errors.Is(end, unix.ECONNRESET) {
+		t.Errorf("reading: %v", end)
+	}
+	for range 2 {
+		if _, err := s.Write(t.Context(), 0, []byte("x"), false, noWait); !errors.Is(err, unix.EPIPE) {
+			t.Errorf("writing: %v", err)
+		}
+	}
+	for name, address := range map[string]Address{"ECONNREFUSED": {"tcp", conn.LocalAddr().String()}, "ENOENT": {"unix", "/nowhere/at/all"}} {
+		_, err := r.set.Open(t.Context(), "other", 1, func(ctx context.Context) (Conn, error) { return Dial(ctx, address) }, noWait)
+		var errno unix.Errno
+		if !errors.As(err, &errno) || unix.ErrnoName(errno) != name {
+			t.Errorf("%v: %v", address, err)
+		}
+	}
+}
+
+// blockedDial is a dial that ends with its context.
+func blockedDial(ctx context.Context) (Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestOpening: an id is taken from the first moment on; who asks for it waits; closing it ends
+// the dial; an end of the caller does not.
+func TestOpening(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, DefaultBudget)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := r.set.Open(ctx, "s", 1, blockedDial, func() error { cancel(); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, noWait); !errors.Is(err, ErrExists) {
+		t.Errorf("a second one: %v", err)
+	}
+	asked := make(chan error, 1)
+	waiting := make(chan struct{})
+	go func() {
+		_, err := r.set.Get(t.Context(), "s", func() error { close(waiting); return nil })
+		asked <- err
+	}()
+	<-waiting
+	r.set.Close("s")
+	if err := <-asked; !errors.Is(err, ErrUnknown) {
+		t.Errorf("of one that was closed: %v", err)
+	}
+	if _, err := r.set.Open(ctx, "s", 1, blockedDial, noWait); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	// Closed from within wait, as a request does that passes the one that opens.
+	_, err = r.set.Open(t.Context(), "s", 1, blockedDial, func() error { r.set.Close("s"); return nil })
+	if !errors.Is(err, ErrClosed) {
+		t.Errorf("closed while it is opened: %v", err)
+	}
+	refused := errors.New("no more may wait")
+	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, func() error { return refused }); err != refused {
+		t.Errorf("one that may not wait: %v", err)
+	}
+	go func() {
+		_, _ = r.set.Open(t.Context(), "t", 1, blockedDial, noWait)
+	}()
+	r.set.CloseAll()
+	if _, err := r.set.Open(t.Context(), "s", 1, blockedDial, noWait); !errors.Is(err, ErrClosed) {
+		t.Errorf("after CloseAll: %v", err)
+	}
+}
+
+// TestBounds: sockets of a set and of all sets are bounded, and room is given back.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	budget := &Budget{Max: DefaultBudget}
+	var sets []*Set
+	refuse := func(context.Context) (Conn, error) { return nil, unix.ECONNREFUSED }
+	var opening sync.WaitGroup
+	for i := 0; i < maxOpen/maxSockets; i++ {
+		s := NewSet(budget)
+		sets = append(sets, s)
+		for j := range maxSockets {
+			taken := make(chan struct{})
+			opening.Go(func() {
+				_, _ = s.Open(context.Background(), strings.Repeat("x", j), 1, blockedDial, func() error { close(taken); return nil })
+			})
+			<-taken
+		}
+		if _, err := s.Open(t.Context(), "more", 1, refuse, noWait); !errors.Is(err, ErrTooMany) {
+			t.Errorf("one more: %v", err)
+		}
+	}
+	other := NewSet(budget)
+	if _, err := other.Open(t.Context(), "s", 1, refuse, noWait); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more of all: %v", err)
+	}
+	sets[0].Close("")
+	if _, err := other.Open(t.Context(), "s", 1, refuse, noWait); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("where there is room again: %v", err)
+	}
+	for _, s := range append(sets, other) {
+		s.CloseAll()
+	}
+	opening.Wait()
+	if budget.open != 0 {
+		t.Errorf("%d sockets are left", budget.open)
+	}
+}
+
+func TestParseAddress(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Address{
+		"tcp://localhost:80":                        {"tcp", "localhost:80"},
+		"tcp://[::1]:65535":                         {"tcp", "[::1]:65535"},
+		"tcp://[fe80::1%eth0]:1":                    {"tcp", "[fe80::1%eth0]:1"},
+		"unix:///run/a b%20.s":                      {"unix", "/run/a b%20.s"},
+		"unix:///" + strings.Repeat("x", maxPath-1): {"unix", "/" + strings.Repeat("x", maxPath-1)},
+	} {
+		if got, err := ParseAddress(text); got != want || err != nil || got.String() != text {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"", "localhost:80", "udp://localhost:80", "TCP://localhost:80", "tcp:localhost:80", "tcp://", "tcp://:80", "tcp://localhost",
+		"tcp://localhost:", "tcp://localhost:0", "tcp://localhost:65536", "tcp://localhost:-1", "tcp://localhost:http", "tcp://localhost:80/x",
+		"tcp://user@localhost:80", "tcp://a b:80", "tcp://a\n:80", "tcp://é:80", "tcp://" + strings.Repeat("x", maxHost+1) + ":80",
+		"unix://", "unix://relative", "unix:///a\x00b", "unix://@abstract", "unix:///" + strings.Repeat("x", maxPath),
+	} {
+		if got, err := ParseAddress(text); err == nil {
+			t.Errorf("%q is taken as %v", text, got)
+		}
+	}
+}
+
+func FuzzParseAddress(f *testing.F) {
+	f.Add("tcp://[::1]:80")
+	f.Add("unix:///run/x")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := ParseAddress(text)
+		if err == nil && (a.String() != text || strings.ContainsRune(a.Target, 0)) {
+			t.Errorf("%q is %+v", text, a)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// eachWay calls test with a proxy before an agent that listens, and with one before a registry
+// that an agent has registered with. command returns a command of the agent's program that
+// reaches the agent by way of the proxy.
+func eachWay(t *testing.T, test func(t *testing.T, proxy *rig.Proxy, command func(name string, args ...string) *exec.Cmd)) {
+	t.Run("websocket", func(t *testing.T) {
+		t.Parallel()
+		proxy, url := behindProxy(t)
+		test(t, proxy, func(name string, args ...string) *exec.Cmd {
+			return exec.Command(rig.Agent(t), append([]string{name, "--url", url}, args...)...)
+		})
+	})
+	t.Run("relay", func(t *testing.T) {
+		t.Parallel()
+		s := rig.NewSite(t)
+		s.Serve(t, "ci-0")
+		proxy := rig.NewProxy(t, s.Address)
+		test(t, proxy, func(name string, args ...string) *exec.Cmd {
+			flags := []string{name, "--registry", s.At(proxy.Address()).URL(), "--environment-id", "ci-0"}
+			cmd := exec.Command(rig.Agent(t), append(flags, args...)...)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness}
+			return cmd
+		})
+	})
+}
+
+// listenFor calls serve with each connection, until the test ends.
+func listenFor(t *testing.T, network, address string, serve func(net.Conn)) net.Addr {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+	})
+	return l.Addr()
+}
+
+// upper sends back all that has come when that has ended, and a few words behind it.
+func upper(conn net.Conn) {
+	all, err := io.ReadAll(conn)
+	if err == nil {
+		_, _ = conn.Write(append(all, "that was it"...))
+	}
+}
+
+// throughUpper sends bytes to upper, and compares what comes back.
+func throughUpper(to io.Writer, end func() error, from io.Reader) error {
+	sent := make([]byte, 2_000_000)
+	_, _ = rand.Read(sent)
+	if _, err := to.Write(sent); err != nil {
+		return err
+	}
+	if err := end(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(from)
+	if err == nil && !bytes.Equal(got, append(sent, "that was it"...)) {
+		err = fmt.Errorf("%d bytes of %d came back, or other ones", len(got), len(sent))
+	}
+	return err
+}
+
+// TestPortForward: ports and sockets here are those there, while every connection to the agent is
+// cut after some bytes.
+func TestPortForward(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+		dir := t.TempDir()
+		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
+		listenFor(t, "unix", filepath.Join(dir, "there"), upper)
+		nobody := rig.FreeAddress(t)
+		var stderr rig.Transcript
+		here := filepath.Join(dir, "here")
+		cmd := command("port-forward", fmt.Sprintf(":%d", there.Port), here+":"+there.String(), "0:"+filepath.Join(dir, "there"), ":"+nobody)
+		cmd.Stderr = &stderr
+		p := connect(t, cmd)
+		var local []string
+		for i, remote := range []string{fmt.Sprintf("localhost:%d", there.Port), there.String(), filepath.Join(dir, "there"), nobody} {
+			from, to, _ := strings.Cut(p.line(t), " -> ")
+			if to != remote || (i == 1) != (from == here) {
+				t.Fatalf("%q is forwarded to %q, want %q", from, to, remote)
+			}
+			local = append(local, from)
+		}
+		if info, err := os.Stat(here); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket has %v, %v", info.Mode(), err)
+		}
+		stop := proxy.CutEach(1_000_000)
+		var trips sync.WaitGroup
+		for i, address := range local[:3] {
+			trips.Go(func() {
+				network := "tcp"
+				if i == 1 {
+					network = "unix"
+				}
+				for range 2 {
+					conn, err := net.Dial(network, address)
+					if err == nil {
+						err = throughUpper(conn, conn.(interface{ CloseWrite() error }).CloseWrite, conn)
+						_ = conn.Close()
+					}
+					if err != nil {
+						t.Errorf("%s: %v", address, err)
+					}
+				}
+			})
+		}
+		trips.Wait()
+		stop()
+		if text := stderr.String(); text != "" {
+			t.Errorf("it says %s", text)
+		}
+		// Nobody is there: the connection is reset, and the reason told.
+		if conn, err := net.Dial("tcp", local[3]); err == nil { // it may be reset already
+			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("read %d bytes of nobody, %v", n, err)
+			}
+			_ = conn.Close()
+		}
+		want := fmt.Sprintf("agent: %s -> %s: Connection refused (os error 111)\n", local[3], nobody)
+		rig.Until(t, "the refusal is told", func() bool { return stderr.String() == want })
+		connections, _ := proxy.Seen()
+		if connections < 4 {
+			t.Errorf("%d connections", connections)
+		}
+		// One that is open ends with the program, on both sides.
+		conn, err := net.Dial("tcp", local[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if code := p.Stop(t); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		if _, err := os.Stat(here); err == nil {
+			t.Error("the socket is left behind")
+		}
+	})
+}
+
+// TestProxyCommand: standard input and output are those of a connection there, while the
+// connection to the agent is cut in the middle.
+func TestProxyCommand(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
+		path := filepath.Join(t.TempDir(), "there")
+		listenFor(t, "unix", path, upper)
+		for _, args := range [][]string{{"localhost", fmt.Sprint(there.Port)}, {path}} {
+			var stderr bytes.Buffer
+			cmd := command("proxy-command", args...)
+			cmd.Stderr = &stderr
+			p := connect(t, cmd)
+			proxy.CutAfter(1_000_000, nil)
+			if err := throughUpper(p.stdin, p.stdin.Close, p.stdout); err != nil {
+				t.Error(err)
+			}
+			if code := p.Exit(t); code != 0 || stderr.Len() > 0 {
+				t.Errorf("exit code %d, %s", code, &stderr)
+			}
+			if !proxy.Struck() {
+				t.Error("nothing was cut")
+			}
+		}
+		_, port, _ := net.SplitHostPort(rig.FreeAddress(t))
+		var stderr bytes.Buffer
+		cmd := command("proxy-command", "localhost", port)
+		cmd.Stderr = &stderr
+		want := fmt.Sprintf("agent: localhost:%s: Connection refused (os error 111)\n", port)
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || stderr.String() != want {
+			t.Errorf("nobody there: %v, %s", err, &stderr)
+		}
+	})
+}
+
+// TestPortForwardTaken: a port that is taken here ends it at once.
+func TestPortForwardTaken(t *testing.T) {
+	t.Parallel()
+	_, url := behindProxy(t)
+	taken := listenFor(t, "tcp", "127.0.0.1:0", func(net.Conn) {}).(*net.TCPAddr)
+	var stderr bytes.Buffer
+	cmd := exec.Command(rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
+	cmd.Stderr = &stderr
+	want := fmt.Sprintf("agent: listen tcp %v: bind: address already in use\n", taken)
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || stderr.String() != want {
+		t.Errorf("%v, %s, want %s", err, &stderr, want)
+	}
+}

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestRecipes runs the blocks of docs/recipes.md that are marked as "sh tested", one after the
+// other in one folder: over a WebSocket and through the relay, while every connection is cut
+// after some bytes. needs= in the mark names the programs without which a block is left out.
+func TestRecipes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("websocket", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+		cmd.Env = append(os.Environ(), "HOME="+dir)
+		proxy := rig.NewProxy(t, strings.TrimPrefix(connect(t, cmd).line(t), "ws://"))
+		runRecipes(t, proxy, dir, string(page), "AGENT_URL=ws://"+proxy.Address())
+	})
+	t.Run("relay", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		s := rig.NewSite(t)
+		environ := append(os.Environ(), "HOME="+dir, "CODEX_API_KEY="+s.Executor)
+		s.Start(t, rig.Agent(t), environ, nil, "--remote", s.URL(), "--environment-id", "ci-1").
+			Says(t, "connected to the rendezvous", 1)
+		proxy := rig.NewProxy(t, s.Address)
+		runRecipes(t, proxy, dir, string(page), "AGENT_REGISTRY="+s.At(proxy.Address()).URL(),
+			"AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+s.Harness)
+	})
+}
+
+func runRecipes(t *testing.T, proxy *rig.Proxy, dir, page string, environ ...string) {
+	ports := strings.NewReplacer("2222", port(t), "2223", port(t))
+	defer proxy.CutEach(1_000_000)()
+	ran := 0
+	for _, b := range fenced(page) {
+		mark, needs, _ := strings.Cut(b.info, " needs=")
+		if mark != "sh tested" {
+			continue
+		}
+		if missing := missingOf(strings.Split(needs, ",")); missing != "" {
+			t.Logf("line %d is left out: there is no %s", b.line, missing)
+			continue
+		}
+		ran++
+		ctx, cancel := context.WithTimeout(t.Context(), blockTime)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", ports.Replace(b.text))
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+filepath.Dir(rig.Agent(t))+":"+os.Getenv("PATH"))
+		cmd.Env = append(cmd.Env, environ...)
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.WaitDelay = time.Minute // for what has been told to end, and ends
+		err := cmd.Run()
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if err != nil {
+			t.Fatalf("line %d: %v\n%s\n%s", b.line, err, b.text, &output)
+		}
+		t.Logf("line %d says\n%s", b.line, &output)
+	}
+	cuts, _ := proxy.Seen()
+	t.Logf("%d blocks, %d connections", ran, cuts)
+	if ran > 2 && cuts < ran {
+		t.Errorf("%d connections for %d blocks", cuts, ran)
+	}
+}
+
+// missingOf returns the first of the programs that is not here, or "".
+func missingOf(programs []string) string {
+	for _, name := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			if _, err := os.Stat("/usr/sbin/" + name); err != nil {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+func port(t *testing.T) string {
+	_, port, _ := strings.Cut(rig.FreeAddress(t), ":")
+	return port
+}
