@@ -161,6 +161,7 @@ func TestUnsupported(t *testing.T) {
 		"ReadConfig": second(c.ReadConfig(ctx, protocol.ConfigReadParams{})),
 		"Rename":     files.Rename(ctx, "/a", "/b", true),
 		"Watch":      second(files.Watch(ctx, "/a", false)),
+		"DialSocket": second(c.DialSocket(ctx, "tcp://h:1", nil)),
 		"Open":       second(files.Open(ctx, "/a", protocol.OpenReplace)),
 		"sandbox":    second(c.FS(&protocol.Sandbox{}).Open(ctx, "/a", protocol.OpenRead)),
 		"WriteFile":  files.WriteFile(ctx, "/a", make([]byte, 33<<20)),
