@@ -80,7 +80,7 @@ var rules = map[string]rule{
 
 	"hostenv":    {nil, "what the host is like is told as plain values"},
 	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
-	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve"},
+	"agent": {[]string{"buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},

@@ -14,7 +14,7 @@ import (
 // note is one notification.
 type note struct {
 	method  string
-	id      string // of the process or HTTP request
+	id      string // of the process, HTTP request or socket
 	seq     uint64
 	data    []byte
 	exit    int
@@ -82,11 +82,11 @@ func (c *client) hello(session string) error {
 
 func (c *client) take(_ context.Context, method string, raw json.RawMessage) error {
 	var p struct {
-		ProcessID, RequestID string
-		Seq, WatchID         uint64
-		Chunk, DeltaBase64   []byte
-		ExitCode             int
-		Done                 bool
+		ProcessID, RequestID, SocketID string
+		Seq, WatchID                   uint64
+		Chunk, DeltaBase64             []byte
+		ExitCode                       int
+		Done                           bool
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *client) take(_ context.Context, method string, raw json.RawMessage) err
 		return err
 	}
 	c.seq = p.Seq
-	n := note{method, p.ProcessID + p.RequestID, p.Seq, append(p.Chunk, p.DeltaBase64...), p.ExitCode, p.WatchID, p.Done}
+	n := note{method, p.ProcessID + p.RequestID + p.SocketID, p.Seq, append(p.Chunk, p.DeltaBase64...), p.ExitCode, p.WatchID, p.Done}
 	c.bytes += len(n.data)
 	c.notes = append(c.notes, n)
 	c.moved.Broadcast()

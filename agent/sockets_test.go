@@ -1,9 +1,17 @@
 package agent
 
 import (
+	"fmt"
+	"io"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/execagent/execagent/protocol"
 )
 
 // listenFor calls serve with each connection that comes to the address it returns, until the
@@ -15,12 +23,20 @@ func listenFor(t testing.TB, serve func(net.Conn)) (address string) {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
+	var mu sync.Mutex // guards what follows
+	var conns []net.Conn
+	over := false
 	serving.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
+			mu.Lock()
+			if conns = append(conns, conn); over {
+				conn.Close()
+			}
+			mu.Unlock()
 			serving.Go(func() {
 				defer conn.Close()
 				serve(conn)
@@ -29,7 +45,227 @@ func listenFor(t testing.TB, serve func(net.Conn)) (address string) {
 	})
 	t.Cleanup(func() {
 		l.Close()
+		mu.Lock()
+		over = true
+		for _, conn := range conns {
+			conn.Close()
+		}
+		mu.Unlock()
 		serving.Wait()
 	})
 	return l.Addr().String()
+}
+
+// flood writes until the other end is gone.
+func flood(conn net.Conn) {
+	for buf := make([]byte, 1<<20); ; {
+		if _, err := conn.Write(buf); err != nil {
+			return
+		}
+	}
+}
+
+// told is how many bytes of a socket a client was told, and whether they came in order.
+func told(notes []note, id string) (bytes int) {
+	for _, n := range notes {
+		if n.method == protocol.MethodSocketData && n.id == id {
+			bytes += len(n.data)
+		}
+	}
+	return bytes
+}
+
+// TestSocketPressure: of a socket whose client acknowledges nothing no more is held than its
+// window, and other sockets and processes go on meanwhile; an acknowledgement opens it again.
+func TestSocketPressure(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	address := "tcp://" + listenFor(t, flood)
+	const window, n = 200_000, 8
+	for i := range n {
+		c.must("socket/open", object{"socketId": fmt.Sprint(i), "address": address, "window": window}, nil)
+	}
+	for i := range n {
+		c.await("the window", func(notes []note) bool { return told(notes, fmt.Sprint(i)) == window })
+	}
+	echo := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	for i := range 20 {
+		id := fmt.Sprint("echo ", i)
+		c.must("socket/open", object{"socketId": id, "address": echo}, nil)
+		c.must("socket/write", object{"socketId": id, "offset": 0, "chunk": []byte("hello")}, nil)
+		if got := c.awaitNote(protocol.MethodSocketData, id); string(got.data) != "hello" {
+			t.Errorf("%q has come", got.data)
+		}
+		c.must("process/start", sh(fmt.Sprint(i), "echo here"), nil)
+		c.awaitNote("process/closed", fmt.Sprint(i))
+	}
+	for i := range n {
+		id := fmt.Sprint(i)
+		if got := told(c.await("", func([]note) bool { return true }), id); got != window {
+			t.Errorf("socket %s: %d bytes were told, %d may be", id, got, window)
+		}
+		c.must("socket/ack", object{"socketId": id, "received": 1000}, nil)
+		c.await("1000 more", func(notes []note) bool { return told(notes, id) == window+1000 })
+	}
+}
+
+// TestSocketDeaf: a client that reads nothing holds up nobody else.
+func TestSocketDeaf(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	address := "tcp://" + listenFor(t, flood)
+	deaf := r.attach("")
+	deaf.must("socket/open", object{"socketId": "s", "address": address}, nil)
+	deaf.listen(false)
+	defer deaf.listen(true)
+	other := r.attach("")
+	other.must("socket/open", object{"socketId": "s", "address": address}, nil)
+	other.await("the window", func(notes []note) bool { return told(notes, "s") == protocol.MaxSocketWindow })
+	other.must("socket/close", object{"socketId": "s"}, nil)
+}
+
+// TestSocketLostWrite: a write that waits when its connection is lost is over when the client is
+// back, and what was written by then is final.
+func TestSocketLostWrite(t *testing.T) {
+	t.Parallel()
+	read := make(chan struct{})
+	came := make(chan int64, 1)
+	address := "tcp://" + listenFor(t, func(conn net.Conn) {
+		<-read
+		n, _ := io.Copy(io.Discard, conn)
+		came <- n
+	})
+	r := newRig(t, Config{})
+	a := r.attach("")
+	a.must("socket/open", object{"socketId": "s", "address": address}, nil)
+	var sent uint64
+	var written atomic.Uint64
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		for {
+			var received protocol.SocketReceived
+			chunk := make([]byte, protocol.MaxSocketChunk)
+			if a.call("socket/write", object{"socketId": "s", "offset": sent, "chunk": chunk}, &received) != nil {
+				return
+			}
+			sent = received.Received
+			written.Store(sent)
+		}
+	}()
+	// A request behind it shows that it waits: it was read, and is not answered.
+	var stuck uint64
+	eventually(t, "a write waits", func() bool {
+		before := stuck
+		stuck = written.Load()
+		return stuck > 0 && stuck == before
+	})
+	a.drop()
+	<-lost
+	b := r.attach(a.session)
+	var now, later protocol.SocketReceived
+	b.must("socket/resume", object{"socketId": "s", "received": 0}, &now)
+	if now.Received < sent {
+		t.Errorf("%d bytes were written, and %d before", now.Received, sent)
+	}
+	close(read)
+	b.must("socket/resume", object{"socketId": "s", "received": 0}, &later)
+	b.must("socket/write", object{"socketId": "s", "offset": now.Received, "chunk": []byte("end"), "eof": true}, nil)
+	if n := <-came; later != now || n != int64(now.Received)+3 {
+		t.Errorf("%d bytes have come; %d were written, then %d", n, now.Received, later.Received)
+	}
+}
+
+// TestSocketSession: sockets end with their session, and not before.
+func TestSocketSession(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	address := "tcp://" + listenFor(t, func(conn net.Conn) {
+		_, _ = io.Copy(io.Discard, conn)
+		close(ended)
+	})
+	r := newRig(t, Config{SessionTTL: 300 * time.Millisecond})
+	a := r.attach("")
+	a.must("socket/open", object{"socketId": "s", "address": address}, nil)
+	select {
+	case <-ended:
+		t.Fatal("it has ended before its session")
+	default:
+	}
+	a.drop()
+	waitFor(t, ended, "the end of the session's sockets")
+	b, c := r.attach(""), r.attach("")
+	b.must("socket/open", object{"socketId": "s", "address": "tcp://" + listenFor(t, flood)}, nil)
+	wantCode(t, "a socket of another session", c.call("socket/write", object{"socketId": "s", "offset": 0, "chunk": ""}, nil), protocol.CodeInvalidRequest)
+}
+
+// TestSocketOwnListener: with a sandbox nobody becomes a client of the agent by way of a socket,
+// whatever address of the host is named.
+func TestSocketOwnListener(t *testing.T) {
+	t.Parallel()
+	own := listenFor(t, flood)
+	other := listenFor(t, flood)
+	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own)}}})
+	c := r.attach("")
+	box := managed("enabled", special("root", "read"))
+	_, port, _ := net.SplitHostPort(own)
+	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0", "127.1.2.3", "[::ffff:127.0.0.1]"} {
+		err := c.call("socket/open", object{"socketId": "s", "address": "tcp://" + host + ":" + port, "sandbox": box}, nil)
+		e, ok := err.(*protocol.Error)
+		if !ok || e.Code != protocol.CodeInvalidRequest || e.Message != "Operation not permitted (os error 1)" {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	c.must("socket/open", object{"socketId": "other", "address": "tcp://" + other, "sandbox": box}, nil)
+	c.must("socket/open", object{"socketId": "own", "address": "tcp://" + own}, nil)
+}
+
+// TestSocketCannotConfine: a sandbox that cannot be enforced connects nothing.
+func TestSocketCannotConfine(t *testing.T) {
+	t.Parallel()
+	address := "tcp://" + listenFor(t, func(net.Conn) { t.Error("somebody has connected") })
+	// Whoever can connect at an address that is not loopback would be a client.
+	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort("0.0.0.0:7000")}}})
+	c := r.attach("")
+	err := c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("root", "read"))}, nil)
+	if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeInvalidRequest || !strings.HasPrefix(e.Message, "sandbox: this agent cannot enforce") {
+		t.Errorf("an open listener: %v", err)
+	}
+	err = c.call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("enabled", special("current_working_directory", "read"))}, nil)
+	wantCode(t, "a sandbox that needs a folder", err, protocol.CodeInvalidParams)
+	plain := &rig{t: t, agent: New(Config{})}
+	t.Cleanup(plain.close)
+	err = plain.attach("").call("socket/open", object{"socketId": "s", "address": address, "sandbox": managed("restricted", special("root", "read"))}, nil)
+	if err == nil || !strings.Contains(err.Error(), "cannot confine") {
+		t.Errorf("a program that cannot confine: %v", err)
+	}
+}
+
+// TestSocketMany: a session has so many sockets, another one has room of its own.
+func TestSocketMany(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	address := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	open := func(c *client, id int) error {
+		return c.call("socket/open", object{"socketId": fmt.Sprint(id), "address": address}, nil)
+	}
+	n := 0
+	for ; n < 300; n++ {
+		if err := open(c, n); err != nil {
+			wantCode(t, "one more", err, protocol.CodeInvalidRequest)
+			break
+		}
+	}
+	if n != 256 {
+		t.Errorf("a session has %d sockets", n)
+	}
+	if err := open(r.attach(""), 0); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+	c.must("socket/close", object{"socketId": "7"}, nil)
+	if err := open(c, 7); err != nil {
+		t.Errorf("where there is room: %v", err)
+	}
 }

@@ -167,6 +167,7 @@ func TestUnsupported(t *testing.T) {
 		"to kill":    second(c.Observe("s").Terminate(ctx, "p")),
 		"Rename":     files.Rename(ctx, "/a", "/b", true),
 		"Watch":      second(files.Watch(ctx, "/a", false)),
+		"DialSocket": second(c.DialSocket(ctx, "tcp://h:1", nil)),
 		"Open":       second(files.Open(ctx, "/a", protocol.OpenReplace)),
 		"sandbox":    second(c.FS(&protocol.Sandbox{}).Open(ctx, "/a", protocol.OpenRead)),
 		"WriteFile":  files.WriteFile(ctx, "/a", make([]byte, 33<<20)),

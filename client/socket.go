@@ -395,6 +395,9 @@ func (s *Socket) SetReadDeadline(t time.Time) error { return s.stream.SetReadDea
 // SetWriteDeadline sets that of Write.
 func (s *Socket) SetWriteDeadline(t time.Time) error { return s.stream.SetWriteDeadline(t) }
 
+// ID is the id of the socket in its session.
+func (s *Socket) ID() string { return s.id }
+
 // RemoteAddr is the address that was dialled.
 func (s *Socket) RemoteAddr() net.Addr { return s.address }
 

@@ -2,7 +2,9 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +14,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -304,5 +308,102 @@ func TestSocketsBounded(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// cutAt is a connection that is lost at a message: before that is sent, or right after it.
+type cutAt struct {
+	rpc.Conn
+	text  string
+	after bool
+	armed *atomic.Int32 // how many messages with the text pass before
+}
+
+func (c cutAt) Write(message []byte) error {
+	if !bytes.Contains(message, []byte(c.text)) || c.armed.Add(-1) != 0 {
+		return c.Conn.Write(message)
+	}
+	var err error
+	if c.after {
+		err = c.Conn.Write(message)
+	}
+	_ = c.Conn.Close()
+	return err
+}
+
+// TestSocketCutAt: the connection is lost at a request of each kind, the first or a later one. The
+// other end sees one connection, and each byte once.
+func TestSocketCutAt(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t)
+	for _, method := range []string{"socket/open", "socket/write", "socket/ack", "socket/close"} {
+		for _, after := range []bool{false, true} {
+			for _, nth := range []int32{1, 3} {
+				if nth > 1 && (method == "socket/open" || method == "socket/close") {
+					continue
+				}
+				t.Run(fmt.Sprint(method, nth, after), func(t *testing.T) {
+					t.Parallel()
+					var seen atomic.Int32
+					address := serveEach(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+						seen.Add(1)
+						echo(conn)
+					})
+					var armed atomic.Int32
+					armed.Store(nth)
+					dial := overPipe(t, a)
+					c := connect(t, client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
+						conn, err := dial(ctx)
+						return cutAt{conn, `"` + method + `"`, after, &armed}, err
+					}})
+					roundTrip(t, c, address, 3_000_000)
+					if n := seen.Load(); n != 1 || c.Generation() != 2 {
+						t.Errorf("%d connections were made there, and %d to the agent", n, c.Generation())
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestSocketLies: a server that breaks the rules loses that socket, and nothing else.
+func TestSocketLies(t *testing.T) {
+	t.Parallel()
+	able := *plainInfo
+	able.Capabilities.SocketForward = true
+	for name, data := range map[string]protocol.SocketData{
+		"a gap":         {Offset: 5, Chunk: []byte("x")},
+		"a flood":       {Chunk: make([]byte, protocol.MaxSocketWindow+1)},
+		"a huge offset": {Offset: 1<<64 - 1, Chunk: []byte{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			closed := make(chan struct{})
+			s, dial := newServer(t, &able, rpc.Table{
+				protocol.MethodSocketOpen:        {Handle: answer(protocol.Empty{})},
+				protocol.MethodEnvironmentStatus: {Handle: answer(&protocol.StatusResult{Status: protocol.StatusReady})},
+				protocol.MethodSocketClose: {Handle: func(context.Context, json.RawMessage) (any, error) {
+					close(closed)
+					return protocol.Empty{}, nil
+				}},
+			})
+			c := connect(t, client.Config{Dial: dial, Single: true})
+			socket, err := c.DialSocket(t.Context(), "tcp://h:1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The id is the client's choice, and in the request.
+			data.SocketID = socket.ID()
+			if err := s.Notify(protocol.MethodSocketData, &data); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(socket); err == nil || !strings.Contains(err.Error(), "protocol error") {
+				t.Errorf("reading gives %v", err)
+			}
+			<-closed
+			if status, err := c.Status(t.Context()); status != protocol.StatusReady || err != nil {
+				t.Errorf("the client is %s, %v", status, err)
+			}
+		})
 	}
 }

@@ -264,6 +264,20 @@ func TestMistakes(t *testing.T) {
 		{"login http://[::1]:1", "", 2, "\"::1\" is no name of a context: give one with --name", "see agent login --help"},
 		{"man nope", "", 1, "there is no command nope", ""},
 
+		// Ports.
+		{"port-forward 80", "", 2, "which agent? --context, --url or --registry says it", "see agent port-forward --help"},
+		{"port-forward --url :1", "", 2, "expected \"<forward> ...\"", "see agent port-forward --help"},
+		{"port-forward --url :1 http", "", 2, "\"http\" is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: \"http\" is no port", "see agent port-forward --help"},
+		{"port-forward --url :1 8080:", "", 2, "\"8080:\" is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: \"\" is no port", "see agent port-forward --help"},
+		{"port-forward --url :1 80 99999:80", "", 2, "\"99999:80\" is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: \"99999\" is no port", "see agent port-forward --help"},
+		{"port-forward --url :1 --address example.com 80", "", 2, "--address \"example.com\" is no IP address", "see agent port-forward --help"},
+		{"port-forward --url :1 80", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
+		{"port-foward 80", "", 2, "unknown command port-foward; did you mean port-forward?", server},
+		{"proxy-command --url :1 localhost", "", 2, "want HOST PORT, or the path of a UNIX socket", "see agent proxy-command --help"},
+		{"proxy-command --url :1 localhost ssh", "", 2, "\"localhost ssh\": \"ssh\" is no port", "see agent proxy-command --help"},
+		{"proxy-command --url :1 localhost 22 x", "", 2, "want HOST PORT, or the path of a UNIX socket", "see agent proxy-command --help"},
+		{"proxy-command localhost 22", "", 2, "which agent? --context, --url or --registry says it", "see agent proxy-command --help"},
+
 		// The server.
 		{"--listen ws://127.0.0.1:80000", "", 1, "listen URL \"ws://127.0.0.1:80000\" is invalid, the port is not between 0 and 65535", ""},
 		{"--listen $URL", "", 1, "listening on $URL: listen tcp4 $ADDRESS: bind: address already in use", ""},

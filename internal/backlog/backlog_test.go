@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBacklog compares a backlog with a plain slice, over random histories: what is kept is what was
-// put there, memory is counted exactly, and a reader's bytes stay while it has them.
+// TestBacklog compares a backlog with a plain slice, over random histories: what is kept is what
+// was put there, memory is counted exactly, and a reader's bytes stay while it has them.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

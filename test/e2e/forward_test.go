@@ -16,28 +16,12 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// eachWay calls test with a proxy before an agent that listens, and with one before a registry
-// that an agent has registered with. command returns a command of the agent's program that
-// reaches the agent by way of the proxy.
-func eachWay(t *testing.T, test func(t *testing.T, proxy *rig.Proxy, command func(name string, args ...string) *exec.Cmd)) {
-	t.Run("websocket", func(t *testing.T) {
-		t.Parallel()
-		proxy, url := behindProxy(t)
-		test(t, proxy, func(name string, args ...string) *exec.Cmd {
-			return exec.Command(rig.Agent(t), append([]string{name, "--url", url}, args...)...)
-		})
-	})
-	t.Run("relay", func(t *testing.T) {
-		t.Parallel()
-		s := rig.NewSite(t)
-		s.Serve(t, "ci-0")
-		proxy := rig.NewProxy(t, s.Address)
-		test(t, proxy, func(name string, args ...string) *exec.Cmd {
-			flags := []string{name, "--registry", s.At(proxy.Address()).URL(), "--environment-id", "ci-0"}
-			cmd := exec.Command(rig.Agent(t), append(flags, args...)...)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness}
-			return cmd
-		})
+// eachProxy is eachWay for tests that cut connections themselves: command returns a command of
+// the agent's program that reaches the agent by way of the proxy.
+func eachProxy(t *testing.T, test func(t *testing.T, proxy *rig.Proxy, command func(name string, args ...string) *exec.Cmd)) {
+	t.Helper()
+	eachWay(t, func(t *testing.T, w *way) {
+		test(t, w.proxy, func(name string, args ...string) *exec.Cmd { return w.command(t, name, args...) })
 	})
 }
 
@@ -97,7 +81,7 @@ func throughUpper(to io.Writer, end func() error, from io.Reader) error {
 // cut after some bytes.
 func TestPortForward(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
 		dir := t.TempDir()
 		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
 		listenFor(t, "unix", filepath.Join(dir, "there"), upper)
@@ -175,7 +159,7 @@ func TestPortForward(t *testing.T) {
 // connection to the agent is cut in the middle.
 func TestProxyCommand(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
+	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
 		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
 		path := filepath.Join(t.TempDir(), "there")
 		listenFor(t, "unix", path, upper)

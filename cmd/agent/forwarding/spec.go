@@ -32,7 +32,9 @@ func ParseSpec(text, host string) (Spec, error) {
 	}
 	var s Spec
 	var err error
-	if s.Remote, err = Remote(remote); err == nil {
+	if !two && path.IsAbs(text) {
+		err = errors.New("a path needs a place here")
+	} else if s.Remote, err = Remote(remote); err == nil {
 		s.Network, s.Local, err = listening(local, host)
 	}
 	if err != nil {

@@ -1,0 +1,91 @@
+package forwarding
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// BenchmarkForward brings bytes through a forwarded port of an agent in another process, down from there
+// and up to there; output is what a process prints there, which they are compared with.
+func BenchmarkForward(b *testing.B) {
+	const size = 64 << 20
+	url := rig.Start(b, exec.CommandContext(b.Context(), rig.Agent(b), "--listen", "ws://127.0.0.1:0")).Line(b)
+	c, err := client.DialURL(b.Context(), url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	there, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer there.Close()
+	f := &Forwarder{Client: c, Say: func(text string) { b.Log(text) }}
+	here, err := f.Listen(b.Context(), Spec{"tcp", "127.0.0.1:0", "tcp://" + there.Addr().String()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	}()
+	buf := make([]byte, 1<<20)
+	pass := func(b *testing.B, to, from net.Conn) {
+		go func() {
+			for n := 0; n < size; n += len(buf) {
+				if _, err := to.Write(buf); err != nil {
+					return
+				}
+			}
+		}()
+		if _, err := io.CopyN(io.Discard, from, size); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, up := range []bool{false, true} {
+		b.Run(map[bool]string{false: "down", true: "up"}[up], func(b *testing.B) {
+			local, err := net.Dial("tcp", here.String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer local.Close()
+			remote, err := there.Accept()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer remote.Close()
+			b.SetBytes(size)
+			for b.Loop() {
+				if up {
+					pass(b, local, remote)
+				} else {
+					pass(b, remote, local)
+				}
+			}
+		})
+	}
+	b.Run("output", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			p, err := c.Spawn(b.Context(), client.Spec{Argv: []string{"dd", "if=/dev/zero", "bs=64k", fmt.Sprint("count=", size>>16), "status=none"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if code, err := p.CopyOutput(b.Context(), io.Discard, io.Discard); code != 0 || err != nil {
+				b.Fatal(code, err)
+			}
+		}
+	})
+}
