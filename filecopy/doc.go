@@ -4,8 +4,8 @@
 // The stream is a tar archive (POSIX pax) with records of ours in global headers, which other
 // programs skip. Between two of ours the first one is begin; each file comes with the SHA-256 of
 // its content, in its own header if it is small and else behind it, and only then takes its place;
-// the last one is end, so that a stream that was cut is never taken for a whole one. A plain stream, for and from other
-// programs, has none of these.
+// the last one is end, so that a stream that was cut is never taken for a whole one. A plain
+// stream, for and from other programs, has none of these.
 //
 // A [Receiver] writes nothing outside its target, whatever the stream says: it opens one name
 // after the other from the target on and follows no link below that. A file is written without

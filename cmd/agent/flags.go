@@ -571,7 +571,7 @@ Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command l
 // Validate finds flags that contradict each other. The parser calls it.
 func (f *askFlags) Validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --context, --url or --registry says it")
+		return errNowhere
 	}
 	return f.Flags.Validate()
 }

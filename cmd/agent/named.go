@@ -15,13 +15,16 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
+// errNowhere says that no agent is named, for commands that embed none.
+var errNowhere = errors.New("which agent? --context, --url or --registry says it")
+
 // agentFlags name the agent of a command that asks it something.
 type agentFlags struct{ target.Flags }
 
 // validate finds flags that contradict each other.
 func (f *agentFlags) validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --context, --url or --registry says it")
+		return errNowhere
 	}
 	return f.Flags.Validate()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -43,7 +42,7 @@ Exit codes: 0 after a signal, 1 when the agent cannot be reached or is lost for 
 // parser calls it.
 func (f *portForwardFlags) Validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --url or --registry says it")
+		return errNowhere
 	}
 	if _, err := f.specs(); err != nil {
 		return err

@@ -36,7 +36,7 @@ Exit codes: 0 when the other end has closed the connection, 1 when it cannot be 
 // parser calls it.
 func (f *proxyCommandFlags) Validate() error {
 	if !f.Elsewhere() {
-		return errors.New("which agent? --url or --registry says it")
+		return errNowhere
 	}
 	if _, err := f.remote(); err != nil {
 		return err
