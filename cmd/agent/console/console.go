@@ -108,13 +108,20 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 		}
 	}
 	c.running.Go(func() { c.tellLoss(c.ctx) })
-	if command.Redraw {
-		c.running.Go(func() { c.redraw(c.ctx) })
-	}
+	fits := make(chan struct{})
+	c.running.Go(func() {
+		defer close(fits)
+		if command.Redraw {
+			c.redraw(c.ctx)
+		}
+	})
 	if command.Stdin {
 		// A read of standard input cannot be interrupted, so this goroutine may
 		// last until the program ends.
-		go c.copyStdin(c.ctx)
+		go func() {
+			<-fits // what is typed is for a terminal of our size
+			c.copyStdin(c.ctx)
+		}()
 	}
 	exitCode, err = c.copyOutput(c.ctx)
 	if err != nil {

@@ -232,6 +232,8 @@ func (c *Console) redraw(ctx context.Context) {
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize || cols == math.MaxUint16 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, signalPatience)
+	defer cancel()
 	_ = c.command.Process.Resize(ctx, rows, cols+1)
 	c.resize(ctx)
 }
