@@ -120,7 +120,7 @@ var rules = map[string]rule{
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
 	"cmd/agent/files":          {[]string{"client", "protocol", "filecopy"}, "file requests, whoever has connected"},
 	"cmd/agent/transfer":       {[]string{"client", "protocol", "filecopy", "cmd/agent/console", "cmd/internal/program"}, "a copy goes over a client that somebody else has connected"},
-	"cmd/agent/sessions":       {[]string{"client", "protocol"}, "what is shown of sessions, whoever asks for it"},
+	"cmd/agent/sessions":       {[]string{"client", "protocol", "cmd/internal/program"}, "what is shown of sessions, whoever asks for it"},
 	"cmd/internal/program":     {[]string{"internal/secretenv"}, "below every command"},
 	"cmd/agent/target":         {[]string{"auth", "client", "client/remote", "relay", "registry/wire", "rpc", "transport", "httpclient", "cmd/agent/contexts", "cmd/internal/program"}, "an agent is reached here, and used elsewhere"},
 	"cmd/agent/doctor":         {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},

@@ -7,8 +7,12 @@
 // the last one is end, so that a stream that was cut is never taken for a whole one. A plain
 // stream, for and from other programs, has none of these.
 //
-// A [Receiver] writes nothing outside its target, whatever the stream says: it opens one name
-// after the other from the target on and follows no link below that. A file is written without
+// A [Sender] follows links on the way to a source and in no other place, whatever is exchanged
+// meanwhile.
+//
+// A [Receiver] writes nothing outside its target, whatever the stream says, and
+// there only what was asked for: it opens one name after the other from the target on and follows
+// no link below that. A file is written without
 // a name, or under a temporary one, and replaces what was there in one step. Linux only.
 package filecopy
 
@@ -57,6 +61,7 @@ var ErrCut = errors.New("the stream ends too early")
 
 var (
 	errSpecial = errors.New("left out: neither a file nor a directory nor a link")
+	errDeep    = fmt.Errorf("what is in it is left out: it would be more than %d directories deep", maxDepth)
 	errShrunk  = errors.New("left out: it has become shorter while it was read")
 )
 

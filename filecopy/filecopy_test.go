@@ -222,7 +222,7 @@ func TestTargets(t *testing.T) {
 			for source := range strings.FieldsSeq(tt.sources) {
 				s.Sources = append(s.Sources, dir+"/src/"+source)
 			}
-			err := transfer(s, Receiver{Target: dir + "/dst/" + tt.target, Many: len(s.Sources) > 1})
+			err := transfer(s, Receiver{Target: dir + "/dst/" + tt.target, Many: len(s.Sources) > 1, Names: Names(s.Sources)})
 			got := strings.Join(slices.DeleteFunc(harvest(t, filepath.Join(dir, "dst")), func(line string) bool { return slices.Contains(before, line) }), " ")
 			if err != nil {
 				if got != "" {

@@ -174,6 +174,63 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestNotAskedFor: a stream brings nothing but what was asked for, whatever else it has. What it
+// brings under a name that was asked for may be a link.
+func TestNotAskedFor(t *testing.T) {
+	t.Parallel()
+	const dir, link, hard = tar.TypeDir, tar.TypeSymlink, tar.TypeLink
+	const refused = "nobody has asked for"
+	for _, tt := range []struct {
+		name    string
+		target  string // below the target
+		entries []entry
+		want    string // a part of the error, "" for none
+		after   string // what is new or changed in the target
+	}{
+		{"a file beside", "", []entry{{name: "report", content: "r"}, {name: ".bashrc", content: "x"}}, refused, "report r"},
+		{"a file first", "", []entry{{name: ".bashrc", content: "x"}, {name: "report", content: "r"}}, refused, ""},
+		{"over a file", "", []entry{{name: "file", content: "x"}}, refused, ""},
+		{"a directory", "", []entry{{name: ".ssh", kind: dir}}, refused, ""},
+		{"a file in a directory", "", []entry{{name: ".ssh/authorized_keys", content: "x"}}, refused, ""},
+		{"a link", "", []entry{{name: ".bashrc", kind: link, to: "report"}}, refused, ""},
+		{"a name of a file here", "", []entry{{name: "report", kind: hard, to: "file"}}, refused, ""},
+		{"a device", "", []entry{{name: "c", kind: tar.TypeChar}}, refused, ""},
+		{"what is in a directory", "", []entry{{name: "./report", content: "x"}}, refused, ""},
+		{"the directory itself", "", []entry{{name: ".", kind: dir}}, refused, ""},
+		{"a part of the name", "", []entry{{name: "repor", content: "x"}}, refused, ""},
+		{"a longer name", "", []entry{{name: "report.exe", content: "x"}}, refused, ""},
+		{"another name for a new one", "new", []entry{{name: "x", content: "x"}}, refused, ""},
+		{"what is in a directory for a new name", "new", []entry{{name: ".", kind: dir}, {name: "./x", content: "x"}}, refused, ""},
+		{"what was asked for", "", []entry{{name: "report", content: "r"}, {name: "log", kind: dir}, {name: "log/a", content: "a"}}, "", "log/ log/a a report r"},
+		{"a link that was asked for", "", []entry{{name: "report", kind: link, to: "/etc"}, {name: "log", kind: hard, to: "report"}}, "is no file", "report ->/etc"},
+		{"through a link that was asked for", "", []entry{{name: "report", kind: link, to: "../outside"}, {name: "report/kept", content: "x"}}, "not a directory", "report ->../outside"},
+		{"for a new name", "new", []entry{{name: "report", kind: dir}, {name: "report/a", content: "a"}}, "", "new/ new/a a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root, target := site(t)
+			before := harvest(t, target)
+			r := Receiver{Target: filepath.Join(target, tt.target), Names: Names([]string{"/w/report", "/w/log/"})}
+			err := r.Receive(context.Background(), bytes.NewReader(archive(t, true, tt.entries...)))
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			unharmed(t, root)
+			got := slices.DeleteFunc(harvest(t, target), func(line string) bool { return slices.Contains(before, line) })
+			if strings.Join(got, " ") != tt.after {
+				t.Errorf("there is %q, want %s", got, tt.after)
+			}
+		})
+	}
+	for sources, want := range map[string][]string{
+		"/w/a": {"a"}, "/w/a/": {"a"}, "/a b/c": {"a", "c"}, "/w/a/.": nil, "/": nil, "/a /b/.": nil, ". a": nil, "a/..": nil,
+	} {
+		if got := Names(strings.Fields(sources)); !slices.Equal(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("of %s the names are %q, want %q", sources, got, want)
+		}
+	}
+}
+
 // TestBroken: a stream of ours that is not whole, or says another thing than it has, leaves
 // what was there.
 func TestBroken(t *testing.T) {

@@ -25,6 +25,9 @@ type Receiver struct {
 	// Many tells that the stream has several roots, or is plain: the target has to be a
 	// directory.
 	Many bool
+	// Names are those that were asked for, see [Names]: the stream may have these alone, and what
+	// is below them. nil: any.
+	Names []string
 	// Plain takes a tar archive of any program.
 	Plain bool
 	// Owners gives everything the owner that the stream says, which takes root.
@@ -43,6 +46,7 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 		return err
 	}
 	defer unix.Close(to.base)
+	to.asked = r.Names
 	stream = bufio.NewReaderSize(stream, gathered)
 	in := &incoming{
 		Receiver: r, ctx: ctx, tar: tar.NewReader(stream), to: to, tree: tree{base: to.base},

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,14 +57,14 @@ func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 	if s.Measure {
 		o.total = 0
 		for _, r := range roots {
-			o.total += measure(ctx, r.path)
+			o.total += measure(ctx, r)
 		}
 	}
 	if err := o.begin(); err != nil {
 		return err
 	}
 	for _, r := range roots {
-		if err := o.tree(r.name, r.path, r.info); err != nil {
+		if err := o.source(r); err != nil {
 			return err
 		}
 	}
@@ -81,10 +81,7 @@ func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 }
 
 // root is a source, with the name that it has in the stream.
-type root struct {
-	name, path string
-	info       fs.FileInfo
-}
+type root struct{ name, path string }
 
 // contents tells whether a path means what is in a directory, and not the directory.
 func contents(path string) bool {
@@ -92,14 +89,33 @@ func contents(path string) bool {
 	return strings.HasSuffix(path, "/.") || base == "." || base == ".." || base == "/"
 }
 
+// rootName is the name that a source has in the stream.
+func rootName(source string) string {
+	if contents(source) {
+		return "."
+	}
+	return filepath.Base(source)
+}
+
+// Names are those that a stream of the sources has below its root; nil if one of them stands for
+// what is in a directory, so that nobody knows them before.
+func Names(sources []string) []string {
+	var names []string
+	for _, source := range sources {
+		name := rootName(source)
+		if name == "." {
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
 func (s *Sender) root(source string) (root, error) {
 	if source == "" {
 		return root{}, about(source, fs.ErrNotExist)
 	}
-	r := root{name: filepath.Base(source), path: filepath.Clean(source)}
-	if contents(source) {
-		r.name = "."
-	}
+	r := root{name: rootName(source), path: filepath.Clean(source)}
 	look := os.Lstat
 	// A slash at the end leads through a link, as it does for the kernel.
 	directory := strings.HasSuffix(source, "/") || r.name == "."
@@ -111,11 +127,11 @@ func (s *Sender) root(source string) (root, error) {
 		}
 		r.path = resolved
 	}
-	var err error
-	if r.info, err = look(r.path); err != nil {
+	info, err := look(r.path)
+	if err != nil {
 		return root{}, about(source, reason(err))
 	}
-	if directory && !r.info.IsDir() {
+	if directory && !info.IsDir() {
 		return root{}, about(source, unix.ENOTDIR)
 	}
 	return r, nil
@@ -127,22 +143,6 @@ func reason(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// measure is the size of the files of a tree, as far as it can be read.
-func measure(ctx context.Context, path string) (size int64) {
-	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-		return nil
-	})
-	return size
 }
 
 // inode tells which file has several names.
@@ -194,25 +194,46 @@ func (o *outgoing) progress(n int64) {
 	}
 }
 
-// tree sends a path and all below it. Its error is one of the stream.
-func (o *outgoing) tree(name, native string, info fs.FileInfo) error {
+// source sends a source and all below it. Its error, as that of all that it calls, is one of the
+// stream.
+func (o *outgoing) source(r root) error {
+	n, err := r.open()
+	if err != nil {
+		o.omit(r.path, err)
+		return nil
+	}
+	defer unix.Close(n.dir)
+	st, err := n.stat()
+	if err != nil {
+		o.omit(n.path, err)
+		return nil
+	}
+	return o.tree(r.name, n, &st)
+}
+
+// tree sends what has a name and all below it.
+func (o *outgoing) tree(name string, n node, st *unix.Stat_t) error {
 	if err := context.Cause(o.ctx); err != nil {
 		return err
 	}
-	switch info.Mode().Type() {
-	case 0:
-		return o.file(name, native)
-	case fs.ModeSymlink:
-		return o.link(name, native, info)
-	case fs.ModeDir:
-		return o.directory(name, native, info)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return o.file(name, n)
+	case unix.S_IFLNK:
+		return o.link(name, n, st)
+	case unix.S_IFDIR:
+		return o.directory(name, n, st)
 	}
-	o.note(native, errSpecial)
+	o.note(n.path, errSpecial)
 	return nil
 }
 
 // header sends the header of an entry. What no header can say is left out.
 func (o *outgoing) header(native string, h *tar.Header) (sent bool, err error) {
+	if len(h.Name) > maxName {
+		o.omit(native, unix.ENAMETOOLONG)
+		return false, nil
+	}
 	h.Format = tar.FormatPAX
 	err = o.tar.WriteHeader(h)
 	if errors.Is(err, tar.ErrHeader) {
@@ -223,99 +244,94 @@ func (o *outgoing) header(native string, h *tar.Header) (sent bool, err error) {
 	return err == nil, err
 }
 
-func newHeader(name string, info fs.FileInfo) *tar.Header {
-	h := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
-	if info.Mode()&fs.ModeSticky != 0 && info.IsDir() {
-		h.Mode |= unix.S_ISVTX
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		h.Uid, h.Gid = int(st.Uid), int(st.Gid)
+func newHeader(name string, st *unix.Stat_t) *tar.Header {
+	h := &tar.Header{Name: name, Mode: int64(st.Mode & 0o777), ModTime: time.Unix(st.Mtim.Unix()), Uid: int(st.Uid), Gid: int(st.Gid)}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		h.Mode |= int64(st.Mode & unix.S_ISVTX)
 	}
 	return h
 }
 
-func (o *outgoing) directory(name, native string, info fs.FileInfo) error {
-	h := newHeader(name+"/", info)
+func (o *outgoing) directory(name string, n node, st *unix.Stat_t) error {
+	h := newHeader(name+"/", st)
 	h.Typeflag = tar.TypeDir
-	if sent, err := o.header(native, h); !sent {
+	if sent, err := o.header(n.path, h); !sent {
 		return err
 	}
-	entries, err := os.ReadDir(native)
+	dir, entries, err := n.list()
 	if err != nil {
-		o.omit(native, err) // what could be listed of it follows
+		o.omit(n.path, err) // what could be listed of it follows
 	}
+	if dir == nil {
+		return nil
+	}
+	defer dir.Close()
 	for _, entry := range entries {
-		if entry.Type().IsRegular() { // nobody need ask what it is
-			if err := o.file(name+"/"+entry.Name(), filepath.Join(native, entry.Name())); err != nil {
+		below := n.below(dir, entry.Name())
+		if entry.Type().IsRegular() { // if it still is one, which opening it shows
+			if err := o.file(name+"/"+entry.Name(), below); err != nil {
 				return err
 			}
 			continue
 		}
-		info, err := entry.Info()
+		st, err := below.stat()
 		if err != nil {
-			o.omit(filepath.Join(native, entry.Name()), err)
+			o.omit(below.path, err)
 			continue
 		}
-		if err := o.tree(name+"/"+entry.Name(), filepath.Join(native, entry.Name()), info); err != nil {
+		if err := o.tree(name+"/"+entry.Name(), below, &st); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *outgoing) link(name, native string, info fs.FileInfo) error {
-	target, err := os.Readlink(native)
+func (o *outgoing) link(name string, n node, st *unix.Stat_t) error {
+	target, err := n.readlink()
 	if err != nil {
-		o.omit(native, err)
+		o.omit(n.path, err)
 		return nil
 	}
-	h := newHeader(name, info)
+	h := newHeader(name, st)
 	h.Typeflag, h.Linkname = tar.TypeSymlink, target
-	_, err = o.header(native, h)
+	_, err = o.header(n.path, h)
 	return err
 }
 
-func (o *outgoing) file(name, native string) error {
-	// Not a link that has taken the place of the file, and not waiting for the other end of a
-	// FIFO that has.
-	f, err := os.OpenFile(native, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func (o *outgoing) file(name string, at node) error {
+	f, st, err := at.open()
 	if err != nil {
-		o.omit(native, err)
+		o.omit(at.path, err)
 		return nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		o.omit(native, err)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		o.note(at.path, errSpecial)
 		return nil
 	}
-	if !info.Mode().IsRegular() {
-		o.note(native, errSpecial)
-		return nil
-	}
-	h := newHeader(name, info)
+	h := newHeader(name, &st)
 	var id inode // of a file with several names
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
+	if st.Nlink > 1 {
 		id = inode{st.Dev, st.Ino}
 		if first, known := o.links[id]; known {
 			h.Typeflag, h.Linkname = tar.TypeLink, first
-			_, err := o.header(native, h)
+			_, err := o.header(at.path, h)
 			return err
 		}
 	}
 	h.Typeflag = tar.TypeReg
-	n, err := beginning(f, o.buf, info.Size())
+	n, err := beginning(f, o.buf, st.Size)
 	switch {
 	case err != nil:
-		o.omit(native, err)
+		o.omit(at.path, err)
 		return nil
 	case n < len(o.buf):
 		h.Size = int64(n)
-	case info.Size() < int64(n):
-		o.omit(native, errors.New("left out: its size is not known"))
+	case st.Size < int64(n):
+		o.omit(at.path, errors.New("left out: its size is not known"))
 		return nil
 	default:
-		h.Size = info.Size()
+		h.Size = st.Size
 	}
 	sum := sha256.New()
 	whole := h.Size == int64(n)
@@ -323,13 +339,13 @@ func (o *outgoing) file(name, native string) error {
 		sum.Write(o.buf[:n])
 		h.PAXRecords = map[string]string{recordSum: hex.EncodeToString(sum.Sum(nil))}
 	}
-	if sent, err := o.header(native, h); !sent {
+	if sent, err := o.header(at.path, h); !sent {
 		return err
 	}
 	if whole {
 		_, err = o.tar.Write(o.buf[:n])
 		o.progress(int64(n))
-	} else if whole, err = o.content(f, native, n, h.Size, sum); err == nil {
+	} else if whole, err = o.content(f, at.path, n, h.Size, sum); err == nil {
 		digest := changed
 		if whole {
 			digest = hex.EncodeToString(sum.Sum(nil))

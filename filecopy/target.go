@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type target struct {
 	name string // what takes the place of the first name of each entry; "": nothing
 	// missing: only a directory may be made there, since the path ends in a slash.
 	missing bool
+	asked   []string // the first names that entries may have; nil: any
 }
 
 // aim finds out where a copy to a path goes, by docker's rules: into what is a directory, and
@@ -71,8 +73,14 @@ func open(dir, name string) (*target, error) {
 // place is where an entry goes: the names from the base on; none is the base itself.
 func (t *target) place(name string) ([]string, error) {
 	names, err := split(name)
-	if err != nil || t.name == "" {
-		return names, err
+	if err != nil {
+		return nil, err
+	}
+	if t.asked != nil && (len(names) == 0 || inside(name) || !slices.Contains(t.asked, names[0])) {
+		return nil, fmt.Errorf("the stream has the name %s, which nobody has asked for", Quote(name))
+	}
+	if t.name == "" {
+		return names, nil
 	}
 	if len(names) > 0 && !inside(name) {
 		names = names[1:]

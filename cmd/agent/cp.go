@@ -25,7 +25,7 @@ func (*cpFlags) Help() string {
 
 A directory is copied into a target that is a directory, and becomes the target if nothing is there; DIR/. stands for what is in a directory. A file takes the place of a file, or goes into a directory. Several sources need a directory. The folder of the target has to exist.
 
-Modes, times and links are kept, owners with -a, set-ID bits never. Devices, FIFOs and sockets are left out and named. What was there before stays until all of what replaces it has come and its SHA-256 is the same; links in the target are not followed. A lost connection is repaired without a trace. Ctrl-C leaves no half file.
+Modes, times and links are kept, owners with -a, set-ID bits never. Devices, FIFOs and sockets are left out and named. What was there before stays until all of what replaces it has come and its SHA-256 is the same. A target that is itself a link is followed, as by cp; links below it are not. Nothing comes from an agent but what the sources name. A lost connection is repaired without a trace. Ctrl-C leaves no half file.
 
 - as the source is a tar archive on standard input, for a directory; as the target it is one on standard output.
 

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -81,20 +82,10 @@ func special(r rune) bool {
 
 // plain makes a text harmless for a terminal, and shortens it.
 func plain(text string, most int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range text {
-		if n == most {
-			b.WriteRune('…')
-			break
-		}
-		if !unicode.IsPrint(r) {
-			r = '\uFFFD'
-		}
-		b.WriteRune(r)
-		n++
+	if short := []rune(text); len(short) > most {
+		text = string(short[:most]) + "…"
 	}
-	return b.String()
+	return program.Plain(text)
 }
 
 type sessionJSON struct {

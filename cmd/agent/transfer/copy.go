@@ -87,7 +87,7 @@ func (c *Copy) run(ctx context.Context) (err error) {
 	if c.Up {
 		err = c.up(ctx)
 	} else {
-		err = c.down(ctx)
+		err = c.down(ctx, request.Send)
 	}
 	incomplete := errors.Is(err, filecopy.ErrIncomplete)
 	if err != nil && !incomplete {
@@ -200,8 +200,8 @@ func (c *Copy) pass(ctx context.Context, in *input) error {
 	}
 }
 
-// down receives here.
-func (c *Copy) down(ctx context.Context) error {
+// down receives here what was asked for.
+func (c *Copy) down(ctx context.Context, sources []string) error {
 	defer context.AfterFunc(ctx, func() { _ = c.tool.Stdout().Close() })()
 	out := newOutput(ctx, c.tool)
 	defer out.end()
@@ -213,7 +213,7 @@ func (c *Copy) down(ctx context.Context) error {
 		return err
 	}
 	r := filecopy.Receiver{
-		Target: c.Target, Many: len(c.Sources) > 1, Owners: c.Owners, Note: c.note, Progress: c.bar.progress,
+		Target: c.Target, Many: len(sources) > 1, Names: filecopy.Names(sources), Owners: c.Owners, Note: c.note, Progress: c.bar.progress,
 	}
 	return r.Receive(ctx, out)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/execagent/execagent/internal/secretenv"
 )
@@ -45,10 +46,31 @@ func (s System) Lookup(name string) (value string, ok bool) {
 }
 
 // Complain writes one line about what went wrong: the name of the program, and
-// what. No line holds a secret.
+// what. No line holds a secret, and none does anything to a terminal: what it is made of may come
+// from an agent. Of several lines each is one; a return at the end is for a raw terminal.
 func Complain(w io.Writer, what any) {
+	text, raw := strings.CutSuffix(fmt.Sprint(what), "\r")
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Plain(line)
+	}
+	end := "\n"
+	if raw {
+		end = "\r\n"
+	}
 	// If standard error cannot be written to, nothing else can say so.
-	_, _ = fmt.Fprintf(w, "agent: %v\n", what)
+	_, _ = io.WriteString(w, "agent: "+strings.Join(lines, "\n")+end)
+}
+
+// Plain makes a text harmless for a terminal: every character that is not printed, new lines and
+// tabs among them, is replaced.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // Fail complains, and returns the exit code for that.
