@@ -30,7 +30,8 @@ const (
 const burstGap = 15 * time.Microsecond
 
 // maxPatient is how long a message is, in bytes, that may wait for the peer for as long
-// as that is alive. Others may wait for the memory of larger ones.
+// as that is alive. Others may wait for the memory of larger ones, which therefore do not
+// wait so behind a small one either.
 const maxPatient = 256 << 10
 
 var errNotUTF8 = errors.New("text message is not UTF-8")
@@ -41,9 +42,9 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 //
 // Every PingInterval it sends an empty ping. It drops a peer that sends nothing for
 // PeerTimeout while Read waits, not even a pong; a peer that does not take a message
-// within PeerTimeout, unless the message is small and the peer sends something
-// meanwhile, as one does whose user reads the output slowly; and, with a budget, a peer
-// that does not go on with a large message, see [rpc.NewIntake]. Pings of the peer are
+// within PeerTimeout, unless the message is small, no large one waits behind it, and the
+// peer sends something meanwhile, as one does whose user reads the output slowly; and, with
+// a budget, a peer that does not go on with a large message, see [rpc.NewIntake]. Pings of the peer are
 // answered while Read runs. Of several that arrive while a message is being written only
 // the last is answered (RFC 6455, 5.5.3).
 type WebSocket struct {
@@ -174,6 +175,7 @@ func (c *WebSocket) explain(err error) error {
 // a system call: then Write may return before its message is sent, and an
 // error is only seen by the reader and by later writes.
 func (c *WebSocket) Write(message []byte) error {
+	defer c.hurry(len(message))()
 	c.writing.Lock()
 	now := time.Now()
 	burst := len(message) <= serverWriteBuffer && now.Sub(c.lastWrite) < burstGap
@@ -214,6 +216,7 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 		defer buffer.Recycle(message)
 		return c.Write(message)
 	}
+	defer c.hurry(size)()
 	c.writing.Lock()
 	err := c.flushLocked()
 	if err == nil {
@@ -228,6 +231,17 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 	c.writing.Unlock()
 	c.flushDue()
 	return err
+}
+
+// hurry ends the patience with what is written before a message of that size, if it is a
+// large one: else a peer that is alive, and takes nothing, would hold its memory for ever. It
+// returns what to call when the message has been written.
+func (c *WebSocket) hurry(size int) (written func()) {
+	if size <= maxPatient {
+		return func() {}
+	}
+	c.wire.large.Add(1)
+	return func() { c.wire.large.Add(-1) }
 }
 
 // frameHeader begins an unfragmented text message of a server (RFC 6455, 5.2).

@@ -413,6 +413,75 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 	}
 }
 
+// TestWebSocketDropsAPeerThatHoldsALargeMessage: patience with a small message is over when a large
+// one waits behind it, whose memory others may need.
+func TestWebSocketDropsAPeerThatHoldsALargeMessage(t *testing.T) {
+	t.Parallel()
+	for _, inParts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {
+			t.Parallel()
+			holdsALargeMessage(t, inParts)
+		})
+	}
+}
+
+func holdsALargeMessage(t *testing.T, inParts bool) {
+	const timeout = time.Second
+	p, server := rawPair(t, Config{PingInterval: time.Hour, PeerTimeout: timeout})
+	readAsync(server)
+	over := make(chan struct{})
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	telling.Go(func() { pongUntil(p, over) })
+	defer close(over)
+
+	progress, small := make(chan struct{}), make(chan error, 1)
+	go func() {
+		message := make([]byte, 64<<10)
+		for {
+			if err := server.Write(message); err != nil {
+				small <- err
+				return
+			}
+			progress <- struct{}{}
+		}
+	}()
+	// It is stuck once nothing goes on for longer than an impatient write may take. Were it not
+	// so on a busy machine, the large message would be dropped for itself.
+	for stuck := false; !stuck; {
+		select {
+		case <-progress:
+		case <-time.After(timeout * 3 / 2):
+			stuck = true
+		}
+	}
+	large := make(chan error, 1)
+	go func() {
+		message := make([]byte, maxPatient+1)
+		if inParts {
+			large <- server.WriteParts(len(message), slices.Values([][]byte{message[:1000], message[1000:]}))
+		} else {
+			large <- server.Write(message)
+		}
+	}()
+	for got := (error)(nil); ; {
+		select {
+		case <-progress:
+			continue
+		case got = <-large:
+		case <-time.After(patience):
+			t.Fatal("the large message waits for ever")
+		}
+		if !errors.Is(got, os.ErrDeadlineExceeded) && !errors.Is(got, net.ErrClosed) {
+			t.Errorf("the large message: %v", got)
+		}
+		break
+	}
+	if err := <-small; !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the small message: %v", err)
+	}
+}
+
 // pongUntil shows that the peer is alive, which takes no message meanwhile.
 func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
 	for {

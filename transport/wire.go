@@ -32,8 +32,12 @@ type wire struct {
 	patience time.Duration
 
 	// patient: what is being written may take longer than patience while the peer sends
-	// something.
+	// something, and no large message waits behind it.
 	patient atomic.Bool
+
+	// large is how many large messages are being written or wait for that. They hold
+	// memory that others may wait for.
+	large atomic.Int32
 
 	// batch holds small messages that go out together; nil while every write goes
 	// out by itself. WebSocket.writing guards it.
@@ -122,7 +126,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := w.conn.Read(p)
-	if n > 0 && w.patient.Load() {
+	if n > 0 && w.patient.Load() && w.large.Load() == 0 {
 		_ = w.conn.SetWriteDeadline(time.Now().Add(w.patience)) // fails with the writes
 	}
 	return n, err
