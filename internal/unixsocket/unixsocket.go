@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -44,10 +45,10 @@ func Path(url string) (string, error) {
 	return path, nil
 }
 
-// Dial connects to the socket at path, if the server there is this user, root, or the user to
-// whom the folder of the socket belongs. Anybody could listen in a folder that everybody may
-// write, such as /tmp: the last rule is for the one who has been given a folder of his own. The
-// link that a path may end in is none of its folder.
+// Dial connects to the socket at path, if the server there is this user, root, or a user to whom
+// these have given the folder of the socket, see [given]. Anybody could listen in a folder that
+// everybody may write, such as /tmp, and in one that he has made there. The link that a path may
+// end in is none of its folder.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -74,7 +75,7 @@ type ServerError struct {
 }
 
 func (e *ServerError) Error() string {
-	return fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor is %s theirs", e.UID, e.Dir)
+	return fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor was %s given to them by these", e.UID, e.Dir)
 }
 
 func trusted(socket *net.UnixConn, dir string) error {
@@ -82,17 +83,60 @@ func trusted(socket *net.UnixConn, dir string) error {
 	if err != nil {
 		return err
 	}
-	if uid == 0 || int(uid) == os.Geteuid() {
+	if chosen(uid) {
 		return nil
 	}
-	info, err := os.Stat(dir)
+	to, ok, err := given(dir)
 	if err != nil {
 		return err
 	}
-	if owner(info) != uid {
+	if !ok || to != uid {
 		return &ServerError{UID: uid, Dir: dir}
 	}
 	return nil
+}
+
+// chosen tells whether a user is this one or root.
+func chosen(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// maxLinks is how many symbolic links a path may lead through (path_resolution(7)).
+const maxLinks = 40
+
+// given returns the user to whom a folder belongs. It is false unless all folders on the way
+// there, also through links, belong to this user or root and nobody else may write them: so
+// nobody else can have made the folder. The sticky bit keeps nobody from making one.
+func given(dir string) (to uint32, ok bool, err error) {
+	if !filepath.IsAbs(dir) {
+		return 0, false, nil
+	}
+	const separator = string(filepath.Separator)
+	at, names, links := separator, strings.Split(dir, separator), 0
+	for {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return 0, false, err
+		}
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			// Only those who may write its folder can have made it.
+			target, err := os.Readlink(at)
+			if links++; err != nil || links > maxLinks {
+				return 0, false, err
+			}
+			names = append(strings.Split(target, separator), names...)
+			at = filepath.Dir(at)
+			if filepath.IsAbs(target) {
+				at = separator
+			}
+			continue
+		case !slices.ContainsFunc(names, func(name string) bool { return name != "" && name != "." }):
+			return owner(info), true, nil
+		case !info.IsDir() || !chosen(owner(info)) || info.Mode().Perm()&0o022 != 0:
+			return 0, false, nil
+		}
+		at = filepath.Join(at, names[0]) // which also goes up where the name is ..
+		names = names[1:]
+	}
 }
 
 // owner is the user to whom a file belongs.

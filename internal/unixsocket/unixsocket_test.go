@@ -346,17 +346,83 @@ func TestPeer(t *testing.T) {
 		t.Errorf("uid %d", uid)
 	}
 
-	// Servers that are neither this user nor root.
-	shared, theirs := dir+"/shared", dir+"/theirs"
-	if err := errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777), os.Mkdir(theirs, 0o755), os.Chown(theirs, stranger, -1)); err != nil {
+	// A server that is neither this user nor root. See also TestGiven.
+	shared := dir + "/shared"
+	if err := errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777)); err != nil {
 		t.Fatal(err)
 	}
-	as(t, stranger, func() { mustListen(t, shared+"/s", true); mustListen(t, theirs+"/s", true) })
-	want := fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor is %s theirs", stranger, shared)
+	as(t, stranger, func() { mustListen(t, shared+"/s", true) })
+	want := fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor was %s given to them by these", stranger, shared)
 	if err := dial(shared + "/s"); err == nil || err.Error() != want {
 		t.Errorf("a server of another user in a folder that everybody may write: %v, want %s", err, want)
 	}
-	if err := dial(theirs + "/s"); err != nil {
-		t.Errorf("a server of another user in a folder of theirs: %v", err)
+}
+
+// TestGiven: the owner of a folder is trusted only where nobody but root and this user can have
+// made it, and no link that somebody else has made leads there.
+func TestGiven(t *testing.T) {
+	as(t, 0, func() {})
+	top, err := os.MkdirTemp("/run", "sock") // all above belongs to root
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	mkdir := func(name string, mode fs.FileMode, uid int) {
+		path := top + "/" + name
+		if err := errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, mode), os.Chown(path, uid, -1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(target, name string, uid int) {
+		if err := errors.Join(os.Symlink(target, top+"/"+name), os.Lchown(top+"/"+name, uid, -1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mkdir("theirs", 0o755, stranger)
+	mkdir("theirs/own", 0o755, stranger)
+	mkdir("root", 0o755, 0)
+	mkdir("root/theirs", 0o700, stranger)
+	mkdir("sticky", fs.ModeSticky|0o777, 0)
+	mkdir("sticky/theirs", 0o755, stranger)
+	mkdir("group", 0o775, 0)
+	mkdir("group/theirs", 0o755, stranger)
+	link("root/theirs", "relative", 0)
+	link(top+"/root", "absolute", 0)
+	link("../root/./theirs", "root/up", 0)
+	link("../theirs", "sticky/planted", stranger)
+	link("sticky/planted", "through", 0)
+	link("loop", "loop", 0)
+	for name, want := range map[string]bool{
+		"theirs": true, "root/theirs": true, "relative": true, "absolute/theirs": true, "root/up": true,
+		"theirs/own": false, "sticky/theirs": false, "group/theirs": false, "sticky/planted": false, "through": false, "loop": false,
+	} {
+		to, ok, err := given(top + "/" + name)
+		if ok != want || ok && to != stranger || err != nil {
+			t.Errorf("%s: uid %d, %v, %v; want %v", name, to, ok, err, want)
+		}
+	}
+	if _, ok, err := given("run"); ok || err != nil {
+		t.Errorf("a path from the folder of the process: %v, %v", ok, err)
+	}
+	if _, ok, err := given(top + "/none"); ok || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder: %v, %v", ok, err)
+	}
+
+	as(t, stranger, func() {
+		mustListen(t, top+"/root/theirs/s", true)
+		mustListen(t, top+"/sticky/theirs/s", true)
+	})
+	conn, err := Dial(t.Context(), top+"/root/theirs/s")
+	if err != nil {
+		t.Fatalf("a server of another user in a folder that root has given to them: %v", err)
+	}
+	_ = conn.Close()
+	conn, err = Dial(t.Context(), top+"/sticky/theirs/s")
+	if _, refused := errors.AsType[*ServerError](err); !refused {
+		t.Errorf("in a folder that they have made for themselves: %v", err)
+		_ = conn.Close()
 	}
 }
