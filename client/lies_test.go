@@ -149,6 +149,25 @@ func TestLiesInAnswers(t *testing.T) {
 	}
 }
 
+// TestLiesInNames: a list with what is no name of a session is none, since names are printed.
+func TestLiesInNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "-rf", "a b", "a\nb", "\x1b]0;x\a", "$(reboot)", "é", strings.Repeat("n", 129)} {
+		t.Run(fmt.Sprintf("%.30q", name), func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				f.info.Capabilities.NamedSessions = true
+				c := f.connect(t)
+				f.on(protocol.MethodSessionList, func(*link, request) any {
+					return protocol.SessionListResult{Sessions: []protocol.ListedSession{{SessionID: "s", Name: "good"}, {SessionID: "t", Name: name}}}
+				})
+				if all, err := c.Sessions(t.Context()); !isProtocolError(err) || all != nil {
+					t.Errorf("got %+v, %v", all, err)
+				}
+			})
+		})
+	}
+}
+
 // TestTwoAnswers: the first one counts.
 func TestTwoAnswers(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {

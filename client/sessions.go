@@ -50,15 +50,24 @@ func (cfg *Config) granted(r *protocol.InitializeResult) error {
 // [Config.Retain] was not given.
 func (c *Client) Session() *protocol.OpenedSession { return c.opened }
 
-// Sessions lists the sessions with a name of this client's principal, oldest first. It
-// needs the server's namedSessions.
+// Sessions lists the sessions with a name of this client's principal, oldest first. The
+// names are valid ones; what else is in the list is as the server says. It needs the
+// server's namedSessions.
 func (c *Client) Sessions(ctx context.Context) ([]protocol.ListedSession, error) {
 	if err := c.requireNamed(ctx); err != nil {
 		return nil, err
 	}
 	var r protocol.SessionListResult
-	err := c.replay(ctx, protocol.MethodSessionList, &protocol.SessionListParams{}, &r)
-	return r.Sessions, err
+	if err := c.replay(ctx, protocol.MethodSessionList, &protocol.SessionListParams{}, &r); err != nil {
+		return nil, err
+	}
+	for i, s := range r.Sessions {
+		// Names are printed, and offered to a shell, as they are.
+		if !protocol.ValidSessionName(s.Name) {
+			return nil, protocolErrorf("session/list answered with the name %.128q in sessions[%d]", s.Name, i)
+		}
+	}
+	return r.Sessions, nil
 }
 
 // EndSession ends a session with a name: what runs in it is killed, what is kept of it is
