@@ -18,7 +18,7 @@ const (
 	DefaultNamedSessionTTL = 24 * time.Hour
 	// maxNamedOfOne is how many sessions with a name a principal may have, and maxNamed how
 	// many there may be of all principals.
-	maxNamedOfOne, maxNamed = 1024, 4096
+	maxNamedOfOne, maxNamed = 256, 4096
 	// maxClientName is how much of the name that a client gives itself is remembered, in
 	// bytes.
 	maxClientName = 128
