@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// BenchmarkForward brings bytes through a forwarded port of an agent in another process, down from there
-// and up to there; output is what a process prints there, which they are compared with.
+// BenchmarkForward brings bytes through a forwarded port of an agent in another process, down
+// from there and up to there; output is what a process prints there, which they are compared with.
 func BenchmarkForward(b *testing.B) {
 	const size = 64 << 20
 	url := rig.Start(b, exec.CommandContext(b.Context(), rig.Agent(b), "--listen", "ws://127.0.0.1:0")).Line(b)

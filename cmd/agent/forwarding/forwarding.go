@@ -115,11 +115,11 @@ func (f *Forwarder) forward(ctx context.Context, conn net.Conn, r route) {
 	if err != nil {
 		reset(conn)
 		if ctx.Err() == nil {
-			f.Say(fmt.Sprintf("%s -> %s: %s", r.listener.Addr(), Name(r.remote), Reason(err)))
+			f.Say(fmt.Sprintf("%s -> %s: %s", r.listener.Addr(), Name(r.remote), reason(err)))
 		}
 		return
 	}
-	err = Join(ctx, conn, conn.(halfCloser), remote)
+	err = join(ctx, conn, conn.(halfCloser), remote)
 	if err == nil {
 		_ = conn.Close() // both directions are over
 		return
@@ -144,9 +144,9 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Join copies in both directions until both have ended, or one has failed, or ctx
+// join copies in both directions until both have ended, or one has failed, or ctx
 // ends, and closes the socket. It closes from when it fails.
-func Join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
+func join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client.Socket) (err error) {
 	var first sync.Once
 	fail := func(reason error) {
 		first.Do(func() {
@@ -218,8 +218,8 @@ func Name(remote string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(remote, "tcp://"), "unix://")
 }
 
-// Reason says in short why an address cannot be connected to.
-func Reason(err error) string {
+// reason says in short why an address cannot be connected to.
+func reason(err error) string {
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
 		return refused.Err.Message
 	}
@@ -231,7 +231,7 @@ func Reason(err error) string {
 func Standard(ctx context.Context, c *client.Client, remote string, stdin, stdout *os.File) error {
 	socket, err := c.DialSocket(ctx, remote, nil)
 	if err != nil {
-		return fmt.Errorf("%s: %s", Name(remote), Reason(err))
+		return fmt.Errorf("%s: %s", Name(remote), reason(err))
 	}
 	up, down := make(chan error, 1), make(chan error, 1)
 	go func() {
