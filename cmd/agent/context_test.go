@@ -59,6 +59,16 @@ registry = "https://bare"
 		{"", "AGENT_TOKEN_FILE=/stray AGENT_REGISTRY_TOKEN_FILE=/stray", "ws://current:1"},
 		{"--token-file /line", "", "ws://current:1 /line"},
 		{"--context reg --registry-token-file /line", "AGENT_TOKEN_FILE=/stray", "https://context of-context /line"},
+		// The token of a variable is for what a variable names, if one does.
+		{"--url ws://line:1", "AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
+		{"--url ws://line:1", "AGENT_URL=ws://line:1 AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
+		{"--url ws://line:1", "AGENT_URL=ws://variable:1 AGENT_TOKEN_FILE=/key", "ws://line:1"},
+		{"--url=ws://line:1 --token-file /line", "AGENT_URL=ws://variable:1 AGENT_TOKEN_FILE=/key", "ws://line:1 /line"},
+		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_TOKEN_FILE=/key", "ws://line:1 /key"},
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /key"},
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://line AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /key"},
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e"},
+		{"--registry https://line --environment-id e --registry-token-file /line", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /line"},
 		{"", "AGENT_CONFIG=/no/such/file", ""},
 		{"--context url", "AGENT_CONFIG=/no/such/file", "error"},
 	} {

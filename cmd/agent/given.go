@@ -56,9 +56,17 @@ func (g given) homeless(flags any) error {
 
 // prefer takes variables out of this process's environment that would contradict a flag on the
 // command line, or variables that come before them. An agent is named by a context, by its URL
-// or by its registry; a token is of no use without what it is for.
+// or by its registry. A token without what it is for is of no use, and that of a variable is not
+// shown to another agent or registry than the variables name.
 func (g given) prefer() {
 	set := func(name string) bool { return os.Getenv(name) != "" }
+	other := func(flag, name string) bool { return g.has(flag) && set(name) && g[flag] != os.Getenv(name) }
+	if other("url", "AGENT_URL") {
+		drop("AGENT_TOKEN_FILE")
+	}
+	if other("registry", "AGENT_REGISTRY") {
+		drop("AGENT_REGISTRY_TOKEN_FILE")
+	}
 	switch {
 	case g.has("context") || g.has("local"):
 		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")

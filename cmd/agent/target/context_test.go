@@ -88,3 +88,42 @@ func TestTokenRenewed(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenOfOther: the key of a variable goes to no registry of a context, and to none that is
+// not the one that the variables name, where they name one.
+func TestTokenOfOther(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(config, []byte("[contexts.other]\nregistry = 'https://other'\nenvironment_id = 'e'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const none, elsewhere = "context other has no token: token_file or token_command gives it one",
+		"--registry needs a token: those of variables are for AGENT_REGISTRY, name a file with --registry-token-file"
+	for _, key := range []string{RegistryTokenName, "CODEX_API_KEY"} {
+		for _, tt := range []struct {
+			flags    Flags
+			variable string
+			want     string
+		}{
+			{Flags{Context: new("other"), Config: config}, "", none},
+			{Flags{Context: new("other"), Config: config}, "https://prod", none},
+			{Flags{Context: new("other"), Config: config}, "https://other", none},
+			{Flags{Registry: "https://other"}, "https://prod", elsewhere},
+			{Flags{Registry: "https://prod"}, "https://prod", "key"},
+			{Flags{Registry: "https://other"}, "", "key"},
+		} {
+			sys := program.System{Environ: []string{"AGENT_REGISTRY=" + tt.variable, key + "=key"}, Stderr: os.Stderr}
+			tt.flags.choose()
+			got, err := tt.flags.registryToken(t.Context(), sys)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("%s, AGENT_REGISTRY=%s, registry %s: %q, want %q", key, tt.variable, tt.flags.Registry, got, tt.want)
+			}
+			if _, err := tt.flags.Environments(t.Context(), sys); tt.want == none && (err == nil || err.Error() != none) {
+				t.Errorf("environments: %v", err)
+			}
+		}
+	}
+}

@@ -25,6 +25,8 @@ const (
 	// RegistryTokenName is the variable with the token of a harness. As with the
 	// other keys, no command inherits it (procs.Denied).
 	RegistryTokenName = "AGENT_REGISTRY_TOKEN"
+	// registryName is the variable of --registry.
+	registryName = "AGENT_REGISTRY"
 )
 
 // Flags name an agent.
@@ -114,13 +116,21 @@ func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(
 		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Failed(failed), remote.Settings(client.Config{ClientName: ClientName}))
 }
 
-// registryToken returns the token by which a registry lets a harness connect.
+// registryToken returns the token by which a registry lets a harness connect. Those of the
+// variables are for a registry of the command line or the variables, never for that of a
+// context; and where a variable names a registry, for no other.
 func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, error) {
 	if f.RegistryTokenFile != "" {
 		return contexts.ReadToken(sys, f.RegistryTokenFile)
 	}
 	if token, err := f.choose().once(ctx, sys); token != "" || err != nil {
 		return token, err
+	}
+	if c := f.chosen.context; c != nil {
+		return "", fmt.Errorf("context %s has no token: token_file or token_command gives it one", c.Name)
+	}
+	if known, _ := sys.Lookup(registryName); known != "" && known != f.Registry {
+		return "", fmt.Errorf("--registry needs a token: those of variables are for %s, name a file with --registry-token-file", registryName)
 	}
 	for _, name := range []string{RegistryTokenName, "CODEX_API_KEY"} {
 		if token, _ := sys.Lookup(name); strings.TrimSpace(token) != "" {
