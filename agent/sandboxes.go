@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/confine"
@@ -22,7 +23,8 @@ import (
 type sandboxes struct {
 	confines bool // see Config
 	helpers  *files.Pool
-	door     confine.Door // for commands
+	door     confine.Door        // for commands
+	dials    *semaphore.Weighted // processes that connect for sockets
 	// probed tells what can be enforced on this host. The first call finds that
 	// out; calls meanwhile wait for it.
 	probed func() sandbox.Host
@@ -40,6 +42,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 	served := &resolve.Served{Log: cfg.Logger}
 	ports, sockets := portsAndPaths(cfg.Listening)
 	s := &sandboxes{
+		dials:    semaphore.NewWeighted(maxConfinedDials),
 		confines: cfg.Confines,
 		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,

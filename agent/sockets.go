@@ -88,8 +88,12 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	return &profile, nil
 }
 
+// maxConfinedDials is how many processes connect at once for sockets with a sandbox, of
+// all sessions. Others wait within the time that a dial has.
+const maxConfinedDials = 16
+
 // dialConfined connects as a command under the profile would: a process of ours
-// that is confined like one does it.
+// that is confined, and limited, like one does it.
 func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
 	held, err := a.sandboxes.door.Enter(profile)
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
@@ -102,16 +106,27 @@ func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, addre
 	if held.Unconfined() {
 		return sockets.Dial(ctx, address)
 	}
+	if err := a.sandboxes.dials.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer a.sandboxes.dials.Release(1)
 	connecting, err := held.Connect(confine.Endpoint{Network: address.Network, Target: address.Target})
 	if err != nil {
 		return nil, err
 	}
 	defer connecting.Close()
-	p, err := procs.Start(procs.Spec{
+	spec := procs.Spec{
 		Argv: []string{"connect"}, Dir: "/", Stage: connecting.Stage, Sink: func(procs.Event) {},
 		Reaper: a.cfg.Reaper, Guard: a.cfg.Guard,
-	})
+	}
+	if a.cfg.Cgroups != nil {
+		if spec.Cgroup, err = a.cfg.Cgroups.New(); err != nil {
+			return nil, protocol.InvalidRequest("sandbox: %v", err)
+		}
+	}
+	p, err := procs.Start(spec)
 	if err != nil {
+		_ = spec.Cgroup.Close() // no process is in it
 		return nil, err
 	}
 	defer p.Close()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 )
 
 // listenFor calls serve with each connection that comes to the address it returns, until the
@@ -267,5 +268,55 @@ func TestSocketMany(t *testing.T) {
 	c.must("socket/close", object{"socketId": "7"}, nil)
 	if err := open(c, 7); err != nil {
 		t.Errorf("where there is room: %v", err)
+	}
+}
+
+// TestSocketConfinedDials: so many processes connect for sockets at once, of all sessions. What has
+// to wait for them delays nothing else, can be closed, and goes on afterwards.
+func TestSocketConfinedDials(t *testing.T) {
+	t.Parallel()
+	address := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	r := newRig(t, Config{ConcurrentRequests: 2})
+	c := r.attach("")
+	box := managed("enabled", special("root", "read"))
+	open := func(c *client, id string) *rpc.Pending {
+		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	dials := r.agent.sandboxes.dials
+	if !dials.TryAcquire(maxConfinedDials - 1) {
+		t.Fatal("somebody connects already")
+	}
+	if err := open(c, "last").Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	// Its place is free again once the process has ended, which the answer waits for.
+	if !dials.TryAcquire(1) {
+		t.Fatal("more connect than there are sockets being opened")
+	}
+	var waiting []*rpc.Pending
+	for i := range 5 {
+		waiting = append(waiting, open(c, fmt.Sprint(i)))
+	}
+	other := open(r.attach(""), "s")
+	c.must("socket/open", object{"socketId": "free", "address": address}, nil)
+	c.must("process/start", sh("p", "exit 0"), nil)
+	c.awaitNote("process/closed", "p")
+	c.must("socket/close", object{"socketId": "0"}, nil)
+	wantCode(t, "one that was closed", waiting[0].Wait(t.Context(), nil), protocol.CodeInvalidRequest)
+	if dials.TryAcquire(1) {
+		t.Error("there are more places than there may be")
+	}
+	dials.Release(maxConfinedDials)
+	for _, p := range append(waiting[1:], other) {
+		if err := p.Wait(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if !dials.TryAcquire(maxConfinedDials) {
+		t.Error("a place was not given back")
 	}
 }
