@@ -206,6 +206,10 @@ type endedSession struct {
 
 func (r *endedSession) Sent() { r.last() }
 
+// endedPatience is how long a client that ends its own session may take to read what was
+// on its way, and the answer, before it loses its connection.
+const endedPatience = 5 * time.Second
+
 // endSession ends a session with a name, and kills what runs in it. A client that is attached
 // loses its connection, and finds no session when it comes back.
 func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (*endedSession, error) {
@@ -220,9 +224,14 @@ func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (
 	defer a.ending.Done()
 	r := &endedSession{last: func() {}}
 	if own := s.silence(); own == c {
-		r.last = c.peer.Close
+		// What runs in the session may wait for this client to read, and so may the answer.
+		late := time.AfterFunc(endedPatience, c.peer.Close)
+		r.last = func() {
+			late.Stop()
+			c.peer.Close()
+		}
 	} else if own != nil {
-		own.peer.Close() // a process may wait for its client to read
+		own.peer.Close() // a process or socket may wait for its client to read
 	}
 	a.cfg.Logger.Info("session ended by a client", "session", label(s.id))
 	s.end()

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sockets"
 )
 
 // of is a connection whose other end has proven who it is.
@@ -350,5 +353,46 @@ func TestEndSession(t *testing.T) {
 	wantCode(t, "coming back", r.client().hello(own.session), protocol.CodeInvalidRequest)
 	if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
 		t.Errorf("the name is not free: %+v, %v", opened, err)
+	}
+}
+
+// TestEndSessionOfDeaf: a session whose client does not read what comes from a socket is ended by
+// another client at once, and by its own as soon as that has had time to read.
+func TestEndSessionOfDeaf(t *testing.T) {
+	t.Parallel()
+	address := "tcp://" + listenFor(t, flood)
+	for _, by := range []string{"another", "itself"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{})
+			own := r.client().named("n", protocol.InitializeParams{})
+			session := r.session(own.session)
+			own.listen(false)
+			defer own.listen(true)
+			own.must("socket/open", object{"socketId": "s", "address": address}, nil)
+			socket, err := session.sockets.Get(t.Context(), "s", func() error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sent uint64
+			eventually(t, "the socket waits for its client", func() bool {
+				before := sent
+				beyond, ok := errors.AsType[*sockets.ReceivedError](socket.Ack(math.MaxUint64))
+				if !ok {
+					t.Fatal("everything was sent")
+				}
+				sent = beyond.To
+				return sent > 0 && sent == before
+			})
+			if by == "another" {
+				r.attach("").must("session/end", object{"sessionId": own.session}, nil)
+			} else if _, err := own.peer.Begin("session/end", object{"sessionId": own.session}); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, own.served, "the end of the connection, though the client does not read")
+			if opened, err := r.client().opens("n", protocol.InitializeParams{}); err != nil || !opened.Created {
+				t.Errorf("the name is not free: %+v, %v", opened, err)
+			}
+		})
 	}
 }
