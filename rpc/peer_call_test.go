@@ -30,6 +30,38 @@ func TestNotify(t *testing.T) {
 	})
 }
 
+// TestBegin: calls are on the wire in the order in which they were begun, before any is answered.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, f := serve(t, rpc.Config{}, true)
+		var calls []*rpc.Pending
+		for i := range 3 {
+			call, err := p.Begin("m", map[string]int{"n": i})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, call)
+		}
+		f.expect(`{"id":1,"method":"m","params":{"n":0}}`, `{"id":2,"method":"m","params":{"n":1}}`, `{"id":3,"method":"m","params":{"n":2}}`)
+		f.send(`{"id":3,"result":3}`)
+		f.send(`{"id":1,"result":1}`)
+		for _, i := range []int{0, 2} {
+			var got int
+			if err := calls[i].Wait(t.Context(), &got); err != nil || got != i+1 {
+				t.Errorf("call %d is answered with %d, %v", i, got, err)
+			}
+		}
+		p.Close()
+		if err := calls[1].Wait(t.Context(), nil); !errors.Is(err, rpc.ErrUnanswered) {
+			t.Errorf("a call without an answer: %v", err)
+		}
+		if _, err := p.Begin("m", nil); err == nil {
+			t.Error("a call has begun on a connection that has ended")
+		}
+	})
+}
+
 func TestCall(t *testing.T) {
 	t.Parallel()
 	type result struct{ A int }

@@ -448,7 +448,7 @@ func TestBounds(t *testing.T) {
 	var sets []*Set
 	refuse := func(context.Context) (Conn, error) { return nil, unix.ECONNREFUSED }
 	var opening sync.WaitGroup
-	for i := 0; i < maxOpen/maxSockets; i++ {
+	for range maxOpen / maxSockets {
 		s := NewSet(budget)
 		sets = append(sets, s)
 		for j := range maxSockets {

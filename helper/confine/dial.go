@@ -197,11 +197,11 @@ type connected struct {
 
 func (c *connected) Error() string { return "the outcome of a connection" }
 
-func failed(call string, err error) error { return &connected{call: call, err: err} }
+func failed(call string, err error) *connected { return &connected{call: call, err: err} }
 
 // connectHere makes a socket on the calling thread and connects it there. The result is always a
 // *connected.
-func (e Endpoint) connectHere() error {
+func (e Endpoint) connectHere() *connected {
 	if e.Network == "unix" {
 		return connectSocket(unix.AF_UNIX, &unix.SockaddrUnix{Name: e.Target})
 	}
@@ -217,14 +217,14 @@ func (e Endpoint) connectHere() error {
 	}
 	outcome := failed("lookup", &net.DNSError{Err: "no such host", Name: e.Target, IsNotFound: true})
 	for _, a := range addresses {
-		if outcome = connectSocket(a.domain, a.sockaddr); outcome.(*connected).err == nil {
+		if outcome = connectSocket(a.domain, a.sockaddr); outcome.err == nil {
 			break
 		}
 	}
 	return outcome
 }
 
-func connectSocket(domain int, to unix.Sockaddr) error {
+func connectSocket(domain int, to unix.Sockaddr) *connected {
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return failed("socket", err)

@@ -192,10 +192,8 @@ func TestCarried(t *testing.T) {
 				if o.Offset != uint64(len(came)) {
 					t.Fatalf("bytes from %d come after %d", o.Offset, len(came))
 				}
-				took := len(o.Bytes)
 				if lost := choose.IntN(5) == 0; lost {
-					took = choose.IntN(len(o.Bytes) + 1)
-					came = append(came, o.Bytes[:took]...)
+					came = append(came, o.Bytes[:choose.IntN(len(o.Bytes)+1)]...)
 					s.Sent()
 					break
 				}
