@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -220,6 +221,35 @@ func TestSocketOwnListener(t *testing.T) {
 	}
 	c.must("socket/open", object{"socketId": "other", "address": "tcp://" + other, "sandbox": box}, nil)
 	c.must("socket/open", object{"socketId": "own", "address": "tcp://" + own}, nil)
+}
+
+// TestSocketOwnPath: the same holds for a UNIX socket of the agent, also in a folder that the sandbox
+// may write to.
+func TestSocketOwnPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"own", "other"} {
+		l, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	c := newRig(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
+	box := managed("enabled", special("root", "read"), at(dir, "write"))
+	open := func(name string, box any) error {
+		params := object{"socketId": name, "address": "unix://" + filepath.Join(dir, name), "sandbox": box}
+		return c.call("socket/open", params, nil)
+	}
+	if err := open("other", box); err != nil {
+		t.Errorf("another one in the same folder: %v", err)
+	}
+	if e, ok := open("own", box).(*protocol.Error); !ok || !strings.Contains(e.Message, "os error") {
+		t.Errorf("the agent's own: %v", e)
+	}
+	if err := open("own", nil); err != nil {
+		t.Errorf("without a sandbox: %v", err)
+	}
 }
 
 // TestSocketCannotConfine: a sandbox that cannot be enforced connects nothing.
