@@ -223,8 +223,8 @@ func TestSocketOwnListener(t *testing.T) {
 	c.must("socket/open", object{"socketId": "own", "address": "tcp://" + own}, nil)
 }
 
-// TestSocketOwnPath: the same holds for a UNIX socket of the agent, also in a folder that the sandbox
-// may write to.
+// TestSocketOwnPath: the same holds for a UNIX socket of the agent, also in a
+// folder that the sandbox may write to.
 func TestSocketOwnPath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -301,8 +301,9 @@ func TestSocketMany(t *testing.T) {
 	}
 }
 
-// TestSocketConfinedDials: so many processes connect for sockets at once, of all sessions. What has
-// to wait for them delays nothing else, can be closed, and goes on afterwards.
+// TestSocketConfinedDials: so many processes connect for sockets at once, of all
+// sessions. What has to wait for them delays nothing else, can be closed, and goes
+// on afterwards.
 func TestSocketConfinedDials(t *testing.T) {
 	t.Parallel()
 	address := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
