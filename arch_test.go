@@ -148,7 +148,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }

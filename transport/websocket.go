@@ -44,9 +44,9 @@ var errNotUTF8 = errors.New("text message is not UTF-8")
 // PeerTimeout while Read waits, not even a pong; a peer that does not take a message
 // within PeerTimeout, unless the message is small, no large one waits behind it, and the
 // peer sends something meanwhile, as one does whose user reads the output slowly; and, with
-// a budget, a peer that does not go on with a large message, see [rpc.NewIntake]. Pings of the peer are
-// answered while Read runs. Of several that arrive while a message is being written only
-// the last is answered (RFC 6455, 5.5.3).
+// a budget, a peer that does not go on with a large message, see [rpc.NewIntake]. Pings of
+// the peer are answered while Read runs. Of several that arrive while a message is being
+// written only the last is answered (RFC 6455, 5.5.3).
 type WebSocket struct {
 	ws           *websocket.Conn
 	wire         *wire
