@@ -272,7 +272,7 @@ func TestMistakes(t *testing.T) {
 		{"port-forward --url :1 80 99999:80", "", 2, "\"99999:80\" is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: \"99999\" is no port", "see agent port-forward --help"},
 		{"port-forward --url :1 --address example.com 80", "", 2, "--address \"example.com\" is no IP address", "see agent port-forward --help"},
 		{"port-forward --url :1 80", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"port-foward 80", "", 2, "unknown command port-foward; did you mean port-forward?", server},
+		{"port-forwrd 80", "", 2, "unknown command port-forwrd; did you mean port-forward?", server},
 		{"proxy-command --url :1 localhost", "", 2, "want HOST PORT, or the path of a UNIX socket", "see agent proxy-command --help"},
 		{"proxy-command --url :1 localhost ssh", "", 2, "\"localhost ssh\": \"ssh\" is no port", "see agent proxy-command --help"},
 		{"proxy-command --url :1 localhost 22 x", "", 2, "want HOST PORT, or the path of a UNIX socket", "see agent proxy-command --help"},
