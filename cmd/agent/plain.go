@@ -45,6 +45,8 @@ type plainField struct {
 	required    bool
 	arguments   bool // no flag: what comes after the flags
 	passthrough bool // and that is the command line of another program
+	words       bool // or a list of words, each as it is
+	optional    bool // or nothing
 	hidden      bool // not in the help
 	given       bool // on the command line
 }
@@ -83,6 +85,8 @@ func appendPlain(fields []plainField, v reflect.Value) []plainField {
 		_, f.required = tag.Lookup("required")
 		_, f.arguments = tag.Lookup("arg")
 		_, f.passthrough = tag.Lookup("passthrough")
+		_, f.optional = tag.Lookup("optional")
+		f.words = f.arguments && tag.Get("sep") == "none"
 		_, f.hidden = tag.Lookup("hidden")
 		fields = append(fields, f)
 	}
@@ -180,12 +184,13 @@ func (p *plain) find(name string) *plainField {
 	return nil
 }
 
-// program sets the field arguments to all of args, the command line of another
-// program. A command without such a field takes none here: the parser knows its arguments.
+// program sets the field arguments to all of args: the command line of another
+// program, or words of which none looks like a flag. A command without such a field takes none
+// here: the parser knows its arguments.
 func (p *plain) program(args []string) bool {
 	for i := range p.fields {
 		f := &p.fields[i]
-		if f.passthrough {
+		if f.passthrough || f.words && !slices.ContainsFunc(args, looksLikeFlag) {
 			f.given = true
 			f.value.Set(reflect.ValueOf(slices.Clone(args)))
 			return !slices.ContainsFunc(args, func(s string) bool { return !utf8.ValidString(s) })
@@ -194,12 +199,14 @@ func (p *plain) program(args []string) bool {
 	return false
 }
 
+func looksLikeFlag(arg string) bool { return strings.HasPrefix(arg, "-") && arg != "-" }
+
 // complete tells whether required fields and arguments are given, and whether all
 // values are among those that their tags allow.
 func (p *plain) complete() bool {
 	for i := range p.fields {
 		f := &p.fields[i]
-		if (f.required || f.arguments) && !f.given {
+		if (f.required || f.arguments && !f.optional) && !f.given {
 			return false
 		}
 		if len(f.enum) > 0 && !slices.Contains(f.enum, f.value.String()) {

@@ -100,6 +100,11 @@ func TestParsePlain(t *testing.T) {
 		"kill --url :1 n -s INT":           false,
 		"logs --url :1 n":                  false,
 		"forward --connect ws://h:1 --remote https://r --environment-id e": true,
+		"cp --url :1 a :b":                  true,
+		"cp --url :1 a - :b":                false, // wrong
+		"ls --url :1":                       true,
+		"ls --url :1 / -l":                  false,
+		"cat --url :1":                      false,
 		"exec":                              false,
 		"exec -tn true":                     false,
 		"exec --nope true":                  false,
@@ -132,7 +137,7 @@ func FuzzParsePlain(f *testing.F) {
 	for _, seed := range []string{
 		"exec-server\n--listen\nstdio", "exec\n-e\nA=1\n-e\nB=2\n--\ntrue\n--x", "sandbox\n--workspace=/tmp/..\n-- x", "--session-ttl\n5m",
 		"--max-processes\n9\n--retain-total-bytes=9", "exec\n-C\n/a//b\ntrue", "doctor\n--json\n--state-dir\n/", "--ws-auth=", "exec\n-t\n-n\n-\nx", "\n--listen",
-		"--retain-bytes\n0x10", "exec\n--env=\ntrue", "--listen=\n--", "--ws-token-file=/\xff", "exec\n\xff", "exec\n--dir=/\n--dir=/tmp\ntrue",
+		"--retain-bytes\n0x10", "exec\n--env=\ntrue", "--listen=\n--", "--ws-token-file=/\xff", "exec\n\xff", "cp\n--url\n:1\na,b\n:c", "ls\n--url\n:1\n-l", "rm\n-rf\n--url\n:1\nx\n-", "cp\n--url\n:1\n-\n:", "cat\n--url=:1\n\n", "exec\n--dir=/\n--dir=/tmp\ntrue",
 		"kill\n--url=:1\nn\n-s\nINT", "wait\n--url=:1\nn", "ps\n-q\n--url=:1",
 	} {
 		f.Add(seed)
