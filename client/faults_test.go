@@ -190,8 +190,13 @@ func TestGap(t *testing.T) {
 	s, dial := newServer(t, plainInfo, rpc.Table{
 		protocol.MethodProcessStart:     {Handle: answer(&protocol.StartResult{})},
 		protocol.MethodProcessTerminate: {Handle: answer(&protocol.TerminateResult{})},
-		// It says that nothing has happened.
-		protocol.MethodProcessRead: {Handle: answer(&protocol.ReadResult{NextSeq: 1})},
+		// It says that nothing has happened, in the time that it is given.
+		protocol.MethodProcessRead: {Handle: rpc.Handle(func(_ context.Context, p protocol.ReadParams) (*protocol.ReadResult, error) {
+			if p.WaitMs != nil {
+				time.Sleep(time.Duration(*p.WaitMs) * time.Millisecond)
+			}
+			return &protocol.ReadResult{NextSeq: 1}, nil
+		})},
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	bad, good := shell("true"), shell("true")
