@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,7 +131,12 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 		t.Fatalf("it listens at %s", url)
 	}
 	before := lstat(t, own)
-	r.client, err = client.DialURL(t.Context(), "unix://"+own)
+	// As its own user: this one, root, does not take a server of somebody else's in /tmp.
+	connect := []string{r.base + "/agent", "connect", "--url", "unix://" + own, "--listen", "stdio"}
+	if id := strconv.Itoa(r.site.uid); r.site.uid != os.Geteuid() {
+		connect = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, connect...)
+	}
+	r.client, err = client.Connect(t.Context(), client.Command(connect...))
 	if err != nil {
 		t.Fatal(err)
 	}

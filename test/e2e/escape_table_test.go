@@ -171,7 +171,7 @@ var escapes = map[string]ends{
 	"57":   {ro: absent},
 	"60a":  {ro: "ok"}, // its own
 	"60b":  {ro: "ENOSPC"},
-	"61":   {ro: "SIGSYS"},
+	"61":   {ro: "SIGSYS EFAULT"}, // EFAULT: this kernel has no 32-bit entry
 	"62a":  {ro: "ENOSYS"},
 	"62b":  {ro: "ENOSYS"},
 	"62c":  {ro: "ENOSYS"},

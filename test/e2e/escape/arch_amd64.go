@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +25,15 @@ var archAttempts = []attempt{
 	{"x60d lookup_dcookie", func(*places) error { return call(unix.SYS_LOOKUP_DCOOKIE, 0, 0, 0) }},
 }
 
-// what "61 32-bit socket" runs.
-func narrow() error {
+// narrow is what "61 32-bit socket" runs. Where the kernel has no 32-bit entry the instruction
+// faults, which socket(2) cannot answer with.
+func narrow() (err error) {
+	debug.SetPanicOnFault(true)
+	defer func() {
+		if recover() != nil {
+			err = syscall.EFAULT
+		}
+	}()
 	const socket = 359
 	if n := int80(socket, unix.AF_INET, unix.SOCK_STREAM, 0); n < 0 {
 		return syscall.Errno(-n)
