@@ -92,7 +92,7 @@ lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
 	@out=$$(gofmt -l .) && test -z "$$out" || { echo "gofmt -w is needed on:"; echo "$$out"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	@out=$$($(GO) fix -diff $(PACKAGES) 2>&1) && test -z "$$out" || { echo "go fix has something to say:"; echo "$$out"; exit 1; }
-	$(TOOL) golangci-lint run $(PACKAGES)
+	$(TOOL) golangci-lint run --allow-serial-runners $(PACKAGES)
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the internet)

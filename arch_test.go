@@ -30,7 +30,7 @@ var rules = map[string]rule{
 	"internal/secretenv":    {nil, "variables of the process"},
 	"internal/build":        {nil, "a version is known by everybody and knows nobody"},
 	"internal/secretfile":   {nil, "modes and owners"},
-	"internal/tlsconfig":    {nil, "suites and versions"},
+	"internal/tlsconfig":    {nil, "suites, versions, and certificates that are renewed"},
 	"rpc":                   {[]string{"buffer", "protocol", "protocol/strict"}, "the engine knows no methods, sockets or files"},
 	"rpc/rpctest":           {[]string{"buffer", "rpc"}, "the contract of rpc.Conn knows only rpc"},
 	"internal/pack":         {nil, "bytes that our own processes hand to each other; what they mean is not said here"},

@@ -1,0 +1,170 @@
+package tlsconfig
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxFile is how long a file with certificates or a key may be, in bytes.
+	maxFile = 1 << 20
+	// settled is how old a change has to be so that another one has another time for sure.
+	settled = 2 * time.Second
+	// again is how long a server leaves files alone that it could not use.
+	again = time.Second
+)
+
+// Files are those of a server, in PEM.
+type Files struct {
+	Certificate string // with those of its intermediates
+	Key         string
+	ClientCA    string // whose certificates clients have to show; "" asks for none
+}
+
+// Server returns the configuration of a server that uses the files, and reads them again when
+// they have changed: looked at when a client connects, so there is nothing to close. Connections
+// that are open stay as they are. What cannot be used, such as a certificate whose key is still to
+// be written, is logged once, and the former files go on to count. An error is that of the first
+// reading.
+func (f Files) Server(log *slog.Logger) (*tls.Config, error) {
+	r := &reader{files: f, log: log}
+	config, err := r.read(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	config = config.Clone() // a configuration that leads to itself is never freed
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.newest(), nil }
+	return config, nil
+}
+
+// NotAfter is when the certificate ends that is shown now by a configuration of [Files.Server].
+func NotAfter(config *tls.Config) time.Time {
+	if config.GetConfigForClient != nil {
+		config, _ = config.GetConfigForClient(nil) // which never fails
+	}
+	return config.Certificates[0].Leaf.NotAfter
+}
+
+// reader has the files as they were last read.
+type reader struct {
+	files Files
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	config *tls.Config
+	sum    [sha256.Size]byte // of what was read
+	state  []os.FileInfo
+	begun  time.Time // when they were read
+	failed string    // why they could not be used; "" if they could
+}
+
+// newest returns the configuration that the files say now.
+func (r *reader) newest() *tls.Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.failed != "" && now.Sub(r.begun) < again || r.failed == "" && r.same() {
+		return r.config
+	}
+	was := r.sum
+	_, err := r.read(now)
+	switch {
+	case err == nil && r.sum == was:
+		r.failed = ""
+	case err == nil:
+		r.failed = ""
+		r.log.Info("the certificate was read again", "file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter)
+	case err.Error() != r.failed:
+		r.failed = err.Error()
+		r.log.Warn("the certificate cannot be read again, the former one is still shown", "error", err)
+	}
+	return r.config
+}
+
+// same tells whether the files are those that were read.
+func (r *reader) same() bool {
+	for i, path := range r.files.paths() {
+		was := r.state[i]
+		now, err := os.Stat(path)
+		if err != nil || !os.SameFile(was, now) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+			return false
+		}
+		// One that was new when it was read may have changed since without another time.
+		if r.begun.Sub(was.ModTime()).Abs() < settled {
+			return false
+		}
+	}
+	return true
+}
+
+func (f Files) paths() []string {
+	paths := []string{f.Certificate, f.Key}
+	if f.ClientCA != "" {
+		paths = append(paths, f.ClientCA)
+	}
+	return paths
+}
+
+// read reads the files, and changes nothing but the time if they cannot be used.
+func (r *reader) read(now time.Time) (*tls.Config, error) {
+	r.begun = now
+	var state []os.FileInfo
+	var texts [][]byte
+	all := sha256.New()
+	for _, path := range r.files.paths() {
+		info, text, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		state, texts = append(state, info), append(texts, text)
+		_, _ = all.Write(text) // it never fails
+	}
+	certificate, err := tls.X509KeyPair(texts[0], texts[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s: %w", r.files.Certificate, r.files.Key, err)
+	}
+	config := Server(certificate)
+	if r.files.ClientCA != "" {
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(texts[2]) {
+			return nil, fmt.Errorf("%s: no certificate in PEM", r.files.ClientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		// A ticket would let in a client whose authority does not count any more.
+		config.SessionTicketsDisabled = true
+	}
+	r.config, r.state, r.sum = config, state, [sha256.Size]byte(all.Sum(nil))
+	return config, nil
+}
+
+func readFile(path string) (os.FileInfo, []byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: is no regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errors.New("has more than 1 MiB")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return info, text, nil
+}

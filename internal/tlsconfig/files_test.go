@@ -1,0 +1,221 @@
+package tlsconfig
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pair makes a certificate, and writes it and its key into a folder by renaming, one after the other.
+func pair(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, roots := certify(t, key)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(dir, "tls.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}))
+	replace(t, filepath.Join(dir, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return certificate, roots
+}
+
+func replace(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func files(dir string) Files {
+	return Files{Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+}
+
+// shown is the certificate that a server shows.
+func shown(t *testing.T, server *tls.Config) []byte {
+	t.Helper()
+	state, err := handshake(&tls.Config{InsecureSkipVerify: true}, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.PeerCertificates[0].Raw
+}
+
+// TestRenewed: a new certificate is shown at once, also if it comes within the same moment, and
+// the former one as long as the new one cannot be used, of which the log has one line.
+func TestRenewed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, _ := pair(t, dir)
+	var text bytes.Buffer
+	config, err := files(dir).Server(slog.New(slog.NewTextHandler(&text, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
+		t.Fatal("another certificate is shown")
+	}
+	second, _ := pair(t, dir)
+	if !bytes.Equal(shown(t, config), second.Certificate[0]) {
+		t.Error("the former certificate is shown")
+	}
+	if NotAfter(config).IsZero() {
+		t.Error("the end of the certificate is not known")
+	}
+	text.Reset()
+	replace(t, files(dir).Key, []byte("no key"))
+	for range 3 {
+		if !bytes.Equal(shown(t, config), second.Certificate[0]) {
+			t.Error("a certificate without its key is shown")
+		}
+		time.Sleep(again) // so that the files are looked at once more
+	}
+	if n := strings.Count(text.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, &text)
+	}
+	third, _ := pair(t, dir)
+	time.Sleep(again)
+	if !bytes.Equal(shown(t, config), third.Certificate[0]) {
+		t.Error("the former certificate is shown")
+	}
+}
+
+// TestUnchanged: files that stay are not read again once they are settled.
+func TestUnchanged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pair(t, dir)
+	old := time.Now().Add(-time.Hour)
+	for _, path := range files(dir).paths() {
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := files(dir).Server(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := config.GetConfigForClient(nil)
+	if after, _ := config.GetConfigForClient(nil); after != before {
+		t.Error("the files were read again")
+	}
+}
+
+// TestRenewedUnderLoad: while the certificate is renewed all the time, no connection fails.
+func TestRenewedUnderLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pair(t, dir)
+	config, err := files(dir).Server(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done atomic.Bool
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for !done.Load() {
+				if _, err := handshake(&tls.Config{InsecureSkipVerify: true}, config); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 50 {
+		pair(t, dir)
+	}
+	done.Store(true)
+	clients.Wait()
+}
+
+// TestClientCA: who has no certificate of the authority is refused, and one whose authority does
+// not count any more too, also one that was let in before.
+func TestClientCA(t *testing.T) {
+	t.Parallel()
+	dir, theirs, others := t.TempDir(), t.TempDir(), t.TempDir()
+	_, roots := pair(t, dir)
+	mine, _ := pair(t, theirs)
+	stranger, _ := pair(t, others)
+	f := files(dir)
+	f.ClientCA = filepath.Join(theirs, "tls.crt")
+	config, err := f.Server(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	if err := admitted(client, config); err != nil {
+		t.Error(err)
+	}
+	if err := admitted(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{stranger}}, config); err == nil {
+		t.Error("a stranger is let in")
+	}
+	if err := admitted(&tls.Config{RootCAs: roots}, config); err == nil {
+		t.Error("a client without a certificate is let in")
+	}
+	ca, err := os.ReadFile(filepath.Join(others, "tls.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, f.ClientCA, ca)
+	if err := admitted(client, config); err == nil {
+		t.Error("a client of the former authority is let in")
+	}
+}
+
+// TestWrongFiles: what cannot be used is refused at the start, with the name of the file.
+func TestWrongFiles(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	pair(t, dir)
+	pair(t, other)
+	good := files(dir)
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]Files{
+		"no file":      {Certificate: filepath.Join(dir, "none"), Key: good.Key},
+		"another pair": {Certificate: good.Certificate, Key: filepath.Join(other, "tls.key")},
+		"a folder":     {Certificate: good.Certificate, Key: dir},
+		"large":        {Certificate: large, Key: good.Key},
+		"no authority": {Certificate: good.Certificate, Key: good.Key, ClientCA: good.Key},
+	} {
+		if _, err := f.Server(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// admitted returns the error of a client that shows a server its certificate, and wants an answer.
+func admitted(client, server *tls.Config) error {
+	client = client.Clone()
+	client.ServerName = host
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		_, _ = tls.Server(far, server).Write([]byte{1}) // the client sees if it fails
+	}()
+	_, err := tls.Client(near, client).Read(make([]byte, 1))
+	return err
+}
