@@ -41,7 +41,7 @@ Exit codes: 0 after a signal or the end of standard input, 1 when the agent cann
 func (f *connectFlags) Validate() error {
 	switch {
 	case !f.Elsewhere():
-		return errors.New("which agent? --context, --registry or --url says it")
+		return errNowhere
 	case f.Listen == "stdio" && f.authFlags != (authFlags{}):
 		return errors.New("--ws-auth has no meaning with --listen stdio")
 	}
@@ -53,7 +53,9 @@ func (f *connectFlags) Validate() error {
 
 // runConnect passes connections on until a signal.
 func runConnect(sys program.System, flags *connectFlags) int {
-	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error { return connect(ctx, sys, flags) })
+	return serveUntilSignal(sys, flags.Timeout, func(ctx context.Context) error {
+		return unlessEnded(ctx, connect(ctx, sys, flags))
+	})
 }
 
 func connect(ctx context.Context, sys program.System, flags *connectFlags) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
@@ -47,35 +46,30 @@ func (f *forwardFlags) Validate() error {
 
 // runForward forwards until a signal.
 func runForward(sys program.System, flags *forwardFlags) int {
-	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
-		return forward(sys, flags, signals)
-	})
+	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return forward(ctx, sys, flags) })
 }
 
-// forward offers the exec-server at the registry and passes messages on until a
-// signal, which it returns, or an error.
-func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) (received os.Signal, err error) {
+// forward offers the exec-server at the registry and passes messages on until ctx ends.
+func forward(ctx context.Context, sys program.System, flags *forwardFlags) error {
 	logger := flags.logger(sys.Stderr)
 	r, err := newRemote(sys, &flags.remoteFlags, &flags.authFlags, logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	warnOfExposed(logger, r.signIn.secrets(r.flags))
 	address := target.DialURL(flags.Connect)
 	u, err := url.Parse(address)
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
-		return nil, errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
+		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
 	probes, err := listenHealth(flags.HealthListen, logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer probes.Close()
 
 	plan := planMemory()
 	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	var secure *tls.Config // nil: Dial verifies against the roots of the system
 	if r.signIn.roots != nil {
 		secure = tlsconfig.Client(r.signIn.roots)
@@ -87,13 +81,5 @@ func forward(sys program.System, flags *forwardFlags, signals <-chan os.Signal) 
 		}
 		return conn, nil
 	}}
-	done := make(chan error, 1)
-	go func() { done <- r.run(ctx, probes, b.Serve) }()
-	select {
-	case err = <-done:
-		return nil, err
-	case received = <-signals:
-		cancel()
-		return received, <-done
-	}
+	return r.run(ctx, probes, b.Serve)
 }

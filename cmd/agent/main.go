@@ -69,10 +69,6 @@ func run(sys program.System) int {
 		return runDoctor(sys, flags)
 	case *completionFlags:
 		return runCompletion(sys, flags)
-	case *portForwardFlags:
-		return runPortForward(sys, flags)
-	case *proxyCommandFlags:
-		return runProxyCommand(sys, flags)
 	case *askFlags:
 		return runHealth(sys, flags)
 	case *versionFlags:

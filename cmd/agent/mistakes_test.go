@@ -208,7 +208,7 @@ func TestMistakes(t *testing.T) {
 		{"exec --registry $URL --environment-id e true", "CODEX_API_KEY=k", 125, "registry URL is not an absolute http or https URL", ""},
 		{"exec --registry http://$ADDRESS --environment-id e true", "CODEX_API_KEY=k", 125, "environment e: asking the registry for the executor: registry answered 404", ""},
 		{"exec --registry http://127.0.0.1:1 --environment-id e --registry-token-file $DIR/empty true", "", 125, "token file $DIR/empty is empty", ""},
-		{"connect", "", 2, "which agent? --context, --registry or --url says it", connect},
+		{"connect", "", 2, "which agent? --context, --url or --registry says it", connect},
 		{"connect --url $URL", "", 1, "$URL: upgrade answered with status 401, \"missing websocket bearer token\" (see --token-file)", ""},
 		{"connect --url :1 --listen 7000", "", 1, "listen URL \"7000\" is not supported, want ws://IP:PORT or unix:///PATH", ""},
 		{"connect --url :1 --listen stdio --ws-auth capability-token", "", 2, "--ws-auth has no meaning with --listen stdio", connect},

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
@@ -44,25 +42,22 @@ func validNames(names ...string) error {
 
 // on connects to the agent, and calls do until a signal or --timeout ends its context. If the
 // connection is lost for long, the user hears of it. The result is the exit code; after an error
-// it is failure.
+// it is failure, after a signal and after --timeout it says that.
 func (f *agentFlags) on(sys program.System, failure int, do func(context.Context, *client.Client) (int, error)) int {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 1)
-	program.Catch(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		select {
-		case received := <-signals:
-			cancel(console.SignalError{Signal: received.(syscall.Signal)})
-		case <-ctx.Done():
+	code := 0
+	lost := func(lost bool) {
+		if lost {
+			program.Complain(sys.Stderr, console.LostText)
 		}
-	}()
-	if f.Timeout > 0 {
-		defer time.AfterFunc(f.Timeout, func() { cancel(timeoutError(f.Timeout)) }).Stop()
 	}
-	code, err := f.ask(ctx, sys, do)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+	ended, err := untilSignal(f.Timeout, func(ctx context.Context) error {
+		return f.use(ctx, sys, lost, func(ctx context.Context, c *client.Client) (err error) {
+			code, err = do(ctx, c)
+			return err
+		})
+	})
+	if ended != nil {
+		err = ended
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		err = console.SignalError{Signal: syscall.SIGPIPE} // of which a program dies that does not look
@@ -73,20 +68,25 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 	return code
 }
 
-func (f *agentFlags) ask(ctx context.Context, sys program.System, do func(context.Context, *client.Client) (int, error)) (int, error) {
+// serve is on for a command that serves others by means of the agent: see [serveUntilSignal]. lost
+// hears when the connection is lost for long, and when it is back; nil: nobody does.
+func (f *agentFlags) serve(sys program.System, lost func(bool), do func(context.Context, *client.Client) error) int {
+	return serveUntilSignal(sys, f.Timeout, func(ctx context.Context) error {
+		return unlessEnded(ctx, f.use(ctx, sys, lost, do))
+	})
+}
+
+// use calls do with a client of the agent. lost is as for serve.
+func (f *agentFlags) use(ctx context.Context, sys program.System, lost func(bool), do func(context.Context, *client.Client) error) error {
 	c, err := f.Connect(ctx, sys)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer c.Close()
-	watching.Go(func() {
-		console.WatchLoss(ctx, c, func(lost bool) {
-			if lost {
-				program.Complain(sys.Stderr, console.LostText)
-			}
-		})
-	})
+	if lost != nil {
+		watching.Go(func() { console.WatchLoss(ctx, c, lost) })
+	}
 	return do(ctx, c)
 }

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/forwarding"
-	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // portForwardFlags say what is forwarded, and where to.
 type portForwardFlags struct {
-	target.Flags
+	agentFlags
 	Address string `default:"127.0.0.1" env:"AGENT_FORWARD_ADDRESS" placeholder:"IP" help:"Where ports of this machine are. With another address than ${default} others can use them too."`
 
 	Forwards []string `arg:"" name:"forward" help:"PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH."`
@@ -41,13 +41,10 @@ Exit codes: 0 after a signal, 1 when the agent cannot be reached or is lost for 
 // Validate finds flags that contradict each other, and forwards that are none. The
 // parser calls it.
 func (f *portForwardFlags) Validate() error {
-	if !f.Elsewhere() {
-		return errNowhere
-	}
 	if _, err := f.specs(); err != nil {
 		return err
 	}
-	return f.Flags.Validate()
+	return f.validate()
 }
 
 func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {
@@ -68,31 +65,32 @@ func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {
 	return specs, nil
 }
 
-// runPortForward forwards until a signal.
-func runPortForward(sys program.System, flags *portForwardFlags) int {
-	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error { return portForward(ctx, sys, flags) })
-}
-
-func portForward(ctx context.Context, sys program.System, flags *portForwardFlags) error {
-	specs, err := flags.specs()
-	if err != nil {
-		return err
+// run forwards until a signal.
+func (f *portForwardFlags) run(sys program.System) int {
+	say := func(text string) { program.Complain(sys.Stderr, text) }
+	lost := func(lost bool) {
+		if lost {
+			say("the connection is lost, waiting for it to come back")
+		} else {
+			say("the connection is back")
+		}
 	}
-	c, err := flags.Connect(ctx, sys)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	f := &forwarding.Forwarder{Client: c, Say: func(text string) { program.Complain(sys.Stderr, text) }}
-	defer f.Close()
-	for _, s := range specs {
-		address, err := f.Listen(ctx, s)
+	return f.serve(sys, lost, func(ctx context.Context, c *client.Client) error {
+		specs, err := f.specs()
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(sys.Stdout, "%s -> %s\n", address, forwarding.Name(s.Remote)); err != nil {
-			return fmt.Errorf("printing what is forwarded: %w", err)
+		forwarder := &forwarding.Forwarder{Client: c, Say: say}
+		defer forwarder.Close()
+		for _, s := range specs {
+			address, err := forwarder.Listen(ctx, s)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(sys.Stdout, "%s -> %s\n", address, forwarding.Name(s.Remote)); err != nil {
+				return fmt.Errorf("printing what is forwarded: %w", err)
+			}
 		}
-	}
-	return f.Serve(ctx)
+		return forwarder.Serve(ctx)
+	})
 }

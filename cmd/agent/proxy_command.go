@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/forwarding"
-	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // proxyCommandFlags say what to connect to.
 type proxyCommandFlags struct {
-	target.Flags
+	agentFlags
 
 	Address []string `arg:"" name:"address" help:"HOST PORT, or /PATH of a UNIX socket."`
 }
@@ -35,13 +35,10 @@ Exit codes: 0 when the other end has closed the connection, 1 when it cannot be 
 // Validate finds flags that contradict each other, and addresses that are none. The
 // parser calls it.
 func (f *proxyCommandFlags) Validate() error {
-	if !f.Elsewhere() {
-		return errNowhere
-	}
 	if _, err := f.remote(); err != nil {
 		return err
 	}
-	return f.Flags.Validate()
+	return f.validate()
 }
 
 func (f *proxyCommandFlags) remote() (string, error) {
@@ -61,18 +58,13 @@ func (f *proxyCommandFlags) remote() (string, error) {
 	return remote, nil
 }
 
-// runProxyCommand passes bytes on until the other end has no more.
-func runProxyCommand(sys program.System, flags *proxyCommandFlags) int {
-	return runUntilSignal(sys, &flags.Flags, func(ctx context.Context) error {
-		remote, err := flags.remote()
+// run passes bytes on until the other end has no more.
+func (f *proxyCommandFlags) run(sys program.System) int {
+	return f.serve(sys, nil, func(ctx context.Context, c *client.Client) error {
+		remote, err := f.remote()
 		if err != nil {
 			return err
 		}
-		c, err := flags.Connect(ctx, sys)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
 		return forwarding.Standard(ctx, c, remote, sys.Stdin, sys.Stdout)
 	})
 }

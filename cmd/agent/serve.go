@@ -10,16 +10,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -33,91 +28,26 @@ import (
 // the agent kills its processes, even if connections are still open.
 const shutdownPatience = time.Second
 
-// gcPercent is half of Go's own value, so that an agent keeps half as much memory
-// after a burst. The price is that garbage is collected more often. It is low:
-// what is large, messages and output, is pooled and seldom becomes garbage.
-const gcPercent = 50
-
 // runServer serves until a signal or the end of standard input.
 func runServer(sys program.System, flags *serverFlags) int {
-	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
-		return serve(sys, flags, signals)
-	})
+	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return serve(ctx, sys, flags) })
 }
 
-// untilSignal sets this process up for a long-running server, runs the server and
-// returns the exit code. The server gets the signals and returns the one that
-// ended it, or nil. After SIGHUP the process dies of that signal, as it would
-// have without a handler.
-func untilSignal(sys program.System, server func(<-chan os.Signal) (os.Signal, error)) int {
-	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
-		debug.SetGCPercent(gcPercent)
-	}
-	limitMemory(sys.Environ)
-	if err := hideMemory(); err != nil {
-		program.Complain(sys.Stderr, err)
-	}
-	signals := make(chan os.Signal, 1)
-	program.Catch(signals, syscall.SIGTERM, syscall.SIGINT)
-	received, err := server(signals)
-	if err != nil {
-		return sys.Fail(err)
-	}
-	if received == syscall.SIGHUP {
-		return program.DieOf(syscall.SIGHUP)
-	}
-	return program.ExitOK
-}
-
-// runUntilSignal does something until a signal, which is an orderly end, or until
-// --timeout is over.
-func runUntilSignal(sys program.System, flags *target.Flags, do func(context.Context) error) int {
-	return untilSignal(sys, func(signals <-chan os.Signal) (os.Signal, error) {
-		ctx, cancel := context.WithCancel(context.Background())
-		if flags.Timeout > 0 {
-			ctx, cancel = context.WithTimeoutCause(ctx, flags.Timeout, timeoutError(flags.Timeout))
-		}
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- do(ctx) }()
-		select {
-		case err := <-done:
-			return nil, err
-		case received := <-signals:
-			cancel()
-			<-done // its error is that of the signal
-			return received, nil
-		}
-	})
-}
-
-// hideMemory keeps other processes of the same user from reading the memory of
-// this one: in a container, a confined command may see the agent's process. Only
-// a process with CAP_SYS_PTRACE still can. The kernel then writes no core file
-// either.
-func hideMemory() error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
-	}
-	return nil
-}
-
-// serve serves what the flags say, until a signal or until the transport ends. It
-// returns the signal, or nil.
-func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (received os.Signal, err error) {
+// serve serves what the flags say, until ctx or the transport ends.
+func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
 	plan := planMemory()
 	if flags.RetainTotalBytes != nil {
 		plan.output = int64(*flags.RetainTotalBytes)
 	}
 	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	if err := s.configure(); err != nil {
-		return nil, err
+		return err
 	}
 	sys.Keys.Clear()
 	defer func() { s.health.Close() }()
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if cgroups != nil {
 		defer func() { err = errors.Join(err, cgroups.Close()) }()
@@ -147,23 +77,22 @@ func serve(sys program.System, flags *serverFlags, signals <-chan os.Signal) (re
 		Cgroups:            cgroups,
 	}
 
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	select {
 	case err = <-serving.done:
-	case received = <-signals:
-		cancel()
+	case <-ctx.Done():
 		select {
 		case err = <-serving.done:
 		case <-time.After(shutdownPatience):
 			s.logger.Warn("connections take too long to end")
 		}
 	}
-	return received, errors.Join(err, serving.agent.Close(), guard.Close())
+	return errors.Join(err, serving.agent.Close(), guard.Close())
 }
 
 // cgroups returns the maker of control groups, one for each confined command.

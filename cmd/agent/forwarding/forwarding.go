@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/execagent/execagent/client"
 )
@@ -18,9 +17,6 @@ import (
 // maxConnections is how many connections are forwarded at once. Others wait in the
 // kernel's queue.
 const maxConnections = 200
-
-// lossPatience is how long the user is not told of a lost connection.
-const lossPatience = 2 * time.Second
 
 // Forwarder forwards what it accepts.
 type Forwarder struct {
@@ -67,7 +63,6 @@ func (f *Forwarder) Serve(ctx context.Context) error {
 	for _, r := range f.routes {
 		running.Go(func() { cancel(f.accept(ctx, r, seats)) })
 	}
-	running.Go(func() { f.tellLoss(ctx) })
 	running.Go(func() {
 		select {
 		case <-f.Client.Done():
@@ -180,37 +175,6 @@ func copyUp(remote *client.Socket, from io.Reader) error {
 		return err
 	}
 	return remote.CloseWrite()
-}
-
-// tellLoss tells the user when the connection to the agent is lost and does not
-// come back at once.
-func (f *Forwarder) tellLoss(ctx context.Context) {
-	told := false
-	for {
-		state, changed := f.Client.State()
-		var overdue <-chan time.Time
-		switch state {
-		case client.Failed:
-			return
-		case client.Connected:
-			if told {
-				f.Say("the connection is back")
-			}
-			told = false
-		case client.Recovering:
-			if !told {
-				overdue = time.After(lossPatience)
-			}
-		}
-		select {
-		case <-changed:
-		case <-overdue:
-			told = true
-			f.Say("the connection is lost, waiting for it to come back")
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Name is an address for people.

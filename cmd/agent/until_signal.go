@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// gcPercent is half of Go's own value, so that an agent keeps half as much memory
+// after a burst. The price is that garbage is collected more often. It is low:
+// what is large, messages and output, is pooled and seldom becomes garbage.
+const gcPercent = 50
+
+// untilSignal calls do with a context that ends with SIGINT, SIGTERM or SIGHUP, and after limit
+// unless that is 0. The error is do's. ended says what has ended the context before do has returned:
+// a [console.SignalError] or a timeoutError, else nil.
+func untilSignal(limit time.Duration, do func(context.Context) error) (ended, err error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	program.Catch(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		select {
+		case received := <-signals:
+			cancel(console.SignalError{Signal: received.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	if limit > 0 {
+		defer time.AfterFunc(limit, func() { cancel(timeoutError(limit)) }).Stop()
+	}
+	err = do(ctx)
+	return context.Cause(ctx), err
+}
+
+// serveUntilSignal is untilSignal for what serves others, and returns the exit code. A signal is an
+// orderly end of that, unless serve has an error; after SIGHUP the process dies of it, as it would
+// have without a handler.
+func serveUntilSignal(sys program.System, limit time.Duration, serve func(context.Context) error) int {
+	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
+		debug.SetGCPercent(gcPercent)
+	}
+	limitMemory(sys.Environ)
+	if err := hideMemory(); err != nil {
+		program.Complain(sys.Stderr, err)
+	}
+	ended, err := untilSignal(limit, serve)
+	if _, late := errors.AsType[timeoutError](ended); late {
+		return sys.Fail(ended)
+	}
+	if err != nil {
+		return sys.Fail(err)
+	}
+	if received, ok := errors.AsType[console.SignalError](ended); ok && received.Signal == syscall.SIGHUP {
+		return program.DieOf(syscall.SIGHUP)
+	}
+	return program.ExitOK
+}
+
+// unlessEnded is the error of what has worked until ctx ended: that it has ended is none.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// hideMemory keeps other processes of the same user from reading the memory of
+// this one: in a container, a confined command may see the agent's process. Only
+// a process with CAP_SYS_PTRACE still can. The kernel then writes no core file
+// either.
+func hideMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
+	}
+	return nil
+}
