@@ -7,55 +7,19 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // listenFor calls serve with each connection that comes to the address it returns, until the
 // test ends.
 func listenFor(t testing.TB, serve func(net.Conn)) (address string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	var mu sync.Mutex // guards what follows
-	var conns []net.Conn
-	over := false
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			if conns = append(conns, conn); over {
-				conn.Close()
-			}
-			mu.Unlock()
-			serving.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		over = true
-		for _, conn := range conns {
-			conn.Close()
-		}
-		mu.Unlock()
-		serving.Wait()
-	})
-	return l.Addr().String()
+	return testrig.Listen(t, "tcp", "127.0.0.1:0", serve).String()
 }
 
 // flood writes until the other end is gone.
@@ -91,7 +55,7 @@ func TestSocketPressure(t *testing.T) {
 	for i := range n {
 		c.await("the window", func(notes []note) bool { return told(notes, fmt.Sprint(i)) == window })
 	}
-	echo := "tcp://" + listenFor(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	echo := "tcp://" + listenFor(t, testrig.Echo)
 	for i := range 20 {
 		id := fmt.Sprint("echo ", i)
 		c.must("socket/open", object{"socketId": id, "address": echo}, nil)

@@ -4,9 +4,7 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/test/rawclient"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite what the server is expected to say in testdata/*.txtar")
@@ -95,7 +94,7 @@ func newPlayer(t *testing.T, config string) *player {
 	server := httptest.NewServer(webHandler())
 	t.Cleanup(server.Close)
 	p.http = strings.TrimPrefix(server.URL, "http://")
-	p.echo = listenFor(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	p.echo = listenFor(t, testrig.Echo)
 	cfg := Config{Version: "0.169.0+execagent.test", Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + p.dir}}
 	p.configure(&cfg, config)
 	p.rig = newRig(t, cfg)

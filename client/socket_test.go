@@ -26,40 +26,15 @@ import (
 
 // serveEach calls serve with each connection that comes to the address, until the test ends.
 func serveEach(t testing.TB, network, address string, serve func(net.Conn)) (url string) {
-	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		serving.Wait()
-	})
-	return network + "://" + l.Addr().String()
+	return network + "://" + rig.Listen(t, network, address, serve).String()
 }
-
-// echo sends back what comes, and ends when that does.
-func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		for _, address := range []string{
-			serveEach(t, "tcp", "127.0.0.1:0", echo),
-			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), echo),
+			serveEach(t, "tcp", "127.0.0.1:0", rig.Echo),
+			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), rig.Echo),
 		} {
 			s, err := c.DialSocket(t.Context(), address, nil)
 			if err != nil {
@@ -178,7 +153,7 @@ func TestSocketPressure(t *testing.T) {
 		defer w.SetWriteDeadline(time.Unix(1, 0))
 	}
 	for range 20 {
-		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", echo), 3<<20)
+		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 3<<20)
 		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil)
 		if err != nil || string(r.Stdout) != "here\n" {
 			t.Fatalf("%s, %v", r.Stdout, err)
@@ -226,7 +201,7 @@ func TestSocketCuts(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	proxy := rig.NewFaulty(t, strings.TrimPrefix(listen(t, ""), "ws://"), seed, 400_000)
 	c, err := client.DialURL(t.Context(), "ws://"+proxy.Address())
 	for err != nil && client.Retryable(err) {
@@ -257,7 +232,7 @@ func TestSocketCuts(t *testing.T) {
 func TestSocketSandbox(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
-	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	for _, network := range []string{protocol.NetworkEnabled, protocol.NetworkRestricted} {
 		box := &protocol.Sandbox{
 			WindowsSandboxLevel: "disabled",
@@ -288,7 +263,7 @@ func TestSocketSandbox(t *testing.T) {
 func TestSocketsBounded(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
-	address := serveEach(t, "tcp", "127.0.0.1:0", echo)
+	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	var all []*client.Socket
 	for range 256 {
 		s, err := c.DialSocket(t.Context(), address, nil)
@@ -347,7 +322,7 @@ func TestSocketCutAt(t *testing.T) {
 					var seen atomic.Int32
 					address := serveEach(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 						seen.Add(1)
-						echo(conn)
+						rig.Echo(conn)
 					})
 					var armed atomic.Int32
 					armed.Store(nth)

@@ -25,33 +25,6 @@ func eachProxy(t *testing.T, test func(t *testing.T, proxy *rig.Proxy, command f
 	})
 }
 
-// listenFor calls serve with each connection, until the test ends.
-func listenFor(t *testing.T, network, address string, serve func(net.Conn)) net.Addr {
-	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		serving.Wait()
-	})
-	return l.Addr()
-}
-
 // upper sends back all that has come when that has ended, and a few words behind it.
 func upper(conn net.Conn) {
 	all, err := io.ReadAll(conn)
@@ -83,8 +56,8 @@ func TestPortForward(t *testing.T) {
 	t.Parallel()
 	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
 		dir := t.TempDir()
-		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
-		listenFor(t, "unix", filepath.Join(dir, "there"), upper)
+		there := rig.Listen(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
+		rig.Listen(t, "unix", filepath.Join(dir, "there"), upper)
 		nobody := rig.FreeAddress(t)
 		var stderr rig.Transcript
 		here := filepath.Join(dir, "here")
@@ -160,9 +133,9 @@ func TestPortForward(t *testing.T) {
 func TestProxyCommand(t *testing.T) {
 	t.Parallel()
 	eachProxy(t, func(t *testing.T, proxy *rig.Proxy, command func(string, ...string) *exec.Cmd) {
-		there := listenFor(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
+		there := rig.Listen(t, "tcp", "127.0.0.1:0", upper).(*net.TCPAddr)
 		path := filepath.Join(t.TempDir(), "there")
-		listenFor(t, "unix", path, upper)
+		rig.Listen(t, "unix", path, upper)
 		for _, args := range [][]string{{"localhost", fmt.Sprint(there.Port)}, {path}} {
 			var stderr bytes.Buffer
 			cmd := command("proxy-command", args...)
@@ -194,7 +167,7 @@ func TestProxyCommand(t *testing.T) {
 func TestPortForwardTaken(t *testing.T) {
 	t.Parallel()
 	_, url := behindProxy(t)
-	taken := listenFor(t, "tcp", "127.0.0.1:0", func(net.Conn) {}).(*net.TCPAddr)
+	taken := rig.Listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {}).(*net.TCPAddr)
 	var stderr bytes.Buffer
 	cmd := exec.Command(rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
 	cmd.Stderr = &stderr

@@ -5,7 +5,7 @@
 // it, also when the test is killed. A [Site] is a registry with its keys, and the agents and
 // commands that reach each other through it. A [Proxy] stands between two programs and does to
 // their connections what a network does: cuts them, holds them up, refuses them, brings them to
-// another server.
+// another server. [Listen] is the server of a few lines that something connects to.
 //
 // Everything takes a [T], so that a benchmark, which is no test, has it too ([Outside]). The
 // methods of a Program, a Site and a Proxy may be called by any number of goroutines, but those
