@@ -504,7 +504,7 @@ Examples:
     agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
     agent sandbox --policy policy.json -- sh
 
-Exit codes: that of the command, 128+n when signal n ended it, 101 when it was not run because of the sandbox or could not be started in it, 2 for a wrong command line.`
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
 }
 
 // Validate finds flags that contradict each other. The parser calls it.

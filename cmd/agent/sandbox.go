@@ -80,7 +80,8 @@ func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 	held, err := door.Enter(profile)
 	if err == nil {
 		if held.Unconfined() {
-			return 0, become(argv, sys.Environ)
+			err := become(argv, sys.Environ)
+			return confine.ShellCode(err), err
 		}
 		code, err = held.Run(
 			procs.Program{Argv: argv, Env: sys.Environ, Dir: dir, TTY: program.IsShownTerminal(sys.Stdin)},

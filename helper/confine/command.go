@@ -56,6 +56,9 @@ type Command struct {
 	// again, and refuses to run the command if one leads elsewhere by then. With
 	// nil the init compares nothing.
 	Granted []string
+	// ShellCodes makes the init end as a shell does where the program is not found, with 127, or
+	// cannot be executed, with 126: not with 101, the code of all else that keeps it from running.
+	ShellCodes bool
 	// Shm is a directory that a supervised command has in the place of /dev/shm;
 	// "" if it has none.
 	Shm string

@@ -144,7 +144,7 @@ func (h *Held) Unconfined() bool { return h.refusal == nil && h.command.Policy.R
 // program cannot be described to an init, the stage that Stage returns says so
 // and ends with code 101.
 func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
-	stage, err := h.prepare(p, true)
+	stage, err := h.prepare(p, true, false)
 	if err != nil {
 		stage = refuse(os.Args[0], err)
 	}
@@ -152,12 +152,13 @@ func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
 }
 
 // prepare makes the stage that runs the program in the sandbox.
-func (h *Held) prepare(p procs.Program, newSession bool) (*procs.Stage, error) {
+func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Stage, error) {
 	if h.refusal != nil {
 		return nil, h.refusal
 	}
 	c := h.command
 	c.Argv, c.Arg0, c.Env, c.Dir, c.TTY, c.NewSession = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY, newSession
+	c.ShellCodes = shellCodes
 	return c.Prepare()
 }
 

@@ -41,8 +41,8 @@ const (
 
 // Main runs the command that the agent has described on descriptor 3, and
 // returns its exit code, or 128 and the signal that ended it. If the command
-// cannot be run Main says why on stderr and returns 101. It is for a process of
-// its own, which [Command.Prepare] describes.
+// cannot be run Main says why on stderr and returns 101, or what ShellCodes asks
+// for. It is for a process of its own, which [Command.Prepare] describes.
 func Main() int {
 	// A collection before the command's first program runs would not end: the thread that
 	// forks waits for the supervisor's answer, and the collection for that thread
@@ -57,6 +57,9 @@ func Main() int {
 			line = line[:maxLine/2] + " ... " + line[len(line)-maxLine/2:]
 		}
 		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the code says it too
+		if failed, ok := errors.AsType[*notExecuted](err); ok {
+			return failed.code
+		}
 		return setupFailed
 	}
 	return code
@@ -143,6 +146,9 @@ func initMain() (code int, err error) {
 		err = watch.begin(s)
 	}
 	if err != nil {
+		if _, ok := errors.AsType[*notExecuted](err); ok {
+			s.finish()
+		}
 		s.killRest()
 		return 0, err
 	}

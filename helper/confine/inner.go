@@ -29,8 +29,8 @@ import (
 // nothing more, but it could go on to read and compute.
 //
 // The inner init sends a byte on the leash when it is ready for signals, and
-// another one when it ends as it should. Its exit code is the command's only if the
-// second one has come: the runtime also ends a process with a code, 2, that has
+// another one when it ends as it should, also where there is no program to execute.
+// Its exit code is the command's only if the second one has come: the runtime also ends a process with a code, 2, that has
 // failed beyond help, as for want of memory.
 
 // inner is the third of the four arguments of the inner init. The fourth is empty,

@@ -14,8 +14,10 @@ import (
 
 // Run starts a program in the sandbox, with files as its descriptors 0 to 2,
 // passes signals on to it until it has ended, and returns its exit code, or 128
-// and the signal that ended it. An error means that it was not started, or
-// could not be waited for. The caller releases the sandbox afterwards.
+// and the signal that ended it. Where init cannot start it, the code is that of
+// [Command.ShellCodes], and the reason is on the third of the files. An error means that
+// no init was started, or that it could not be waited for. The caller releases the
+// sandbox afterwards.
 //
 // If this process has a controlling terminal the program shares the terminal
 // and the session. Otherwise the program leads a session of its own.
@@ -29,7 +31,7 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	// With a terminal the whole session gets signals from there. Without one the
 	// program gets signals from init alone; as the leader of a session it gets
 	// them together with all processes of its group.
-	ready, err := h.prepare(p, tty == nil)
+	ready, err := h.prepare(p, tty == nil, true)
 	if err != nil {
 		return 0, err
 	}

@@ -240,5 +240,9 @@ func (c *config) explain(err error) error {
 	case syscall.EAGAIN, syscall.ENOMEM:
 		return fmt.Errorf("starting the command inside the sandbox: %w", os.NewSyscallError("fork", err))
 	}
-	return fmt.Errorf("starting the command inside the sandbox: %w", &fs.PathError{Op: "exec", Path: c.Argv[0], Err: err})
+	failed := &notExecuted{code: setupFailed, err: &fs.PathError{Op: "exec", Path: c.Argv[0], Err: err}}
+	if c.ShellCodes {
+		failed.code = ShellCode(err)
+	}
+	return fmt.Errorf("starting the command inside the sandbox: %w", failed)
 }
