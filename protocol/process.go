@@ -1,9 +1,6 @@
 package protocol
 
 import (
-	"slices"
-	"strconv"
-
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/protocol/strict"
@@ -25,13 +22,6 @@ const (
 	MethodProcessOutput = "process/output"
 	MethodProcessExited = "process/exited"
 	MethodProcessClosed = "process/closed"
-)
-
-// Streams of process output.
-const (
-	StreamStdout = "stdout"
-	StreamStderr = "stderr"
-	StreamPTY    = "pty"
 )
 
 // StartParams starts a process (rpc.md 4.1). ProcessID is chosen by the
@@ -207,102 +197,6 @@ type TerminateResult struct {
 	Running bool `json:"running"`
 }
 
-// ReadParams asks for retained output after sequence number AfterSeq
-// (rpc.md 4.8). Only servers with namedSessions know what follows the blank line
-// (rpc.md 8.2).
-type ReadParams struct {
-	ProcessID string  `json:"processId"`
-	AfterSeq  *uint64 `json:"afterSeq"`
-	MaxBytes  *uint64 `json:"maxBytes"`
-	WaitMs    *uint64 `json:"waitMs"`
-
-	SessionID *string `json:"sessionId,omitempty"` // another session than the caller's
-	// Timestamps asks for the AtMs of chunks.
-	Timestamps bool `json:"timestamps,omitempty"`
-	// ExitOnly asks for no output, and waits for nothing but the exit.
-	ExitOnly bool `json:"exitOnly,omitempty"`
-}
-
-// UnmarshalObject reads the params.
-func (p *ReadParams) UnmarshalObject(o *strict.Object) {
-	p.ProcessID = o.String("processId")
-	p.AfterSeq = o.OptUint64("afterSeq")
-	p.MaxBytes = o.OptUint64("maxBytes")
-	p.WaitMs = o.OptUint64("waitMs")
-	p.SessionID = o.OptString("sessionId")
-	p.Timestamps = o.OptBool("timestamps", false)
-	p.ExitOnly = o.OptBool("exitOnly", false)
-}
-
-// OutputChunk is one piece of output, as it was read from the process.
-type OutputChunk struct {
-	Seq    uint64 `json:"seq"`
-	Stream string `json:"stream"`
-	Chunk  []byte `json:"chunk"`
-	// AtMs is when it was read from the process, if that was asked for.
-	AtMs *int64 `json:"atMs,omitempty"`
-}
-
-func (c *OutputChunk) encode(e *encoder) {
-	e.dst = append(e.dst, `"seq":`...)
-	e.dst = strconv.AppendUint(e.dst, c.Seq, 10)
-	e.dst = append(e.dst, `,"stream":"`...)
-	e.dst = append(e.dst, c.Stream...)
-	e.dst = append(e.dst, `","chunk":`...)
-	e.bytes(c.Chunk)
-	e.dst = append(appendAt(e.dst, c.AtMs), '}')
-}
-
-// ReadResult answers process/read.
-type ReadResult struct {
-	Chunks        []OutputChunk `json:"chunks"`
-	NextSeq       uint64        `json:"nextSeq"`
-	Exited        bool          `json:"exited"`
-	ExitCode      *int          `json:"exitCode"`
-	Closed        bool          `json:"closed"`
-	Failure       *string       `json:"failure"`
-	SandboxDenied bool          `json:"sandboxDenied"`
-}
-
-// AppendJSON appends the result.
-func (r *ReadResult) AppendJSON(dst []byte) []byte {
-	e := encoder{dst: dst}
-	r.encode(&e)
-	return e.dst
-}
-
-func (r *ReadResult) encode(e *encoder) {
-	e.dst = append(e.dst, `{"chunks":[`...)
-	for i := range r.Chunks {
-		if i > 0 {
-			e.dst = append(e.dst, ',')
-		}
-		e.dst = append(e.dst, '{')
-		r.Chunks[i].encode(e)
-	}
-	e.dst = append(e.dst, `],"nextSeq":`...)
-	e.dst = strconv.AppendUint(e.dst, r.NextSeq, 10)
-	e.dst = append(e.dst, `,"exited":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Exited)
-	e.dst = append(e.dst, `,"exitCode":`...)
-	if r.ExitCode == nil {
-		e.dst = append(e.dst, "null"...)
-	} else {
-		e.dst = strconv.AppendInt(e.dst, int64(*r.ExitCode), 10)
-	}
-	e.dst = append(e.dst, `,"closed":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Closed)
-	e.dst = append(e.dst, `,"failure":`...)
-	if r.Failure == nil {
-		e.dst = append(e.dst, "null"...)
-	} else {
-		e.dst = strict.AppendString(e.dst, *r.Failure)
-	}
-	e.dst = append(e.dst, `,"sandboxDenied":`...)
-	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
-	e.dst = append(e.dst, '}')
-}
-
 // WriteParams sends bytes to a process's stdin. The server carries out a write with
 // a given WriteID once, so a client may repeat it when the answer was lost. A
 // decoded Chunk lies in the memory of the message and is good as long as that.
@@ -437,87 +331,4 @@ type ListedProcess struct {
 	Closed        bool     `json:"closed"`
 	NextSeq       uint64   `json:"nextSeq"`
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
-}
-
-// OutputNotification announces one chunk of output.
-type OutputNotification struct {
-	ProcessID string `json:"processId"`
-	OutputChunk
-}
-
-// AppendJSON appends the notification's params.
-func (n *OutputNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
-	e := encoder{dst: append(dst, ',')}
-	n.OutputChunk.encode(&e)
-	return e.dst
-}
-
-var streams = [...]string{StreamStdout, StreamStderr, StreamPTY}
-
-// Known tells whether the stream is one of the protocol's.
-func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream) }
-
-// HoldsMessage says that Chunk lies in the message.
-func (*OutputNotification) HoldsMessage() {}
-
-// UnmarshalObject reads the params.
-func (n *OutputNotification) UnmarshalObject(o *strict.Object) {
-	n.ProcessID = o.String("processId")
-	n.Seq = o.Uint64("seq")
-	n.Stream = o.OneOf("stream", streams[:]...)
-	n.Chunk = o.Base64InPlace("chunk")
-}
-
-// ExitedNotification announces the end of the process itself. Output of other
-// members of its group may still follow.
-type ExitedNotification struct {
-	ProcessID     string `json:"processId"`
-	Seq           uint64 `json:"seq"`
-	ExitCode      int    `json:"exitCode"` // 128+n after signal n
-	SandboxDenied bool   `json:"sandboxDenied"`
-}
-
-// AppendJSON appends the notification's params.
-func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
-	dst = append(dst, `,"exitCode":`...)
-	dst = strconv.AppendInt(dst, int64(n.ExitCode), 10)
-	dst = append(dst, `,"sandboxDenied":`...)
-	dst = strconv.AppendBool(dst, n.SandboxDenied)
-	return append(dst, '}')
-}
-
-// UnmarshalObject reads the params.
-func (n *ExitedNotification) UnmarshalObject(o *strict.Object) {
-	n.ProcessID = o.String("processId")
-	n.Seq = o.Uint64("seq")
-	n.ExitCode = int(o.Int64("exitCode"))
-	n.SandboxDenied = o.OptBool("sandboxDenied", false)
-}
-
-// ClosedNotification announces the end of all output: the last event of a
-// process.
-type ClosedNotification struct {
-	ProcessID string `json:"processId"`
-	Seq       uint64 `json:"seq"`
-}
-
-// AppendJSON appends the notification's params.
-func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
-	return append(dst, '}')
-}
-
-// UnmarshalObject reads the params.
-func (n *ClosedNotification) UnmarshalObject(o *strict.Object) {
-	n.ProcessID = o.String("processId")
-	n.Seq = o.Uint64("seq")
 }
