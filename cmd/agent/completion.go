@@ -5,6 +5,19 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
+// completionFlags say for which shell the script is.
+type completionFlags struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (*completionFlags) Help() string {
+	return `Examples:
+
+    source <(agent completion bash)
+    agent completion zsh > "${fpath[1]}/_agent"
+    agent completion fish > ~/.config/fish/completions/agent.fish`
+}
+
 // runCompletion prints the completion script for a shell.
 func runCompletion(sys program.System, flags *completionFlags) int {
 	parser, err := newParser(sys.Stdout, sys.Stderr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,19 +13,85 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
 	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
-// Exit codes of exec besides the command's own, as those of env(1) and
-// timeout(1).
-const (
-	exitTimedOut      = 124
-	exitExecFailure   = 125 // agent itself failed
-	exitCannotExecute = 126
-	exitNotFound      = 127
-	exitSignal        = 128 // plus the number
-)
+// execFlags say what to run, where and how.
+type execFlags struct {
+	target.Flags
+
+	Interactive bool     `short:"i" name:"interactive" help:"Nothing without -d: standard input is always passed on, see -n. For the habit of typing -it. With -d the command gets a standard input, from who attaches."`
+	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
+	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
+	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables in a file, NAME=VALUE or NAME on each line, before those of -e. Can be repeated."`
+	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
+	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
+	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
+	Local       bool     `help:"Embed an agent, whatever the current context is."`
+	namedFlags
+
+	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+}
+
+func (*execFlags) Help() string {
+	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
+
+Where: on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context); without any of these, and with --local, in an agent that is embedded here.
+
+Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. Elsewhere the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+
+It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
+
+With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a lost connection does, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
+
+Examples:
+
+    agent exec -- sh -c 'echo $HOME; exit 3'
+    agent exec -t -- bash
+    agent exec --url ws://127.0.0.1:7000 -C /srv/w -e CI=1 -- make test
+    agent exec --url ws://127.0.0.1:7000 -d --name nightly -- make test
+    tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
+    CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
+
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
+}
+
+// errUser says why there is no --user.
+var errUser = errors.New("-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user")
+
+// Validate finds flags that contradict each other, and a command that is none. The parser
+// calls it.
+func (f *execFlags) Validate() error {
+	switch {
+	case f.User != "":
+		return errUser
+	case f.Workdir != "" && f.Dir != "":
+		return errors.New("-C and --workdir are the same: give one of them")
+	case f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil):
+		return errors.New("--local says where the agent is: --context, --url and --registry have no meaning with it")
+	}
+	if f.Local {
+		f.Context = new("")
+	}
+	for _, entry := range f.Env {
+		if name, _, _ := strings.Cut(entry, "="); name == "" {
+			return fmt.Errorf("-e %q has no name", entry)
+		}
+	}
+	if err := f.Flags.Validate(); err != nil {
+		return err
+	}
+	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
+		return err
+	}
+	return validCommand(f.Command, f)
+}
+
+// dir is the directory that the flags name.
+func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
 
 // runExec runs a command through the protocol. The result is its exit code.
 func runExec(sys program.System, flags *execFlags) int {
@@ -35,24 +102,6 @@ func runExec(sys program.System, flags *execFlags) int {
 	}
 	return failed(sys, err, max(code, exitExecFailure))
 }
-
-// failed complains of an error, unless it is a signal, and returns the exit code: that of the
-// signal or of the timeout if it is one of these, else code.
-func failed(sys program.System, err error, code int) int {
-	if killed, ok := errors.AsType[console.SignalError](err); ok {
-		return exitSignal + int(killed.Signal)
-	}
-	program.Complain(sys.Stderr, err)
-	if _, ok := errors.AsType[timeoutError](err); ok {
-		return exitTimedOut
-	}
-	return code
-}
-
-// timeoutError is why an exec ends that has taken longer than --timeout.
-type timeoutError time.Duration
-
-func (e timeoutError) Error() string { return fmt.Sprintf("timed out after %v", time.Duration(e)) }
 
 // execution is one run of a command.
 type execution struct {

@@ -8,12 +8,35 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
 // askPatience is how long agent health takes at most, unless --timeout says otherwise.
 const askPatience = 10 * time.Second
+
+// askFlags name the agent to ask.
+type askFlags struct{ target.Flags }
+
+func (*askFlags) Help() string {
+	return `Connects as a client does and asks for the status, so it needs what a client needs: --token-file, or a key for --registry. It prints nothing if all is well. Without --wait it tries once; it takes 10 s at most, or --timeout.
+
+Examples:
+
+    agent health --url 127.0.0.1:7000
+    HEALTHCHECK CMD ["agent", "health", "--url", "127.0.0.1:7000"]
+
+Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *askFlags) Validate() error {
+	if !f.Elsewhere() {
+		return errNowhere
+	}
+	return f.Flags.Validate()
+}
 
 // runHealth asks an agent whether it serves. The result is the exit code.
 func runHealth(sys program.System, flags *askFlags) int {

@@ -31,6 +31,45 @@ const exitSandbox = 101
 // maxPolicy bounds a policy file, in bytes.
 const maxPolicy = 1 << 20
 
+// sandboxFlags say what to run, and what it may do.
+type sandboxFlags struct {
+	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Read everything, write nothing. This is the default."`
+	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
+	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
+	Network   string   `default:"" enum:",on,off" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off" help:"Whether the network of this host can be used. Default: off."`
+	hostFlags
+
+	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+}
+
+func (*sandboxFlags) Help() string {
+	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
+
+A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
+
+Examples:
+
+    agent sandbox -- git log
+    agent sandbox --workspace . -- make test
+    agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
+    agent sandbox --policy policy.json -- sh
+
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *sandboxFlags) Validate() error {
+	switch {
+	case f.ReadOnly && len(f.Workspace) > 0:
+		return errors.New("--read-only and --workspace exclude each other")
+	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
+		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
+	case f.Policy != "" && f.Network != "":
+		return errors.New("--policy says whether there is a network: --network has no meaning with it")
+	}
+	return validCommand(f.Command, f)
+}
+
 // runSandbox runs a command under a policy. The result is its exit code.
 func runSandbox(sys program.System, flags *sandboxFlags) int {
 	code, err := confined(sys, flags)

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/transport"
+)
+
+// defaultListen is where the server listens unless it is told otherwise.
+const defaultListen = "ws://127.0.0.1:0"
+
+// serverFlags are the flags of the reference (rpc.md 1) and our own.
+//
+// Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
+// the two. kong could fill them in from variables (kong.Vars), but it does that
+// again for each text of each flag, and a start would take longer.
+type serverFlags struct {
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), unix:///PATH, or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
+	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+	uidFlags
+	healthFlags
+
+	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
+	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
+	RetainTotalBytes   *program.Size `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
+	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
+	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
+
+	remoteFlags
+	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
+	authFlags
+	hostFlags
+	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
+	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
+	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
+	CgroupPIDs      uint64       `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Processes and threads of each confined command together, where a cgroup v2 is delegated (pids.max)."`
+	CgroupMemory    program.Size `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
+	CgroupCPU       string       `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
+
+	logFlags
+}
+
+func (*serverFlags) Help() string {
+	return `Serves until SIGTERM or SIGINT, with stdio also until the end of standard input. Everything it has started is then killed.
+
+With --remote it registers with a registry and serves what comes through its relay, encrypted end to end. It signs in with one of the flags below, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
+
+Examples:
+
+    agent --listen ws://127.0.0.1:7000
+    agent --listen ws://0.0.0.0:7000 --ws-auth capability-token --ws-token-file /run/secrets/token
+    agent --listen unix:///run/user/1000/agent.sock
+    agent --listen stdio
+    CODEX_API_KEY=... agent --remote https://registry.example.com --environment-id build-1
+
+Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *serverFlags) Validate() error {
+	switch {
+	case f.ConcurrentRequests < 1:
+		return fmt.Errorf("--concurrent-requests %d is not at least 1", f.ConcurrentRequests)
+	case f.RetainBytes < 1:
+		return fmt.Errorf("--retain-bytes %d is not at least 1", f.RetainBytes)
+	case f.RetainTotalBytes != nil && *f.RetainTotalBytes < 1:
+		return fmt.Errorf("--retain-total-bytes %d is not at least 1", *f.RetainTotalBytes)
+	case f.MaxAddressSpace < 0:
+		return fmt.Errorf("--max-address-space %d is negative", f.MaxAddressSpace)
+	case f.CgroupMemory < 0:
+		return fmt.Errorf("--cgroup-memory %d is negative", f.CgroupMemory)
+	case f.SessionTTL <= 0:
+		return fmt.Errorf("--session-ttl %v is not positive", f.SessionTTL)
+	case f.NamedSessionTTL <= 0:
+		return fmt.Errorf("--named-session-ttl %v is not positive", f.NamedSessionTTL)
+	case f.Remote != nil && f.Listen != nil:
+		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
+	case f.Remote == nil && f.KeepRevokedSessions:
+		return errors.New("--keep-revoked-sessions needs --remote")
+	}
+	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate()); err != nil {
+		return err
+	}
+	return f.remoteFlags.usage()
+}
+
+// uidFlags say who may connect to a UNIX socket.
+type uidFlags struct {
+	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket too, besides this one and root. Can be repeated."`
+}
+
+// validate refuses what says nothing about the URL that is listened on.
+func (f *uidFlags) validate(listen string) error {
+	if len(f.AllowUID) > 0 && !isUnix(listen) {
+		return errors.New("--allow-uid needs --listen unix:///PATH")
+	}
+	if slices.Contains(f.AllowUID, math.MaxUint32) {
+		return errors.New("--allow-uid 4294967295 is no user")
+	}
+	return nil
+}
+
+// isUnix tells whether a URL is that of a UNIX socket.
+func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
+
+// listen returns the URL to listen on.
+func (f *serverFlags) listen() string {
+	if f.Listen == nil {
+		return defaultListen
+	}
+	return target.ListenURL(*f.Listen)
+}
+
+// authFlags say how WebSocket clients prove that they may connect.
+type authFlags struct {
+	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
+	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
+	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
+	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
+	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
+	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`
+	WSMaxClockSkewSeconds *int64 `env:"AGENT_WS_MAX_CLOCK_SKEW_SECONDS" name:"ws-max-clock-skew-seconds" group:"auth" placeholder:"N" help:"Tolerance for the times in bearer tokens. Default: 30."`
+}
+
+func (f *authFlags) auth() transport.AuthOptions {
+	return transport.AuthOptions{
+		Mode:         f.WSAuth,
+		TokenFile:    f.WSTokenFile,
+		TokenSHA256:  f.WSTokenSHA256,
+		SecretFile:   f.WSSharedSecretFile,
+		Issuer:       f.WSIssuer,
+		Audience:     f.WSAudience,
+		MaxClockSkew: f.WSMaxClockSkewSeconds,
+	}
+}
+
+// refuse returns an error if any of these flags is given: the server does not
+// listen, so they have no meaning. If they do not fit each other either, the error
+// says that.
+func (f *authFlags) refuse() error {
+	if _, err := f.auth().Authenticator(); err != nil {
+		return err
+	}
+	if *f != (authFlags{}) {
+		return errors.New("--ws-auth and what belongs to it have no meaning in remote mode: the registry says who may connect")
+	}
+	return nil
+}
+
+// logFlags say what to log.
+type logFlags struct {
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
+	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+}
+
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	return program.Logger(w, f.LogLevel, f.LogFormat)
+}
