@@ -4,16 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/internal/commandline"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
+// command is what a command line leads to: the flags of a command, as they are given. Of its own
+// accord the parser calls two methods more, if they are there: Help, for the help below the line of
+// the grammar, and Validate, which finds flags that contradict each other.
+type command interface {
+	// run does what the flags say, and returns the exit code.
+	run(program.System) int
+}
+
 // commandLine is the grammar of the command line: the only place that reads
-// flags and AGENT_ variables.
+// flags and AGENT_ variables. The name of a field is that of its command, Cp of agent cp; its type
+// is a [command], or has fields that are.
 type commandLine struct {
 	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
@@ -28,7 +40,7 @@ type commandLine struct {
 	Doctor       doctorFlags       `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
 	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`
 	ProxyCommand proxyCommandFlags `cmd:"" help:"Join standard input and output with a port on an agent's side, as ssh's ProxyCommand."`
-	Health       askFlags          `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+	Health       healthFlags       `cmd:"" help:"Ask an agent whether it serves, for health checks."`
 
 	Ps     psFlags     `cmd:"" help:"List the sessions with a name, and what runs in them."`
 	Logs   logsFlags   `cmd:"" help:"Print what a command in a session has printed."`
@@ -90,9 +102,9 @@ func first(words []string) string {
 // example *execFlags, tells which command it is. If the command line is wrong, the
 // error is a *wrongLine.
 //
-// parse builds the parser only for a line that parsePlain cannot read. --help is
+// parse builds the parser only for a line that plain.Parse cannot read. --help is
 // such a line, and so is every wrong one: only the parser can say what is wrong.
-func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
+func parse(args []string, stdout, stderr io.Writer) (flags command, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
@@ -113,20 +125,20 @@ func parse(args []string, stdout, stderr io.Writer) (flags any, err error) {
 }
 
 // parseAny is parse with the parser.
-func parseAny(args []string, stdout, stderr io.Writer) (flags any, err error) {
+func parseAny(args []string, stdout, stderr io.Writer) (flags command, err error) {
 	parser, err := newParser(stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
-	command, err := commandline.Command(parser.Model, args, commandHabits)
+	name, err := commandline.Command(parser.Model, args, commandHabits)
 	if err != nil {
-		return nil, &wrongLine{command, err}
+		return nil, &wrongLine{name, err}
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, &wrongLine{command, wrong(command, err)}
+		return nil, &wrongLine{name, wrong(name, err)}
 	}
-	return parsed.Selected().Target.Addr().Interface(), nil
+	return parsed.Selected().Target.Addr().Interface().(command), nil
 }
 
 // wrongLine is the error of a command line that is wrong.
@@ -155,65 +167,27 @@ func commandOf(args []string) string {
 
 // parseOne returns the flags of a plain line, without the parser. It returns nil
 // for every other line.
-func parseOne(args []string) (flags any) {
+func parseOne(args []string) (flags command) {
 	name := "exec-server" // the default
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
-	if flags = newFlags(name); flags == nil || !parsePlain(args, flags) {
+	if flags = newFlags(name); flags == nil || !plain.Parse(args, flags) {
 		return nil
 	}
 	return flags
 }
 
-// newFlags returns empty flags for a command. It returns nil for a word that is no
-// command, and for those with arguments of their own, which only the parser reads.
-func newFlags(command string) any {
-	switch command {
-	case "exec-server":
-		return new(serverFlags)
-	case "forward":
-		return new(forwardFlags)
-	case "connect":
-		return new(connectFlags)
-	case "exec":
-		return new(execFlags)
-	case "cp":
-		return new(cpFlags)
-	case "ls":
-		return new(lsFlags)
-	case "cat":
-		return new(catFlags)
-	case "rm":
-		return new(rmFlags)
-	case "mkdir":
-		return new(mkdirFlags)
-	case "sandbox":
-		return new(sandboxFlags)
-	case "doctor":
-		return new(doctorFlags)
-	case "ps":
-		return new(psFlags)
-	case "logs":
-		return new(logsFlags)
-	case "attach":
-		return new(attachFlags)
-	case "wait":
-		return new(waitFlags)
-	case "kill":
-		return new(killFlags)
-	case "end":
-		return new(endFlags)
-	case "port-forward":
-		return new(portForwardFlags)
-	case "proxy-command":
-		return new(proxyCommandFlags)
-	case "health":
-		return new(askFlags)
-	case "environments":
-		return new(environmentsFlags)
-	case "version":
-		return new(versionFlags)
+// newFlags returns empty flags for a command. It returns nil for a word that is no command, and for
+// a command that has others below it, which only the parser reads.
+func newFlags(name string) command {
+	all := reflect.TypeFor[commandLine]()
+	for i := range all.NumField() {
+		field := all.Field(i)
+		if _, ok := field.Tag.Lookup("cmd"); ok && plain.Dashed(field.Name) == name {
+			flags, _ := reflect.New(field.Type).Interface().(command)
+			return flags
+		}
 	}
 	return nil
 }

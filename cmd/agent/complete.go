@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -99,18 +100,18 @@ func atLine(line []string) *target.Flags {
 		line = line[:end]
 	}
 	at := new(target.Flags)
-	p := plain{plainFields(at)}
+	fields := plain.Of(at)
 	words := slices.DeleteFunc(slices.Clone(line), func(word string) bool { return word == "" })
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
-	givenFlags(words, p.fields).prefer()
-	p.defaults()
+	given(fields.Given(words)).prefer()
+	fields.Defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")
 		words = words[1:]
-		f := p.find(name)
-		if f == nil || f.boolean() {
+		f := fields.Find(name)
+		if f == nil || f.Boolean() {
 			continue
 		}
 		if !inline && len(words) > 0 {
@@ -119,7 +120,7 @@ func atLine(line []string) *target.Flags {
 			}
 			value, words = words[0], words[1:]
 		}
-		f.set(value)
+		f.Set(value)
 	}
 	return at
 }

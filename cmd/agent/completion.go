@@ -18,13 +18,13 @@ func (*completionFlags) Help() string {
     agent completion fish > ~/.config/fish/completions/agent.fish`
 }
 
-// runCompletion prints the completion script for a shell.
-func runCompletion(sys program.System, flags *completionFlags) int {
+// run prints the completion script for a shell.
+func (f *completionFlags) run(sys program.System) int {
 	parser, err := newParser(sys.Stdout, sys.Stderr)
 	if err != nil {
 		return sys.Fail(err)
 	}
-	if _, err := sys.Stdout.Write(completion.Script(flags.Shell, parser.Model)); err != nil {
+	if _, err := sys.Stdout.Write(completion.Script(f.Shell, parser.Model)); err != nil {
 		return sys.Fail(err)
 	}
 	return program.ExitOK

@@ -21,7 +21,7 @@ func completionScript(t *testing.T, shell string) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if code := runCompletion(program.System{Stdout: file}, &completionFlags{Shell: shell}); code != program.ExitOK {
+	if code := (&completionFlags{Shell: shell}).run(program.System{Stdout: file}); code != program.ExitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	return file.Name()

@@ -51,10 +51,10 @@ func (f *connectFlags) Validate() error {
 	return f.Flags.Validate()
 }
 
-// runConnect passes connections on until a signal.
-func runConnect(sys program.System, flags *connectFlags) int {
-	return serveUntilSignal(sys, flags.Timeout, func(ctx context.Context) error {
-		return unlessEnded(ctx, connect(ctx, sys, flags))
+// run passes connections on until a signal.
+func (f *connectFlags) run(sys program.System) int {
+	return serveUntilSignal(sys, f.Timeout, func(ctx context.Context) error {
+		return unlessEnded(ctx, connect(ctx, sys, f))
 	})
 }
 

@@ -23,19 +23,19 @@ func (*doctorFlags) Help() string {
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }
 
-// runDoctor prints what can be enforced on this host. The exit code is 0 only if
+// run prints what can be enforced on this host. The exit code is 0 only if
 // everything can.
-func runDoctor(sys program.System, flags *doctorFlags) int {
-	_, noState := flags.stateDir()
+func (f *doctorFlags) run(sys program.System) int {
+	_, noState := f.stateDir()
 	d, err := doctor.Diagnose(context.Background(), doctor.Config{
 		Argv0:    os.Args[0],
-		Operator: flags.operator(),
+		Operator: f.operator(),
 		NoState:  noState,
 	})
 	if err != nil {
 		return sys.Fail(err)
 	}
-	if flags.JSON {
+	if f.JSON {
 		out := json.NewEncoder(sys.Stdout)
 		out.SetEscapeHTML(false)
 		out.SetIndent("", "  ")

@@ -93,9 +93,9 @@ func (f *execFlags) Validate() error {
 // dir is the directory that the flags name.
 func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
 
-// runExec runs a command through the protocol. The result is its exit code.
-func runExec(sys program.System, flags *execFlags) int {
-	e := &execution{sys: sys, flags: flags}
+// run runs a command through the protocol. The result is its exit code.
+func (f *execFlags) run(sys program.System) int {
+	e := &execution{sys: sys, flags: f}
 	code, err := e.run()
 	if err == nil {
 		return code

@@ -20,7 +20,7 @@ import (
 // registry it is offered (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
-	healthFlags
+	probeFlags
 	remoteFlags
 	authFlags // only so that newRemote can say why it refuses them; hidden in the help
 	logFlags
@@ -44,9 +44,9 @@ func (f *forwardFlags) Validate() error {
 	return f.remoteFlags.usage()
 }
 
-// runForward forwards until a signal.
-func runForward(sys program.System, flags *forwardFlags) int {
-	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return forward(ctx, sys, flags) })
+// run forwards until a signal.
+func (f *forwardFlags) run(sys program.System) int {
+	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return forward(ctx, sys, f) })
 }
 
 // forward offers the exec-server at the registry and passes messages on until ctx ends.
@@ -62,11 +62,11 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
-	probes, err := listenHealth(flags.HealthListen, logger)
+	p, err := listenProbes(flags.HealthListen, logger)
 	if err != nil {
 		return err
 	}
-	defer probes.Close()
+	defer p.Close()
 
 	plan := planMemory()
 	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
@@ -81,5 +81,5 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 		}
 		return conn, nil
 	}}
-	return r.run(ctx, probes, b.Serve)
+	return r.run(ctx, p, b.Serve)
 }

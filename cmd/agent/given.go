@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
+	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/internal/commandline"
 )
 
-// given has the values of the flags that are on a command line, up to the command of another
-// program. A boolean one has the value "true".
+// given has the values of the flags that are on a command line, as [plain.Fields.Given] finds them.
 type given map[string]string
 
 func (g given) has(name string) bool {
@@ -30,7 +28,7 @@ func givenOn(args []string) given {
 	if command != "" {
 		args = args[1:]
 	}
-	return givenFlags(args, plainFields(flags))
+	return plain.Of(flags).Given(args)
 }
 
 // nameless finds an agent that is named by nothing, as by a variable of a shell that is not
@@ -98,34 +96,4 @@ func drop(names ...string) {
 	for _, name := range names {
 		_ = os.Unsetenv(name) // fails for a name with = or NUL
 	}
-}
-
-// givenFlags is givenOn for arguments without the command, and the fields of its flags.
-func givenFlags(args []string, fields []plainField) given {
-	p := plain{fields}
-	g := given{}
-	program := slices.ContainsFunc(fields, func(f plainField) bool { return f.passthrough })
-	for len(args) > 0 {
-		arg := args[0]
-		// Behind an argument come flags, too, unless it begins another command line.
-		if arg == "--" || program && !strings.HasPrefix(arg, "-") {
-			break
-		}
-		args = args[1:]
-		name, value, inline := strings.Cut(arg, "=")
-		f := p.find(name)
-		if f == nil {
-			continue
-		}
-		switch {
-		case f.boolean():
-			value = "true"
-		case !inline && len(args) == 0:
-			continue // the value is missing
-		case !inline:
-			value, args = args[0], args[1:]
-		}
-		g[f.name] = value
-	}
-	return g
 }

@@ -8,18 +8,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
-// askPatience is how long agent health takes at most, unless --timeout says otherwise.
-const askPatience = 10 * time.Second
+// healthPatience is how long agent health takes at most, unless --timeout says otherwise.
+const healthPatience = 10 * time.Second
 
-// askFlags name the agent to ask.
-type askFlags struct{ target.Flags }
+// healthFlags name the agent to ask.
+type healthFlags struct{ agentFlags }
 
-func (*askFlags) Help() string {
+func (*healthFlags) Help() string {
 	return `Connects as a client does and asks for the status, so it needs what a client needs: --token-file, or a key for --registry. It prints nothing if all is well. Without --wait it tries once; it takes 10 s at most, or --timeout.
 
 Examples:
@@ -31,24 +30,19 @@ Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command l
 }
 
 // Validate finds flags that contradict each other. The parser calls it.
-func (f *askFlags) Validate() error {
-	if !f.Elsewhere() {
-		return errNowhere
-	}
-	return f.Flags.Validate()
-}
+func (f *healthFlags) Validate() error { return f.validate() }
 
-// runHealth asks an agent whether it serves. The result is the exit code.
-func runHealth(sys program.System, flags *askFlags) int {
+// run asks an agent whether it serves. The result is the exit code.
+func (f *healthFlags) run(sys program.System) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	limit := askPatience
-	if flags.Timeout > 0 {
-		limit = flags.Timeout
+	limit := healthPatience
+	if f.Timeout > 0 {
+		limit = f.Timeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeoutError(limit))
 	defer cancel()
-	if err := ask(ctx, sys, flags); err != nil {
+	if err := ask(ctx, sys, f); err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
@@ -57,7 +51,7 @@ func runHealth(sys program.System, flags *askFlags) int {
 	return program.ExitOK
 }
 
-func ask(ctx context.Context, sys program.System, flags *askFlags) error {
+func ask(ctx context.Context, sys program.System, flags *healthFlags) error {
 	if flags.Wait == nil {
 		flags.Wait = new(time.Duration) // who probes asks again anyway
 	}

@@ -47,7 +47,7 @@ func run(sys program.System) int {
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
 		args = args[1:] // the reference has forward below exec-server
 	}
-	flags, err := parse(args, sys.Stdout, sys.Stderr)
+	command, err := parse(args, sys.Stdout, sys.Stderr)
 	if wrong, ok := errors.AsType[*wrongLine](err); ok {
 		program.Complain(sys.Stderr, wrong)
 		program.Complain(sys.Stderr, wrong.help())
@@ -56,32 +56,7 @@ func run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(err)
 	}
-	switch flags := flags.(type) {
-	case *forwardFlags:
-		return runForward(sys, flags)
-	case *connectFlags:
-		return runConnect(sys, flags)
-	case *execFlags:
-		return runExec(sys, flags)
-	case *sandboxFlags:
-		return runSandbox(sys, flags)
-	case *doctorFlags:
-		return runDoctor(sys, flags)
-	case *completionFlags:
-		return runCompletion(sys, flags)
-	case *askFlags:
-		return runHealth(sys, flags)
-	case *versionFlags:
-		return runVersion(sys, flags)
-	case interface{ run(program.System) int }:
-		return flags.run(sys)
-	case *serverFlags:
-		if len(args) == 0 && program.NewTerminal(sys.Stderr) != nil {
-			program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
-		}
-		return runServer(sys, flags)
-	}
-	panic(fmt.Sprintf("a command with the flags %T, which nothing runs", flags))
+	return command.run(sys)
 }
 
 // newGuard returns the guard, which kills the commands of this agent when the

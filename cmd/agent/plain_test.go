@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -36,7 +37,7 @@ func TestDefaultsInTags(t *testing.T) {
 	}
 }
 
-// TestPlainTags: plainFields reads the same out of the tags of a flag as the parser
+// TestPlainTags: plain.Of reads the same out of the tags of a flag as the parser
 // does.
 func TestPlainTags(t *testing.T) {
 	t.Parallel()
@@ -67,11 +68,11 @@ func TestPlainTags(t *testing.T) {
 				flag.HasDefault, flag.Tag.Type == "path", flag.Required,
 			})
 		}
-		for _, f := range plainFields(flags) {
-			if !f.arguments {
+		for _, f := range plain.Of(flags) {
+			if !f.Arguments {
 				got = append(got, tags{
-					f.name, f.short, strings.Join(f.env, ","), f.preset, strings.Join(f.enum, ","),
-					f.hasPreset, f.path, f.required,
+					f.Name, f.Short, strings.Join(f.Env, ","), f.Default, strings.Join(f.Enum, ","),
+					f.HasDefault, f.Path, f.Required,
 				})
 			}
 		}

@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	healthPatience  = 5 * time.Second // to read a request, and to write its answer
-	maxHealthHeader = 4 << 10         // bytes
+	probePatience  = 5 * time.Second // to read a request, and to write its answer
+	maxProbeHeader = 4 << 10         // bytes
 	// maxProbes is how many connections of probes are open at once. Others wait in
 	// the kernel's queue.
 	maxProbes = 16
 )
 
-// healthFlags say where probes are answered.
-type healthFlags struct {
+// probeFlags say where probes are answered.
+type probeFlags struct {
 	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, and GET /readyz with 200 while clients can come, else 503. Nothing else can be asked there."`
 }
 
-// health answers the probes of whatever runs the server, such as Kubernetes. A nil
-// health answers none; its methods do nothing.
-type health struct {
+// probes answers the probes of whatever runs the server, such as Kubernetes. A nil
+// *probes answers none; its methods do nothing.
+type probes struct {
 	server  *http.Server
 	address netip.AddrPort
 	ready   atomic.Pointer[func() bool] // set by follow; nil: not ready
 	running sync.WaitGroup
 }
 
-// listenHealth starts to answer probes at the address; /readyz says no until follow
+// listenProbes starts to answer probes at the address; /readyz says no until follow
 // is called. The caller closes the result. It is nil if the address is empty.
-func listenHealth(address string, log *slog.Logger) (*health, error) {
+func listenProbes(address string, log *slog.Logger) (*probes, error) {
 	if address == "" {
 		return nil, nil
 	}
@@ -47,48 +47,48 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for probes: %w", err)
 	}
-	h := &health{address: listener.Addr().(*net.TCPAddr).AddrPort()}
+	p := &probes{address: listener.Addr().(*net.TCPAddr).AddrPort()}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	h.server = &http.Server{
+	p.server = &http.Server{
 		Protocols:      &protocols,
-		Handler:        h,
-		ReadTimeout:    healthPatience,
-		WriteTimeout:   healthPatience,
-		MaxHeaderBytes: maxHealthHeader,
+		Handler:        p,
+		ReadTimeout:    probePatience,
+		WriteTimeout:   probePatience,
+		MaxHeaderBytes: maxProbeHeader,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	h.server.SetKeepAlivesEnabled(false)
-	probes := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
-	h.running.Go(func() {
+	p.server.SetKeepAlivesEnabled(false)
+	few := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
+	p.running.Go(func() {
 		// Serve ends when Close closes the server. If it fails earlier, probes get
 		// no answer any more, and that is what they are for.
-		_ = h.server.Serve(probes)
+		_ = p.server.Serve(few)
 	})
 	log.Info("answering probes", "address", listener.Addr().String())
-	return h, nil
+	return p, nil
 }
 
 // follow makes /readyz ask ready, from now on, whether clients can come.
-func (h *health) follow(ready func() bool) {
-	if h != nil {
-		h.ready.Store(&ready)
+func (p *probes) follow(ready func() bool) {
+	if p != nil {
+		p.ready.Store(&ready)
 	}
 }
 
 // listening returns the address of the probes, which nothing confined may reach. It
 // counts as authenticated, since nobody becomes a client there. Otherwise the
 // agent would refuse confined commands with the network.
-func (h *health) listening() []agent.Listening {
-	if h == nil {
+func (p *probes) listening() []agent.Listening {
+	if p == nil {
 		return nil
 	}
-	return []agent.Listening{{Addr: h.address, Authenticated: true}}
+	return []agent.Listening{{Addr: p.address, Authenticated: true}}
 }
 
 // ServeHTTP answers one probe.
-func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ready := h.ready.Load()
+func (p *probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ready := p.ready.Load()
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.WriteHeader(http.StatusMethodNotAllowed)
@@ -101,12 +101,12 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Close ends all connections of probes and returns when nothing runs any more.
-func (h *health) Close() {
-	if h == nil {
+func (p *probes) Close() {
+	if p == nil {
 		return
 	}
-	_ = h.server.Close() // a probe that is cut off loses nothing
-	h.running.Wait()
+	_ = p.server.Close() // a probe that is cut off loses nothing
+	p.running.Wait()
 }
 
 // bounded is a listener whose Accept waits while cap(seats) connections are open.

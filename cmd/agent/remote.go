@@ -57,11 +57,11 @@ func newRemote(sys program.System, flags *remoteFlags, listening *authFlags, log
 }
 
 // run signs in, registers and has serve accept streams from the link, until
-// everything has ended. probes say ready while the link is up. run returns nil when
+// everything has ended. Probes hear that it is ready while the link is up. run returns nil when
 // ctx ends, or standard input where the flags say so. It returns an error when the
 // registry refuses the executor or its credentials are no longer valid.
-func (r *remote) run(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
-	err := r.work(ctx, probes, serve)
+func (r *remote) run(ctx context.Context, p *probes, serve func(context.Context, rpc.Listener) error) error {
+	err := r.work(ctx, p, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (r *remote) run(ctx context.Context, probes *health, serve func(context.Con
 }
 
 // work is run without the judgement which ends are in order.
-func (r *remote) work(ctx context.Context, probes *health, serve func(context.Context, rpc.Listener) error) error {
+func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context, rpc.Listener) error) error {
 	source, err := r.signIn.source(ctx, r.stdin, r.flags)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (r *remote) work(ctx context.Context, probes *health, serve func(context.Co
 	link := relay.NewLink(relay.LinkConfig{
 		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve,
 	})
-	probes.follow(link.Ready)
+	p.follow(link.Ready)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(ctx, link) })

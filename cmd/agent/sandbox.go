@@ -70,9 +70,9 @@ func (f *sandboxFlags) Validate() error {
 	return validCommand(f.Command, f)
 }
 
-// runSandbox runs a command under a policy. The result is its exit code.
-func runSandbox(sys program.System, flags *sandboxFlags) int {
-	code, err := confined(sys, flags)
+// run runs a command under a policy. The result is its exit code.
+func (f *sandboxFlags) run(sys program.System) int {
+	code, err := confined(sys, f)
 	if err != nil {
 		program.Complain(sys.Stderr, fmt.Errorf("sandbox: %w", err))
 		return max(code, exitSandbox)

@@ -28,9 +28,12 @@ import (
 // the agent kills its processes, even if connections are still open.
 const shutdownPatience = time.Second
 
-// runServer serves until a signal or the end of standard input.
-func runServer(sys program.System, flags *serverFlags) int {
-	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return serve(ctx, sys, flags) })
+// run serves until a signal or the end of standard input.
+func (f *serverFlags) run(sys program.System) int {
+	if len(sys.Args) == 0 && program.NewTerminal(sys.Stderr) != nil {
+		program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
+	}
+	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
 
 // serve serves what the flags say, until ctx or the transport ends.
@@ -44,7 +47,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		return err
 	}
 	sys.Keys.Clear()
-	defer func() { s.health.Close() }()
+	defer func() { s.probes.Close() }()
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		Confines:           true,
 		StateDir:           flags.StateDir,
 		Secrets:            s.secrets(),
-		Listening:          s.health.listening(),
+		Listening:          s.probes.listening(),
 		Operator:           flags.operator(),
 		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
@@ -123,7 +126,7 @@ type server struct {
 	budget *rpc.Budget              // for the messages of all connections
 	auth   *transport.Authenticator // checks clients; nil: everybody may connect
 	remote *remote                  // nil: the server listens or uses stdio
-	health *health                  // nil: nobody probes
+	probes *probes                  // nil: nobody probes
 }
 
 // configure checks what can be checked before anything is started, and begins
@@ -138,7 +141,7 @@ func (s *server) configure() (err error) {
 		return err
 	}
 	warnOfExposed(s.logger, s.secrets())
-	s.health, err = listenHealth(s.flags.HealthListen, s.logger)
+	s.probes, err = listenProbes(s.flags.HealthListen, s.logger)
 	return err
 }
 
@@ -199,7 +202,7 @@ func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	s.remote.budget, s.remote.reserve = s.budget, s.memory.streams
-	go func() { done <- s.remote.run(ctx, s.health, a.Serve) }()
+	go func() { done <- s.remote.run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}
 }
 
@@ -224,7 +227,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		}
 		done <- nil
 	}()
-	s.health.follow(func() bool { return ctx.Err() == nil })
+	s.probes.follow(func() bool { return ctx.Err() == nil })
 	return &serving{a, done}, nil
 }
 
@@ -255,7 +258,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
-	s.health.follow(func() bool { return ctx.Err() == nil })
+	s.probes.follow(func() bool { return ctx.Err() == nil })
 	// Everything is ready before the line is printed: a program that waits for it
 	// connects at once.
 	if _, err := fmt.Fprintln(s.sys.Stdout, listener.URL()); err != nil {

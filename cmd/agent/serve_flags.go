@@ -27,7 +27,7 @@ type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), unix:///PATH, or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
 	uidFlags
-	healthFlags
+	probeFlags
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
 	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`

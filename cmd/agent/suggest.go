@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/internal/commandline"
 )
 
@@ -37,9 +38,9 @@ func unknownFlag(word string, flags any) string {
 		known = append(known, "--version")
 	}
 	var short []string
-	for _, f := range plainFields(flags) {
-		if !f.arguments && !f.hidden {
-			known, short = append(known, "--"+f.name), append(short, "-"+f.short)
+	for _, f := range plain.Of(flags) {
+		if !f.Arguments && !f.Hidden {
+			known, short = append(known, "--"+f.Name), append(short, "-"+f.Short)
 		}
 	}
 	near := ""

@@ -25,9 +25,9 @@ type versionFlags struct {
 	JSON bool `name:"json" env:"AGENT_VERSION_JSON" help:"Print it as a JSON object."`
 }
 
-// runVersion prints the build. The result is the exit code.
-func runVersion(sys program.System, flags *versionFlags) int {
-	if err := build.This("agent").Print(sys.Stdout, flags.JSON); err != nil {
+// run prints the build. The result is the exit code.
+func (f *versionFlags) run(sys program.System) int {
+	if err := build.This("agent").Print(sys.Stdout, f.JSON); err != nil {
 		return sys.Fail(err)
 	}
 	return program.ExitOK
