@@ -109,3 +109,33 @@ func (onlyDurations) Import(name string) (*types.Package, error) {
 	p.MarkComplete()
 	return p, nil
 }
+
+// TestTroubleshooting: README.md explains texts that the programs really say: each stands in a test
+// of what users get wrong, or where it comes from.
+func TestTroubleshooting(t *testing.T) {
+	t.Parallel()
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	said := ""
+	for _, name := range []string{
+		"cmd/agent/mistakes_test.go", "test/e2e/mistakes_test.go", "cmd/agent/exec_named.go", "cmd/agent/console/events.go", "sandbox/backend.go",
+	} {
+		said += read(name)
+	}
+	_, section, _ := strings.Cut(read("README.md"), "\n## Troubleshooting\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1)
+	if len(rows) < 5 {
+		t.Errorf("README.md explains %d texts, want at least 5", len(rows))
+	}
+	for _, row := range rows {
+		if !strings.Contains(said, strings.ReplaceAll(row[1], `"`, `\"`)) {
+			t.Errorf("README.md explains %q, which nothing says", row[1])
+		}
+	}
+}
