@@ -119,7 +119,7 @@ var rules = map[string]rule{
 	"cmd/agent/bridge":         {[]string{"rpc"}, "messages are passed on as they are, whoever opens the connections"},
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
 	"cmd/agent/plain":          {nil, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
-	"cmd/agent/files":          {[]string{"client", "protocol", "filecopy"}, "file requests, whoever has connected"},
+	"cmd/agent/files":          {[]string{"client", "protocol", "filecopy", "cmd/internal/program"}, "file requests, whoever has connected"},
 	"cmd/agent/transfer":       {[]string{"client", "protocol", "filecopy", "cmd/agent/console", "cmd/internal/program"}, "a copy goes over a client that somebody else has connected"},
 	"cmd/agent/sessions":       {[]string{"client", "protocol", "cmd/internal/program"}, "what is shown of sessions, whoever asks for it"},
 	"cmd/internal/program":     {[]string{"internal/secretenv"}, "below every command"},

@@ -202,7 +202,7 @@ func (f *contextShowFlags) run(sys program.System) int {
 		return sys.Fail(err)
 	}
 	if f.Output == "json" {
-		return sys.Exit(printJSON(sys.Stdout, shownContext{*c, c.Name == file.Current}))
+		return sys.Exit(program.PrintJSON(sys.Stdout, shownContext{*c, c.Name == file.Current}))
 	}
 	for _, row := range []struct{ key, value string }{
 		{"name", c.Name}, {"url", c.URL}, {"registry", c.Registry}, {"environment", c.EnvironmentID}, {"token", c.TokenSource()},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/doctor"
@@ -36,10 +35,7 @@ func (f *doctorFlags) run(sys program.System) int {
 		return sys.Fail(err)
 	}
 	if f.JSON {
-		out := json.NewEncoder(sys.Stdout)
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		err = out.Encode(d)
+		err = program.PrintJSON(sys.Stdout, d)
 	} else {
 		err = d.Print(sys.Stdout)
 	}

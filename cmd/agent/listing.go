@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf16"
+
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // listFlags say how to print a list.
@@ -25,7 +23,7 @@ func printList[T any](w io.Writer, f listFlags, entries []T, name func(T) string
 		if entries == nil {
 			entries = []T{} // and not null
 		}
-		return printJSON(w, entries)
+		return program.PrintJSON(w, entries)
 	case f.Quiet:
 		for _, e := range entries {
 			if _, err := fmt.Fprintln(w, name(e)); err != nil {
@@ -45,28 +43,4 @@ func printList[T any](w io.Writer, f listFlags, entries []T, name func(T) string
 		return err
 	}
 	return t.Flush()
-}
-
-// printJSON writes v with escapes for all that a terminal could act upon: much of it is as a
-// server says.
-func printJSON(w io.Writer, v any) error {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	var safe strings.Builder
-	for _, r := range text.String() {
-		if r == '\n' || unicode.IsPrint(r) {
-			safe.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			fmt.Fprintf(&safe, `\u%04x`, unit) // it is in a string: the rest of JSON can be printed
-		}
-	}
-	_, err := io.WriteString(w, safe.String())
-	return err
 }

@@ -45,7 +45,7 @@ func (f *psFlags) run(sys program.System) int {
 			return 0, err
 		}
 		if f.Output == "json" {
-			return program.ExitOK, printJSON(sys.Stdout, sessions.JSON(all))
+			return program.ExitOK, program.PrintJSON(sys.Stdout, sessions.JSON(all))
 		}
 		return program.ExitOK, printList(sys.Stdout, f.listFlags, sessions.Rows(all, time.Now()), nil,
 			sessions.Heading, func(row []string) []string { return row })

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/filecopy"
 	"github.com/execagent/execagent/protocol"
 )
@@ -86,10 +86,7 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	})
 	if l.JSON {
 		out.Reset()
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(all); err != nil {
+		if err := program.PrintJSON(&out, all); err != nil {
 			return err
 		}
 	}

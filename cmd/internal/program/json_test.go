@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ func TestPrintJSON(t *testing.T) {
 	t.Parallel()
 	const text = "a\x1b[2J\x7f\u009b2J\u202e\U000e0001\n<é🙂>"
 	var b strings.Builder
-	if err := printJSON(&b, []string{text}); err != nil {
+	if err := PrintJSON(&b, []string{text}); err != nil {
 		t.Fatal(err)
 	}
 	const want = "[\n  \"a\\u001b[2J\\u007f\\u009b2J\\u202e\\udb40\\udc01\\n<é🙂>\"\n]\n"
