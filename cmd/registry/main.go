@@ -32,13 +32,15 @@ func main() {
 	// While SIGPIPE is caught, a registry whose log nobody reads any more goes on;
 	// otherwise the next line of its log would kill it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	signals := make(chan os.Signal, 1)
+	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(hangups, syscall.SIGHUP)
 	os.Exit(run(system{
 		args:    os.Args[1:],
 		home:    os.Getenv("HOME"),
 		state:   os.Getenv("XDG_STATE_HOME"),
 		signals: signals,
+		hangups: hangups,
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
 	}))
@@ -48,7 +50,8 @@ func main() {
 type system struct {
 	args        []string // without the program's name
 	home, state string   // HOME and XDG_STATE_HOME
-	signals     <-chan os.Signal
+	signals     <-chan os.Signal // that end the program
+	hangups     <-chan os.Signal // that end a command, and make a server reload
 	stdout      io.Writer
 	stderr      io.Writer
 }
@@ -151,13 +154,33 @@ func (s system) wrong(command string, err error) int {
 func (s system) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
+		var received os.Signal
 		select {
-		case received := <-s.signals:
-			cancel(fmt.Errorf("ended by signal: %v", received))
+		case received = <-s.signals:
+		case received = <-s.hangups:
 		case <-ctx.Done():
+			return
 		}
+		cancel(fmt.Errorf("ended by signal: %v", received))
 	}()
 	return ctx, func() { cancel(nil) }
+}
+
+// endings returns two contexts: the first signal ends the first of them, the next one both. The
+// caller calls stop, which ends them too.
+func (s system) endings() (orderly, atOnce context.Context, stop func()) {
+	orderly, end := context.WithCancelCause(context.Background())
+	atOnce, abort := context.WithCancelCause(context.Background())
+	go func() {
+		for _, cancel := range []context.CancelCauseFunc{end, abort} {
+			select {
+			case received := <-s.signals:
+				cancel(fmt.Errorf("ended by signal: %v", received))
+			case <-atOnce.Done():
+			}
+		}
+	}()
+	return orderly, atOnce, func() { end(nil); abort(nil) }
 }
 
 // withStore opens the store, calls do with it and closes it. The context of do ends
@@ -169,6 +192,7 @@ func (f *storeFlags) withStore(sys system, do func(context.Context, *store.Store
 	logger := slog.New(slog.NewTextHandler(sys.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	cfg := f.config(logger)
 	cfg.Shared = true
+	cfg.Waiting = func(reason string) { sys.complain(fmt.Sprintf("waiting for NATS at %s: %s", cfg.Place(), reason)) }
 	ctx, cancel := sys.context()
 	defer cancel()
 	st, err := store.Open(ctx, cfg)

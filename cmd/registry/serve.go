@@ -34,12 +34,32 @@ const (
 	shutdownPatience = 5 * time.Second
 )
 
-// run opens the store and serves until a signal has ended the server.
-func (f *serveFlags) run(sys system) (err error) {
+// run opens the store and serves until a signal has ended the server. A signal before that
+// ends it, too.
+func (f *serveFlags) run(sys system) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	logger := newLogger(sys.stderr, f)
+	orderly, atOnce, stop := sys.endings()
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- f.openAndServe(orderly, atOnce, sys, logger) }()
+	select {
+	case err := <-done:
+		return err
+	case <-atOnce.Done():
+	}
+	// Opening an embedded store does not look at its context: it may read files for a while.
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(shutdownPatience):
+		return context.Cause(atOnce)
+	}
+}
+
+func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, logger *slog.Logger) (err error) {
 	for _, path := range []string{f.TLSKey, f.NATSCreds} {
 		if err := secretfile.Exposed(path); err != nil {
 			logger.Warn("a secret is open to others", "reason", err)
@@ -56,13 +76,36 @@ func (f *serveFlags) run(sys system) (err error) {
 			err = errors.Join(err, closeErr)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	st, err := store.Open(ctx, f.config(logger))
-	if err != nil {
+	st, server, err := f.open(orderly, logger)
+	if orderly.Err() != nil { // whatever that has made of opening the store
+		logger.Info("ended before it served", "reason", context.Cause(orderly))
+		err = nil
+	}
+	if st != nil {
+		defer func() { err = errors.Join(err, st.Close()) }()
+	}
+	if server == nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer func() { err = errors.Join(err, server.Close()) }()
+	if orderly.Err() != nil {
+		return nil
+	}
+	return f.serve(orderly, atOnce, sys, server, listener, config, logger)
+}
+
+// open opens the store and makes the server on it. The caller closes both, also after an
+// error, where they are not nil.
+func (f *serveFlags) open(ctx context.Context, logger *slog.Logger) (*store.Store, *registry.Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cfg := f.config(logger)
+	cfg.Wait = true
+	cfg.Waiting = func(reason string) { logger.Warn("waiting for NATS", "servers", cfg.Place(), "reason", reason) }
+	st, err := store.Open(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
 	server, err := registry.New(ctx, registry.Config{
 		Store:      st,
 		PublicURL:  f.PublicURL,
@@ -73,11 +116,7 @@ func (f *serveFlags) run(sys system) (err error) {
 		Grace:      f.Grace,
 		ClockSkew:  f.ClockSkew,
 	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	return f.serve(sys, server, listener, config, logger)
+	return st, server, err
 }
 
 // listen reads the certificate and then listens. A wrong certificate is an error
@@ -97,7 +136,7 @@ func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err er
 
 // serve answers requests until a signal. Then it drains: it lets the streams move to
 // other servers, and ends.
-func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
+func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *registry.Server, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	front := registry.NewFront(server, listener, config)
 	done := make(chan error, 1)
 	go func() { done <- front.Serve() }()
@@ -113,25 +152,16 @@ func (f *serveFlags) serve(sys system, server *registry.Server, listener net.Lis
 	select {
 	case err := <-done:
 		return err
-	case received := <-sys.signals:
-		logger.Info("draining", "reason", received.String())
+	case <-orderly.Done():
+		logger.Info("draining", "reason", context.Cause(orderly))
 	}
 
 	patience := f.DrainTimeout
 	if f.NATSURL == "" {
 		patience = min(patience, lonelyPatience)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(atOnce, patience) // a second signal ends the drain at once
 	defer cancel()
-	stopped := make(chan struct{})
-	defer close(stopped)
-	go func() {
-		select {
-		case <-sys.signals: // a second signal ends the drain at once
-			cancel()
-		case <-stopped:
-		}
-	}()
 	if err := server.Drain(ctx); err != nil {
 		logger.Warn("websockets are closed that could not be drained", "error", err)
 	}

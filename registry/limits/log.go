@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -23,8 +24,19 @@ func NewLog(log *slog.Logger, limits *Limiter) *Log {
 }
 
 // Trouble warns that the store, or the connection to another server, fails: the first
-// 100 times and then at most once a second, together for all messages.
+// 100 times and then at most once a second, together for all messages. An error among
+// attrs that says of itself that it is in the log already (Logged) is for the level debug.
 func (g *Log) Trouble(message string, attrs ...any) {
+	for _, attr := range attrs {
+		err, _ := attr.(error)
+		if known, ok := errors.AsType[interface {
+			error
+			Logged() bool
+		}](err); ok && known.Logged() {
+			g.Debug(message, attrs...)
+			return
+		}
+	}
 	g.trouble.Do(func() { g.Warn(message, attrs...) })
 }
 

@@ -64,7 +64,7 @@ func (rs *Routes) review(ctx context.Context, principalID string) {
 		now, found, err := rs.store.Principal(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
-				rs.log.Warn("looking for revoked principals", "error", err)
+				rs.log.Trouble("looking for revoked principals", "error", err)
 			}
 			return
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +15,7 @@ import (
 // again for ever. Meanwhile nothing is buffered, so that requests fail at once and
 // frames are not sent late. Errors and logs hold no URL, which may have a password in it.
 func connectNATS(ctx context.Context, servers string, log *slog.Logger, options ...nats.Option) (*nats.Conn, error) {
+	away := &outage{log: log}
 	options = append([]nats.Option{
 		nats.Name("execagent registry"),
 		nats.MaxReconnects(-1),
@@ -24,27 +25,124 @@ func connectNATS(ctx context.Context, servers string, log *slog.Logger, options 
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // an operator may put the credentials right
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil if the store closes the connection
-				log.Warn("NATS connection lost", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("NATS connection is back") }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("NATS reports an error", "error", err)
-		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { away.lost(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.failed(err) }),
+		nats.ReconnectHandler(func(*nats.Conn) { away.back() }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { away.reported(err) }),
 	}, options...)
 	if deadline, ok := ctx.Deadline(); ok {
 		options = append(options, nats.Timeout(time.Until(deadline)))
 	}
-	nc, err := nats.Connect(servers, options...)
-	if err != nil {
-		if _, isURL := errors.AsType[*url.Error](err); isURL {
-			err = errors.New("the URL cannot be parsed")
-		}
-		return nil, fmt.Errorf("connecting to NATS: %w", err)
+	type result struct {
+		nc  *nats.Conn
+		err error
 	}
-	return nc, nil
+	connected := make(chan result)
+	go func() {
+		nc, err := nats.Connect(servers, options...)
+		select {
+		case connected <- result{nc, err}:
+		case <-ctx.Done(): // NATS itself does not look at ctx
+			if err == nil {
+				nc.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-connected:
+		return r.nc, r.err
+	case <-ctx.Done():
+		return nil, nats.ErrTimeout
+	}
+}
+
+// connectCluster connects to the servers of cfg. With cfg.Wait it waits until one answers.
+func connectCluster(ctx context.Context, cfg Config, log *slog.Logger, waits *waiting) (nc *nats.Conn, err error) {
+	var options []nats.Option
+	if cfg.CredentialsFile != "" {
+		options = append(options, nats.UserCredentials(cfg.CredentialsFile))
+	}
+	err = waits.until(ctx, func(ctx context.Context) (error, bool) {
+		nc, err = connectNATS(ctx, cfg.URL, log, options...)
+		if err == nil {
+			return nil, false
+		}
+		cause, over := connectCause(err)
+		return cause, over || !cfg.Wait
+	})
+	return nc, err
+}
+
+// ErrAway says that the connection to NATS is lost. When it was lost the log has said so,
+// and it says when it is back.
+var ErrAway error = away{}
+
+type away struct{}
+
+func (away) Error() string { return "NATS is away" }
+
+// Logged tells that the log has this error already.
+func (away) Logged() bool { return true }
+
+// named replaces the errors that requests end with while there is no connection: by their
+// names a buffer is full, which has no room for anything on purpose.
+func named(err error) error {
+	for _, name := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrDisconnected} {
+		if errors.Is(err, name) {
+			return ErrAway
+		}
+	}
+	return err
+}
+
+// outage logs that the connection to NATS is lost, why it does not come back, and that it
+// is back: a line for each change. Its methods may be called at once.
+type outage struct {
+	log *slog.Logger
+
+	mu     sync.Mutex // protects the fields below
+	since  time.Time  // zero while there is a connection
+	reason string     // that was logged last
+}
+
+// lost notes the end of the connection. err is nil if the store has closed it.
+func (o *outage) lost(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err == nil || !o.since.IsZero() {
+		return
+	}
+	o.since, o.reason = time.Now(), ""
+	o.log.Warn("NATS connection lost", "error", err)
+}
+
+// failed notes that the connection has not come back.
+func (o *outage) failed(err error) {
+	cause, _ := connectCause(err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if text := cause.Error(); !o.since.IsZero() && text != o.reason {
+		o.reason = text
+		o.log.Warn("NATS is away", "reason", text)
+	}
+}
+
+func (o *outage) back() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	took := time.Since(o.since).Round(time.Millisecond)
+	o.since = time.Time{}
+	o.log.Info("NATS connection is back", "after", took.String())
+}
+
+// reported logs an error that belongs to no request. Those of an attempt to connect come
+// here, too, for each attempt.
+func (o *outage) reported(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		o.log.Warn("NATS reports an error", "error", err)
+	}
 }
 
 // natsLog writes the embedded server's log to log, and calls complained after each line

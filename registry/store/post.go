@@ -116,12 +116,12 @@ func (p *Post) receive(ctx context.Context, sub *nats.Subscription, common int, 
 // Send writes to one server, and does not wait until the letter is there. It fails while
 // there is no connection. from is this node, perhaps with more behind a dot.
 func (p *Post) Send(node, about, from string, data []byte) error {
-	return p.conn.PublishRequest(postSubject+"."+node+"."+about, from, data)
+	return named(p.conn.PublishRequest(postSubject+"."+node+"."+about, from, data))
 }
 
 // SendAll writes to all servers, as Send does to one.
 func (p *Post) SendAll(from string, data []byte) error {
-	return p.conn.PublishRequest(postSubject, from, data)
+	return named(p.conn.PublishRequest(postSubject, from, data))
 }
 
 // Connected tells whether there is a connection, without which no server can be heard.

@@ -308,12 +308,19 @@ func (st *Store) Heartbeat(ctx context.Context, self Server) {
 		case <-back:
 		case <-sweep.C:
 			if err := st.sweep(ctx, node); err != nil && ctx.Err() == nil {
-				st.log.Warn("sweeping the store", "error", err)
+				st.warn("sweeping the store", err)
 			}
 		}
 		if err := st.Announce(ctx, node); err != nil && ctx.Err() == nil {
-			st.log.Warn("announcing the node", "error", err)
+			st.warn("announcing the node", err)
 		}
+	}
+}
+
+// warn logs an error of the store, unless the log has it already.
+func (st *Store) warn(message string, err error) {
+	if !errors.Is(err, ErrAway) {
+		st.log.Warn(message, "error", err)
 	}
 }
 

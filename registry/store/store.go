@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -19,10 +18,8 @@ const (
 	// storeTimeout bounds one exchange with NATS. An executor waits 10 s for an
 	// answer, in which there are several.
 	storeTimeout = 2 * time.Second
-	// OpenTimeout bounds opening a store, bucketTimeout one attempt to open or make a
-	// bucket: a cluster that has just started takes some seconds to make one.
-	OpenTimeout   = time.Minute
-	bucketTimeout = 5 * time.Second
+	// OpenTimeout bounds opening a store.
+	OpenTimeout = time.Minute
 	// listTimeout bounds reading a whole bucket.
 	listTimeout = 20 * time.Second
 	// busyTimeout is how long opening a data folder waits while another process has
@@ -44,10 +41,6 @@ const (
 	readyFresh = time.Second
 	// markerTTL is how long NATS keeps the marker of a deleted key for those who watch.
 	markerTTL = time.Minute
-
-	// errCodeNoPeers is JetStream's error code when a cluster has too few servers (no
-	// suitable peers).
-	errCodeNoPeers = 10005
 
 	// casRetries bounds how often a change is tried again when another server has
 	// changed the value first.
@@ -77,7 +70,22 @@ type Config struct {
 	// number of an existing store as it is; a new one gets 1.
 	Replicas int
 
+	// Wait makes Open wait for NATS servers of which none answers, where it would fail
+	// otherwise. It always waits for a cluster that is starting.
+	Wait bool
+	// Waiting is called when Open has to wait, with the reason, and again when that
+	// changes. It may be nil.
+	Waiting func(reason string)
+
 	Logger *slog.Logger // nil: nothing is logged
+}
+
+// Place says where the state is: the folder, or the servers without users and passwords.
+func (cfg Config) Place() string {
+	if cfg.URL == "" {
+		return cfg.Dir
+	}
+	return redacted(cfg.URL)
 }
 
 // Store gives access to the state of a registry: keys, identities, registrations and
@@ -105,23 +113,23 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
 	}
+	waits := &waiting{tell: cfg.Waiting}
 	var err error
 	switch {
 	case (cfg.Dir == "") == (cfg.URL == ""):
 		return nil, errors.New("a store needs either a data folder or the URL of a NATS cluster")
 	case cfg.URL != "":
-		var options []nats.Option
-		if cfg.CredentialsFile != "" {
-			options = append(options, nats.UserCredentials(cfg.CredentialsFile))
-		}
-		st.nc, err = connectNATS(ctx, cfg.URL, st.log, options...)
+		st.nc, err = connectCluster(ctx, cfg, st.log, waits)
 	default:
 		err = st.openFolder(ctx, cfg)
 	}
 	if err == nil {
-		st.buckets, err = openBuckets(ctx, st.nc, cfg.Replicas, cfg.Dir != "")
+		st.buckets, err = openBuckets(ctx, st.nc, cfg.Replicas, cfg.Dir != "", waits)
 	}
 	if err != nil {
+		if cfg.URL != "" {
+			err = fmt.Errorf("NATS at %s: %w", redacted(cfg.URL), err)
+		}
 		return nil, errors.Join(err, st.Close())
 	}
 	return st, nil
@@ -134,13 +142,15 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	prepare := func(ctx context.Context, nc *nats.Conn) error {
-		_, err := openBuckets(ctx, nc, 0, true)
+		_, err := openBuckets(ctx, nc, 0, true, &waiting{})
 		return err
 	}
 	for {
 		var err error
 		if st.embedded, err = startEmbedded(cfg.Dir, st.log, prepare); err == nil {
-			st.nc, err = connectNATS(context.WithoutCancel(ctx), nats.DefaultURL, st.log, nats.InProcessServer(st.embedded))
+			if st.nc, err = connectNATS(context.WithoutCancel(ctx), nats.DefaultURL, st.log, nats.InProcessServer(st.embedded)); err != nil {
+				err = fmt.Errorf("connecting to the embedded NATS server: %w", err)
+			}
 			return err
 		}
 		if !errors.Is(err, ErrInUse) {
@@ -161,111 +171,6 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 	}
 }
 
-// buckets are the key-value buckets of NATS that hold the state.
-type buckets struct {
-	keys          jetstream.KeyValue // key id -> keyRecord
-	identities    jetstream.KeyValue // encoded runtime id -> identityRecord
-	registrations jetstream.KeyValue // environment -> registration
-	presence      jetstream.KeyValue // environment -> presence
-	nodes         jetstream.KeyValue // node -> when it last said that it lives
-	secrets       jetstream.KeyValue // the shared key
-	replay        jetstream.KeyValue // task -> newest timestamp
-	health        jetstream.KeyValue // node -> when it last found out that it can write
-	servers       jetstream.KeyValue // node -> Server
-}
-
-// openBuckets makes the buckets that are not there. inFolder is true for an embedded
-// server.
-func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool) (b buckets, err error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return b, fmt.Errorf("opening JetStream: %w", err)
-	}
-	// Presences and nodes mean nothing after the embedded server has ended, so they
-	// need no file. Buckets that executors could fill without end have a bound, so
-	// that there is room left for keys and their revocation; in a cluster the limits
-	// of its accounts see to that.
-	passing := jetstream.FileStorage
-	var filled int64
-	if inFolder {
-		passing, filled = jetstream.MemoryStorage, embeddedFilled
-	}
-	table := []struct {
-		to  *jetstream.KeyValue
-		cfg jetstream.KeyValueConfig
-	}{
-		{&b.keys, jetstream.KeyValueConfig{Bucket: "execagent_keys"}},
-		{&b.identities, jetstream.KeyValueConfig{Bucket: "execagent_identities", LimitMarkerTTL: markerTTL}},
-		{&b.registrations, jetstream.KeyValueConfig{Bucket: "execagent_registrations", TTL: registrationTTL, MaxBytes: filled}},
-		{&b.presence, jetstream.KeyValueConfig{Bucket: "execagent_presence", LimitMarkerTTL: markerTTL, Storage: passing}},
-		{&b.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
-		{&b.servers, jetstream.KeyValueConfig{Bucket: "execagent_servers", TTL: nodeTTL, Storage: passing}},
-		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
-		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
-		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
-	}
-	// All are opened at once: in a cluster each new bucket has to elect a leader first.
-	errs := make([]error, len(table))
-	var wg sync.WaitGroup
-	for i, row := range table {
-		wg.Go(func() {
-			row.cfg.MaxValueSize = maxValueSize
-			row.cfg.Replicas = replicas
-			var err error
-			if *row.to, err = openBucket(ctx, js, row.cfg); err != nil {
-				errs[i] = fmt.Errorf("opening bucket %s: %w", row.cfg.Bucket, err)
-			}
-		})
-	}
-	wg.Wait()
-	return b, errors.Join(errs...)
-}
-
-// openBucket finds or makes a bucket. While the cluster has no leader or too few servers
-// it tries again until ctx ends: the cluster may be starting just as this process is.
-func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, bucketTimeout)
-		kv, err := findOrMakeBucket(attempt, js, cfg)
-		cancel()
-		if err == nil {
-			return kv, nil
-		}
-		refused, ok := errors.AsType[*jetstream.APIError](err)
-		if ok && refused.Code != http.StatusServiceUnavailable && refused.ErrorCode != errCodeNoPeers {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(busyRetry):
-		}
-	}
-}
-
-// findOrMakeBucket leaves an existing bucket as it is, except for the number of
-// replicas if one was asked for.
-func findOrMakeBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	kv, err := js.KeyValue(ctx, cfg.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, cfg)
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = js.KeyValue(ctx, cfg.Bucket)
-		}
-	}
-	if err != nil || cfg.Replicas == 0 {
-		return kv, err
-	}
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if status.Config().Replicas != cfg.Replicas {
-		return js.UpdateKeyValue(ctx, cfg)
-	}
-	return kv, nil
-}
-
 // Close ends the connection and the embedded server, and waits for that server's end.
 func (st *Store) Close() error {
 	if st.nc != nil {
@@ -283,14 +188,16 @@ func (st *Store) Alone() bool { return st.embedded != nil }
 
 // readiness is the last answer of Ready.
 type readiness struct {
-	mu  sync.Mutex // protects the fields below; held while Ready tries to write
-	at  time.Time
-	err error
+	mu   sync.Mutex // protects the fields below; held while Ready tries to write
+	at   time.Time
+	err  error
+	said string // what was logged of err
 }
 
-// Ready tries to write, and returns and logs the error if that fails: reading alone shows
-// neither that a disk is full nor that a cluster has no leader. Calls within a second
-// share one attempt, however many they are.
+// Ready tries to write, and returns the error if that fails: reading alone shows neither
+// that a disk is full nor that a cluster has no leader. It logs an error that is another
+// one than before, and that it is over. Calls within a second share one attempt, however
+// many they are.
 func (st *Store) Ready(ctx context.Context, node string) error {
 	r := &st.readiness
 	r.mu.Lock()
@@ -303,8 +210,13 @@ func (st *Store) Ready(ctx context.Context, node string) error {
 	defer cancel()
 	r.err = st.tryWriting(ctx, node)
 	r.at = time.Now()
-	if r.err != nil {
+	switch text := fmt.Sprint(r.err); {
+	case r.err == nil && r.said != "":
+		st.log.Info("ready again")
+		r.said = ""
+	case r.err != nil && r.said != text:
 		st.log.Warn("not ready", "error", r.err)
+		r.said = text
 	}
 	return r.err
 }
@@ -488,5 +400,5 @@ func unavailable(step string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %w", step, ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %w", step, ErrUnavailable, named(err))
 }
