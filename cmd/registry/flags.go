@@ -139,9 +139,9 @@ func (f *storeFlags) config(logger *slog.Logger) store.Config {
 
 // serveFlags are the flags of the server.
 type serveFlags struct {
-	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one. The bound URL is printed as one line. Default: ${default}."`
+	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one. The bound URL is printed as one line, or with --log-format json logged alone. Default: ${default}."`
 	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
-	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM)."`
+	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM). It is read again, with its key, when the files change, or at SIGHUP."`
 	TLSKey       string        `env:"REGISTRY_TLS_KEY" name:"tls-key" type:"path" group:"web" placeholder:"FILE" help:"Its private key (PEM)."`
 	BehindProxy  bool          `env:"REGISTRY_BEHIND_PROXY" group:"web" help:"Serve plain http on an address that is not a loopback one: TLS ends at a proxy in front, and nobody else can reach the port."`
 	TrustProxy   bool          `env:"REGISTRY_TRUST_PROXY" group:"web" help:"Believe X-Forwarded-Proto and X-Forwarded-Host, which the proxy sets or removes on every request."`
@@ -158,11 +158,11 @@ type serveFlags struct {
 	storeFlags
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"REGISTRY_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
-	LogFormat string `default:"text" enum:"text,json" env:"REGISTRY_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+	LogFormat string `default:"text" enum:"text,json" env:"REGISTRY_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text, or json, with which nothing else is printed. Default: ${default}."`
 }
 
 func (*serveFlags) Help() string {
-	return `Serves until SIGTERM or SIGINT. Then it refuses new websockets, lets streams move to other processes on the same NATS cluster, and ends; a second signal ends it at once.
+	return `Serves until SIGTERM or SIGINT. Then it refuses new websockets, lets streams move to other processes on the same NATS cluster, and ends; a second signal ends it at once. SIGHUP makes it look for a new certificate.
 
 /healthz, /readyz and /metrics need no key.
 

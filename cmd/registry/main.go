@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,8 +49,8 @@ func main() {
 
 // system is what the program is started with.
 type system struct {
-	args        []string // without the program's name
-	home, state string   // HOME and XDG_STATE_HOME
+	args        []string         // without the program's name
+	home, state string           // HOME and XDG_STATE_HOME
 	signals     <-chan os.Signal // that end the program
 	hangups     <-chan os.Signal // that end a command, and make a server reload
 	stdout      io.Writer
@@ -103,12 +104,15 @@ func run(sys system) int {
 	case &commands.Man:
 		err = commands.Man.run(sys)
 	default:
-		if len(sys.args) == 0 && onTerminal(sys.stderr) {
+		if len(sys.args) == 0 && commands.Serve.LogFormat != "json" && onTerminal(sys.stderr) {
 			sys.complain("serving until Ctrl-C; registry --help lists what else there is")
 		}
 		err = commands.Serve.run(sys)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errLogged):
+		return exitFailure
+	case err != nil:
 		return sys.fail(err)
 	}
 	return exitOK

@@ -37,10 +37,22 @@ const (
 // run opens the store and serves until a signal has ended the server. A signal before that
 // ends it, too.
 func (f *serveFlags) run(sys system) error {
+	logger := newLogger(sys.stderr, f)
+	err := f.runWith(sys, logger)
+	if err != nil && f.LogFormat == "json" { // then all of standard error is JSON
+		logger.Error("the registry ends", "error", err)
+		return errLogged
+	}
+	return err
+}
+
+// errLogged is for what the log says already.
+var errLogged = errors.New("the log says why")
+
+func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	logger := newLogger(sys.stderr, f)
 	orderly, atOnce, stop := sys.endings()
 	defer stop()
 	done := make(chan error, 1)
@@ -65,7 +77,7 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 			logger.Warn("a secret is open to others", "reason", err)
 		}
 	}
-	listener, config, err := f.listen()
+	listener, config, err := f.listen(logger)
 	if err != nil {
 		return err
 	}
@@ -122,13 +134,12 @@ func (f *serveFlags) open(ctx context.Context, logger *slog.Logger) (*store.Stor
 // listen reads the certificate and then listens. A wrong certificate is an error
 // here; the first client would meet it otherwise. config is nil if the flags name
 // no certificate.
-func (f *serveFlags) listen() (listener net.Listener, config *tls.Config, err error) {
+func (f *serveFlags) listen(logger *slog.Logger) (listener net.Listener, config *tls.Config, err error) {
 	if f.TLSCert != "" {
-		certificate, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
+		config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey}.Server(logger)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the certificate: %w", err)
 		}
-		config = tlsconfig.Server(certificate)
 	}
 	listener, err = net.Listen("tcp", f.address())
 	return listener, config, err
@@ -144,17 +155,21 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 	if config != nil {
 		scheme = "https"
 	}
-	// Everything is ready before the line is printed: a program that waits for it
-	// connects at once.
-	if _, err := fmt.Fprintf(sys.stdout, "%s://%s\n", scheme, listener.Addr()); err != nil {
-		return errors.Join(fmt.Errorf("printing the URL: %w", err), front.Close(), <-done)
+	// Everything is ready before the URL is told: a program that waits for it connects
+	// at once.
+	if err := f.tell(sys, fmt.Sprintf("%s://%s", scheme, listener.Addr()), logger); err != nil {
+		return errors.Join(err, front.Close(), <-done)
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-orderly.Done():
-		logger.Info("draining", "reason", context.Cause(orderly))
+	for orderly.Err() == nil {
+		select {
+		case err := <-done:
+			return err
+		case <-sys.hangups:
+			reload(config, logger)
+		case <-orderly.Done():
+		}
 	}
+	logger.Info("draining", "reason", context.Cause(orderly))
 
 	patience := f.DrainTimeout
 	if f.NATSURL == "" {
@@ -174,6 +189,33 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 		}
 	}
 	return <-done
+}
+
+// tell logs what serves, and where. With a log for people the URL is a line of standard
+// output, too, which scripts wait for.
+func (f *serveFlags) tell(sys system, url string, logger *slog.Logger) error {
+	where := []any{"url", url, "version", build.Version, "store", "embedded", "data", f.Data}
+	if f.NATSURL != "" {
+		where = []any{"url", url, "version", build.Version, "store", "nats", "servers", f.config(nil).Place()}
+	}
+	logger.Info("listening", where...)
+	if f.LogFormat == "json" {
+		return nil
+	}
+	if _, err := fmt.Fprintln(sys.stdout, url); err != nil {
+		return fmt.Errorf("printing the URL: %w", err)
+	}
+	return nil
+}
+
+// reload looks whether there is another certificate, as each handshake does; that logs what
+// is wrong with it.
+func reload(config *tls.Config, logger *slog.Logger) {
+	if config == nil {
+		logger.Info("SIGHUP changes nothing: there is no certificate")
+		return
+	}
+	logger.Info("SIGHUP: the certificate's files were looked at", "not_after", tlsconfig.NotAfter(config))
 }
 
 // newLogger returns a logger of the level and format that the flags name.

@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// authority signs certificates for 127.0.0.1.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, cert}
+}
+
+// renew puts a new certificate and its key in the place of two files, one after the other.
+func (a *authority) renew(t *testing.T, certFile, keyFile string, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Duration(serial) * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	replace(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
+}
+
+// replace puts a file in the place of another.
+func replace(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRegistryRenewsCertificate: while clients come without a pause, certificates are renewed: each
+// client is served, the new one is shown, and what cannot be used is not. The log is JSON all along.
+func TestRegistryRenewsCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca := newAuthority(t)
+	ca.renew(t, cert, key, 2)
+	address := rig.FreeAddress(t)
+	cmd := exec.Command(rig.Registry(t), "serve", "--listen", address, "--data", filepath.Join(dir, "data"),
+		"--tls-cert", cert, "--tls-key", key, "--log-format", "json")
+	cmd.Env = []string{}
+	p := rig.Start(t, cmd)
+	p.Says(t, `"msg":"listening","url":"https://`+address+`","version":"`, 1)
+
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	shown := func() (serial int64, err error) {
+		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n")); err != nil {
+			return 0, err
+		}
+		answer := make([]byte, len("HTTP/1.1 200"))
+		if _, err := conn.Read(answer); err != nil || string(answer) != "HTTP/1.1 200" {
+			t.Errorf("the answer is %q, %v", answer, err)
+		}
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
+	}
+	var served atomic.Int64
+	over := make(chan struct{})
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if _, err := shown(); err != nil {
+					t.Errorf("a client is not served: %v", err)
+					return
+				}
+				served.Add(1)
+			}
+		})
+	}
+	see := func(want int64) {
+		t.Helper()
+		p.Until(t, "the new certificate is shown", func() bool {
+			serial, err := shown()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return serial == want
+		})
+	}
+	const last = 8
+	for serial := int64(3); serial <= last; serial++ {
+		ca.renew(t, cert, key, serial)
+		see(serial)
+	}
+	before := strings.Count(p.Printed.String(), "cannot be read again")
+	replace(t, key, []byte("no key\n"))
+	p.Says(t, "cannot be read again", before+1)
+	for begun := served.Load(); served.Load() < begun+200; {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(1200 * time.Millisecond) // it looks again after a second
+	see(last)
+	if n := strings.Count(p.Printed.String(), "cannot be read again"); n != before+1 {
+		t.Errorf("what is wrong with one key is logged %d times", n-before)
+	}
+	ca.renew(t, cert, key, last+1)
+	see(last + 1)
+	close(over)
+	load.Wait()
+	t.Logf("%d clients were served", served.Load())
+
+	// Nobody comes now: a signal makes it look.
+	again := strings.Count(p.Printed.String(), "the certificate was read again")
+	time.Sleep(2 * time.Second) // until it has settled
+	ca.renew(t, cert, key, last+2)
+	if err := p.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	p.Says(t, "the certificate was read again", again+1)
+	p.Terminate(t)
+	lines := strings.Split(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("no JSON: %s", line)
+		}
+	}
+}
+
+// TestRegistryLogJSON: with a log in JSON nothing else is printed, neither while it serves nor why
+// it cannot.
+func TestRegistryLogJSON(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"data": {"--data", "/dev/null/x"}, "certificate": {"--data", t.TempDir(), "--tls-cert", "/nonexistent", "--tls-key", "/nonexistent"},
+		"NATS": {"--nats-url", "nats://me:sesame@%"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(rig.Registry(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+			cmd.Env = []string{}
+			p := rig.Start(t, cmd)
+			if code := p.Exit(t); code != 1 {
+				t.Errorf("exit code %d", code)
+			}
+			var line struct{ Level, Msg, Error string }
+			if err := json.Unmarshal([]byte(p.Printed.String()), &line); err != nil || line.Level != "ERROR" || line.Error == "" || strings.Contains(line.Error, "sesame") {
+				t.Errorf("it says %s, %v", p.Printed, err)
+			}
+		})
+	}
+}
