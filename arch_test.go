@@ -157,22 +157,27 @@ var linux = []string{
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
 	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
-	"sigs.k8s.io/yaml", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
+	"sigs.k8s.io/yaml", "github.com/prometheus/client_golang/prometheus/testutil", "github.com/prometheus/client_model/", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
 }
 
 // rooms are libraries, each with the few packages that may import it: there it could
 // be replaced.
 var rooms = map[string][]string{
-	"github.com/alecthomas/kong":                           {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/registry"},
-	"github.com/gorilla/websocket":                         {"transport", "relay/socket", "test/rawclient"},
-	"github.com/flynn/noise":                               {"relay/noise"},
-	"github.com/nats-io/nats.go":                           {"registry/store", "registry/store/storetest"},
-	"github.com/nats-io/nats.go/jetstream":                 {"registry/store", "registry/store/storetest"},
-	"github.com/nats-io/nats-server/v2/server":             {"registry/store", "registry/store/storetest"},
-	"github.com/creack/pty":                                {"procs", "cmd/internal/program", "test/e2e/escape"},
-	"github.com/bmatcuk/doublestar/v4":                     {"sandbox"},
-	"github.com/landlock-lsm/go-landlock/landlock/syscall": {"sandbox/enforce"},
-	"kernel.org/pub/linux/libs/security/libcap/psx":        {"helper/files"},
+	"github.com/alecthomas/kong":                                {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/registry"},
+	"github.com/gorilla/websocket":                              {"transport", "relay/socket", "test/rawclient"},
+	"github.com/flynn/noise":                                    {"relay/noise"},
+	"github.com/nats-io/nats.go":                                {"registry/store", "registry/store/storetest"},
+	"github.com/nats-io/nats.go/jetstream":                      {"registry/store", "registry/store/storetest"},
+	"github.com/nats-io/nats-server/v2/server":                  {"registry/store", "registry/store/storetest"},
+	"github.com/prometheus/client_golang/prometheus":            {"registry"},
+	"github.com/prometheus/client_golang/prometheus/collectors": {"registry"},
+	"github.com/prometheus/client_golang/prometheus/promhttp":   {"registry"},
+	"github.com/prometheus/common/expfmt":                       {"cmd/registry"},
+	"github.com/prometheus/common/model":                        {"cmd/registry"},
+	"github.com/creack/pty":                                     {"procs", "cmd/internal/program", "test/e2e/escape"},
+	"github.com/bmatcuk/doublestar/v4":                          {"sandbox"},
+	"github.com/landlock-lsm/go-landlock/landlock/syscall":      {"sandbox/enforce"},
+	"kernel.org/pub/linux/libs/security/libcap/psx":             {"helper/files"},
 }
 
 // listed has what the tests need of a package that go list prints.

@@ -24,6 +24,8 @@ require (
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2 // state and routing, embedded
 	github.com/nats-io/nats.go v1.55.0 // the same, of a cluster
+	github.com/prometheus/client_golang v1.25.0 // metrics
+	github.com/prometheus/common v0.72.0 // their text, read again by "registry status"
 	golang.org/x/time v0.16.0 // limits of rates
 )
 
@@ -32,6 +34,7 @@ require (
 	github.com/google/go-cmp v0.7.0 // differences that people can read
 	github.com/moby/profiles/seccomp v0.2.4 // the filter that Docker puts on containers
 	github.com/opencontainers/runtime-spec v1.2.1 // its types
+	github.com/prometheus/client_model v0.6.3 // metrics, as tests compare them
 	github.com/rogpeppe/go-internal v1.16.0 // testscript: the command line as its users type it
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
 	golang.org/x/net v0.62.0 // an interpreter for the filters
@@ -47,11 +50,15 @@ require golang.org/x/tools v0.42.0 // indirect; of testscript
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	go.yaml.in/yaml/v2 v2.4.2 // indirect
+	github.com/prometheus/procfs v0.22.0 // indirect
+	go.yaml.in/yaml/v2 v2.4.4 // indirect
 )

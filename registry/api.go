@@ -103,6 +103,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, "other", &apiError{status: http.StatusNotFound, code: codeNotFound, message: "no such path"})
 		return
 	}
+	defer s.metrics.took(op.name, time.Now())
 	ctx, cancel := context.WithTimeout(r.Context(), apiTimeout)
 	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)

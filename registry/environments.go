@@ -28,6 +28,7 @@ const (
 // registered, and which are online (remote.md 3.6).
 func (s *Server) serveEnvironments(w http.ResponseWriter, r *http.Request) {
 	const operation = "environments"
+	defer s.metrics.took(operation, time.Now())
 	ctx, cancel := context.WithTimeout(r.Context(), apiTimeout)
 	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, 0) // nothing of it is read

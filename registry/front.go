@@ -61,6 +61,16 @@ type Front struct {
 // itself adds TLS, so that a connection counts as a stranger's already during its
 // handshake. A nil config is for no TLS.
 func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front {
+	return newFront(server, server, listener, config)
+}
+
+// NewMetricsFront makes an HTTP server of the metrics and the paths about health of server,
+// on a port of its own. Whoever connects is a stranger, as with other exporters.
+func NewMetricsFront(server *Server, listener net.Listener) *Front {
+	return newFront(server, http.HandlerFunc(server.serveOperator), listener, nil)
+}
+
+func newFront(server *Server, handler http.Handler, listener net.Listener, config *tls.Config) *Front {
 	f := &Front{server: server, lobby: lobby.New(maxStrangers, strangerTurn), done: make(chan struct{}), seats: make(map[net.Conn]*seat)}
 	f.listener = door{Listener: listener, f: f}
 	if config != nil {
@@ -69,7 +79,7 @@ func NewFront(server *Server, listener net.Listener, config *tls.Config) *Front 
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // websockets need it
 	f.web = http.Server{
-		Handler:           server,
+		Handler:           handler,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,

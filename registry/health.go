@@ -2,7 +2,6 @@ package registry
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/execagent/execagent/registry/store"
 )
@@ -23,12 +22,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	var text strings.Builder
 	switch status := http.StatusOK; r.URL.Path {
 	case pathMetrics:
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		s.metrics.write(&text)
-		_, _ = w.Write([]byte(text.String())) // a client that has gone needs no answer
+		s.metrics.page.ServeHTTP(w, r)
 	case pathReady:
 		message := "ready\n"
 		if s.rendezvous.Draining() {
@@ -37,7 +33,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 			status, message = http.StatusServiceUnavailable, store.ErrUnavailable.Error()+"\n"
 		}
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(message))
+		_, _ = w.Write([]byte(message)) // a client that has gone needs no answer
 	default:
 		_, _ = w.Write([]byte("alive\n"))
 	}

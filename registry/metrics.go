@@ -1,17 +1,31 @@
 package registry
 
 import (
-	"fmt"
-	"io"
-	"maps"
-	"slices"
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime"
 	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous"
+)
+
+// maxScrapes is how many requests for the metrics are answered at once. Nobody needs a
+// credential for them; more are answered 503.
+const maxScrapes = 4
+
+// Bounds of the histograms' buckets, in seconds: an embedded store answers within a
+// millisecond, and no request may take longer than apiTimeout.
+var (
+	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	storeBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 )
 
 // metrics count what the API and the rendezvous do, from the start on. No value has an id
@@ -19,84 +33,135 @@ import (
 type metrics struct {
 	rendezvous.Metrics
 
-	version string
-	limits  principal.Limits // of principals that have none of their own
-
-	mu      sync.Mutex        // protects the field below
-	answers map[answer]uint64 // few, since operations and statuses are
+	requests    *prometheus.CounterVec   // by operation and status
+	requestTook *prometheus.HistogramVec // by operation
+	storeTook   *prometheus.HistogramVec // by operation
+	page        http.Handler
 }
 
-// answer is a kind of answers that are counted together.
-type answer struct {
-	operation string // register, validate, connect, environments or other
-	status    int
-}
+// newMetrics makes the metrics of a server, with what it can be asked when somebody looks.
+func newMetrics(cfg Config, defaults principal.Limits, ready func(context.Context) error, log *slog.Logger) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "registry_requests_total", Help: "Requests answered.",
+		}, []string{"operation", "status"}),
+		requestTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "registry_request_duration_seconds", Help: "How long the answers to API requests took.", Buckets: requestBuckets,
+		}, []string{"operation"}),
+		storeTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "registry_store_duration_seconds", Help: "How long exchanges with the store took, also those that failed.", Buckets: storeBuckets,
+		}, []string{"operation"}),
+	}
+	for _, operation := range []string{"register", "validate", "connect", "environments"} {
+		m.requestTook.WithLabelValues(operation)
+	}
+	for _, operation := range []string{"read", "write"} {
+		m.storeTook.WithLabelValues(operation)
+	}
+	cfg.Store.Observe(func(operation string, took time.Duration) {
+		m.storeTook.WithLabelValues(operation).Observe(took.Seconds())
+	})
 
-func newMetrics(version string, defaults principal.Limits) *metrics {
-	return &metrics{version: version, limits: defaults, answers: make(map[answer]uint64)}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "registry_build_info", Help: "What runs: the version, and that of Go, are in the labels.",
+	}, []string{"version", "goversion"})
+	build.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
+	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "registry_limit", Help: "Limits of a principal that has none of its own; negative: none.",
+	}, []string{"name"})
+	for name, value := range map[string]float64{
+		"requests": defaults.Requests, "request-burst": float64(defaults.RequestBurst), "connections": float64(defaults.Connections),
+		"streams": float64(defaults.Streams), "bytes": float64(defaults.Bytes),
+	} {
+		limit.WithLabelValues(name).Set(value)
+	}
+	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "registry_store_up", Help: "Whether the store can be written: 1 or 0.",
+	}, func() float64 {
+		if ready(context.Background()) != nil {
+			return 0
+		}
+		return 1
+	})
+
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(m.requests, m.requestTook, m.storeTook, build, limit, up, &relayed{metrics: &m.Metrics},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if cfg.CertificateNotAfter != nil {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "registry_tls_certificate_not_after_timestamp_seconds", Help: "When the certificate ends that is shown to clients.",
+		}, func() float64 { return float64(cfg.CertificateNotAfter().Unix()) }))
+	}
+	m.page = promhttp.HandlerFor(r, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
+	})
+	return m
 }
 
 // answered counts an answer.
 func (m *metrics) answered(operation string, status int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.answers[answer{operation, status}]++
+	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
 }
 
-// write prints the metrics in the text format of Prometheus.
-func (m *metrics) write(w io.Writer) error {
-	var b strings.Builder
-	family := func(name, kind, help string) {
-		fmt.Fprintf(&b, "# HELP registry_%s %s\n# TYPE registry_%s %s\n", name, help, name, kind)
-	}
-	family("build_info", "gauge", "What runs: the version is in the label.")
-	fmt.Fprintf(&b, "registry_build_info{version=%q} 1\n", m.version)
-	family("limit", "gauge", "Limits of a principal that has none of its own; negative: none.")
-	for _, limit := range []struct {
-		name  string
-		value float64
-	}{
-		{"requests", m.limits.Requests}, {"request-burst", float64(m.limits.RequestBurst)}, {"connections", float64(m.limits.Connections)},
-		{"streams", float64(m.limits.Streams)}, {"bytes", float64(m.limits.Bytes)},
-	} {
-		fmt.Fprintf(&b, "registry_limit{name=%q} %v\n", limit.name, strconv.FormatFloat(limit.value, 'f', -1, 64))
-	}
-	family("websockets", "gauge", "Open rendezvous websockets.")
-	fmt.Fprintf(&b, "registry_websockets{role=\"executor\"} %d\n", m.Executors.Load())
-	fmt.Fprintf(&b, "registry_websockets{role=\"harness\"} %d\n", m.Harnesses.Load())
-	family("streams", "gauge", "Streams with a route.")
-	fmt.Fprintf(&b, "registry_streams %d\n", m.Streams.Load())
-	for _, c := range []struct {
-		name, help string
-		value      *atomic.Uint64
-	}{
-		{"frames_total", "Frames relayed.", &m.Frames},
-		{"bytes_total", "Bytes relayed.", &m.Bytes},
-		{"hop_frames_total", "Frames relayed from or to another process.", &m.HopFrames},
-		{"hop_bytes_total", "Bytes relayed from or to another process.", &m.HopBytes},
-		{"resets_total", "Resets sent by the rendezvous.", &m.Resets},
-		{"dropped_frames_total", "Frames that had nowhere to go.", &m.Dropped},
-	} {
-		family(c.name, "counter", c.help)
-		fmt.Fprintf(&b, "registry_%s %d\n", c.name, c.value.Load())
-	}
+// took notes how long a request of the API has taken.
+func (m *metrics) took(operation string, since time.Time) {
+	m.requestTook.WithLabelValues(operation).Observe(time.Since(since).Seconds())
+}
 
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	family("requests_total", "counter", "Requests answered.")
-	for _, a := range slices.SortedFunc(maps.Keys(m.answers), func(a, b answer) int {
-		if c := strings.Compare(a.operation, b.operation); c != 0 {
-			return c
+// relayed collects what a rendezvous counts by itself.
+type relayed struct{ metrics *rendezvous.Metrics }
+
+// A relayedValue is one of them.
+type relayedValue struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	label string // its value; "" for none
+	value func(*rendezvous.Metrics) float64
+}
+
+var (
+	websockets = prometheus.NewDesc("registry_websockets", "Open rendezvous websockets.", []string{"role"}, nil)
+	rejected   = prometheus.NewDesc("registry_rejected_upgrades_total", "Rendezvous upgrades refused.", []string{"reason"}, nil)
+
+	relayedValues = []relayedValue{
+		{websockets, prometheus.GaugeValue, "executor", func(m *rendezvous.Metrics) float64 { return float64(m.Executors.Load()) }},
+		{websockets, prometheus.GaugeValue, "harness", func(m *rendezvous.Metrics) float64 { return float64(m.Harnesses.Load()) }},
+		{plain("registry_streams", "Streams with a route."), prometheus.GaugeValue, "", func(m *rendezvous.Metrics) float64 { return float64(m.Streams.Load()) }},
+		counter("registry_frames_total", "Frames relayed.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Frames }),
+		counter("registry_bytes_total", "Bytes relayed.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Bytes }),
+		counter("registry_hop_frames_total", "Frames relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopFrames }),
+		counter("registry_hop_bytes_total", "Bytes relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopBytes }),
+		counter("registry_resets_total", "Resets sent by the rendezvous.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Resets }),
+		counter("registry_dropped_frames_total", "Frames that had nowhere to go.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Dropped }),
+	}
+)
+
+func plain(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+
+func counter(name, help string, of func(*rendezvous.Metrics) *atomic.Uint64) relayedValue {
+	return relayedValue{plain(name, help), prometheus.CounterValue, "", func(m *rendezvous.Metrics) float64 { return float64(of(m).Load()) }}
+}
+
+// Describe tells which metrics there are.
+func (r *relayed) Describe(to chan<- *prometheus.Desc) {
+	to <- rejected
+	for i, v := range relayedValues {
+		if i == 0 || v.desc != relayedValues[i-1].desc {
+			to <- v.desc
 		}
-		return a.status - b.status
-	}) {
-		fmt.Fprintf(&b, "registry_requests_total{operation=%q,status=\"%d\"} %d\n", a.operation, a.status, m.answers[a])
 	}
-	family("rejected_upgrades_total", "counter", "Rendezvous upgrades refused.")
-	rejected := m.Rejected()
-	for _, reason := range slices.Sorted(maps.Keys(rejected)) {
-		fmt.Fprintf(&b, "registry_rejected_upgrades_total{reason=%q} %d\n", reason, rejected[reason])
+}
+
+// Collect reads them.
+func (r *relayed) Collect(to chan<- prometheus.Metric) {
+	for _, v := range relayedValues {
+		var labels []string
+		if v.label != "" {
+			labels = []string{v.label}
+		}
+		to <- prometheus.MustNewConstMetric(v.desc, v.kind, v.value(r.metrics), labels...)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	for reason, n := range r.metrics.Rejected() {
+		to <- prometheus.MustNewConstMetric(rejected, prometheus.CounterValue, float64(n), reason)
+	}
 }

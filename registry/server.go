@@ -52,6 +52,14 @@ type Config struct {
 	// Version is that of the program, which operators are told.
 	Version string
 
+	// MetricsElsewhere takes /metrics away from the server's own paths; [NewMetricsFront]
+	// has it in any case.
+	MetricsElsewhere bool
+
+	// CertificateNotAfter tells until when the certificate is valid that is shown to
+	// clients. It is nil where there is none.
+	CertificateNotAfter func() time.Time
+
 	// Limits count for principals that have none of their own.
 	Limits principal.Limits
 
@@ -80,6 +88,7 @@ type Server struct {
 	rendezvous *rendezvous.Routes
 	directory  directory
 	mounts     []mount
+	forHealth  []mount // what operators are answered, also on a port of its own
 }
 
 // New makes a server, announces its node to the others on the same store, and begins to
@@ -96,11 +105,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		limits:     limits.New(cfg.Limits),
 		node:       uuid.NewString(),
 	}
-	s.metrics = newMetrics(cfg.Version, s.limits.Defaults())
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	s.metrics = newMetrics(cfg, s.limits.Defaults(), func(ctx context.Context) error { return s.store.Ready(ctx, s.node) }, log)
 	s.log = limits.NewLog(log, s.limits)
 	grace := cfg.Grace
 	if grace == 0 {
@@ -141,12 +150,17 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mounts = s.mount()
+	s.mount(cfg.MetricsElsewhere)
 	return s, nil
 }
 
 // ServeHTTP answers requests to the API, to the rendezvous, and about health.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(s.mounts, w, r) }
+
+// serveOperator answers requests about health alone.
+func (s *Server) serveOperator(w http.ResponseWriter, r *http.Request) { s.serve(s.forHealth, w, r) }
+
+func (s *Server) serve(mounts []mount, w http.ResponseWriter, r *http.Request) {
 	seat, h := seatOf(r), w.Header()
 	seat.attend()
 	h.Set("Connection", "close") // perform takes it away when a credential was accepted
@@ -155,7 +169,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			seat.dismiss(w)
 		}
 	}()
-	for _, m := range s.mounts {
+	for _, m := range mounts {
 		if r.URL.Path == m.path || strings.HasSuffix(m.path, "/") && strings.HasPrefix(r.URL.Path, m.path) {
 			m.serve(w, r)
 			return
@@ -172,15 +186,16 @@ type mount struct {
 	serve http.HandlerFunc
 }
 
-// mount is the table of what the server answers.
-func (s *Server) mount() []mount {
-	return []mount{
+// mount makes the tables of what the server answers.
+func (s *Server) mount(metricsElsewhere bool) {
+	s.forHealth = []mount{{pathHealth, s.serveHealth}, {pathReady, s.serveHealth}, {pathMetrics, s.serveHealth}}
+	s.mounts = append([]mount{
 		{ticket.RendezvousPath, s.rendezvous.ServeHTTP},
 		{wire.PathPrefix, s.serveAPI},
 		{wire.PathEnvironments, s.serveEnvironments},
-		{pathHealth, s.serveHealth},
-		{pathReady, s.serveHealth},
-		{pathMetrics, s.serveHealth},
+	}, s.forHealth...)
+	if metricsElsewhere {
+		s.mounts = s.mounts[:len(s.mounts)-1]
 	}
 }
 

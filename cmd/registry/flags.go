@@ -140,6 +140,7 @@ func (f *storeFlags) config(logger *slog.Logger) store.Config {
 // serveFlags are the flags of the server.
 type serveFlags struct {
 	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one. The bound URL is printed as one line, or with --log-format json logged alone. Default: ${default}."`
+	Metrics      string        `env:"REGISTRY_METRICS_LISTEN" name:"metrics-listen" group:"web" placeholder:"HOST:PORT" help:"Serve /metrics at a port of its own, in plain http and without a key, with /healthz and /readyz; --listen has no /metrics then."`
 	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
 	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM). It is read again, with its key, when the files change, or at SIGHUP."`
 	TLSKey       string        `env:"REGISTRY_TLS_KEY" name:"tls-key" type:"path" group:"web" placeholder:"FILE" help:"Its private key (PEM)."`
@@ -164,7 +165,7 @@ type serveFlags struct {
 func (*serveFlags) Help() string {
 	return `Serves until SIGTERM or SIGINT. Then it refuses new websockets, lets streams move to other processes on the same NATS cluster, and ends; a second signal ends it at once. SIGHUP makes it look for a new certificate.
 
-/healthz, /readyz and /metrics need no key.
+/healthz, /readyz and /metrics need no key. Where strangers reach --listen, move the last with --metrics-listen.
 
 Examples:
 
@@ -194,6 +195,8 @@ func (f *serveFlags) Validate() error {
 		return errors.New("--behind-proxy has no meaning with --tls-cert")
 	case f.BehindProxy && f.PublicURL == "" && !f.TrustProxy:
 		return errors.New("--behind-proxy needs --public-url or --trust-proxy: the rendezvous URLs would send clients past TLS")
+	case f.Metrics != "" && !hostAndPort(f.Metrics):
+		return fmt.Errorf("--metrics-listen %.100q is not HOST:PORT", f.Metrics)
 	case f.DrainTimeout < 0:
 		return fmt.Errorf("--drain-timeout %v is negative", f.DrainTimeout)
 	case f.Grace <= 0:
@@ -223,6 +226,11 @@ func (f *serveFlags) address() string {
 		}
 	}
 	return f.Listen
+}
+
+func hostAndPort(address string) bool {
+	_, _, err := net.SplitHostPort(address)
+	return err == nil
 }
 
 // loopback tells whether only this machine can reach a listener on host.

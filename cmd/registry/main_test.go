@@ -209,6 +209,7 @@ func TestCommandLine(t *testing.T) {
 		{"--tls-key=x --tls-cert=x --behind-proxy", "no meaning"},
 		{"--listen=:8080 --behind-proxy", "needs --public-url"},
 		{"--drain-timeout=-1s", "negative"},
+		{"--metrics-listen=9090", "HOST:PORT"},
 		{"--grace=0s", "not positive"},
 		{"--clock-skew=0s", "not positive"},
 		{"--streams=0", "--streams 0"},
@@ -387,6 +388,47 @@ func TestServeTLS(t *testing.T) {
 	}
 	server.stop(t)
 	if want := `msg="a secret is open to others" reason="` + keyPath + ` has mode 0644`; !strings.Contains(server.log.String(), want) {
+		t.Errorf("no %s in\n%s", want, server.log)
+	}
+}
+
+// TestMetricsListen: with a port of their own the metrics are there alone.
+func TestMetricsListen(t *testing.T) {
+	t.Parallel()
+	metrics, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := metrics.Addr().String()
+	if err := metrics.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, "--listen=127.0.0.1:0", "--metrics-listen="+address, "--data", filepath.Join(t.TempDir(), "data"))
+	for _, tt := range []struct {
+		url  string
+		want int
+	}{
+		{server.url + "/metrics", 404}, {server.url + "/readyz", 200}, {server.url + "/healthz", 200},
+		{"http://" + address + "/metrics", 200}, {"http://" + address + "/readyz", 200}, {"http://" + address + "/healthz", 200},
+		{"http://" + address + "/cloud/environments", 404},
+	} {
+		response, err := http.Get(tt.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != tt.want {
+			t.Errorf("%s: %d, want %d", tt.url, response.StatusCode, tt.want)
+		}
+	}
+	if told := mustRun(t, "status", "--url", server.url); !strings.Contains(told, "state: ready\nits metrics are at a port of their own") {
+		t.Errorf("status tells\n%s", told)
+	}
+	if told := mustRun(t, "status", "--url", address); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
+		t.Errorf("status tells\n%s", told)
+	}
+	server.stop(t)
+	if want := "metrics=http://" + address + "/metrics"; !strings.Contains(server.log.String(), want) {
 		t.Errorf("no %s in\n%s", want, server.log)
 	}
 }

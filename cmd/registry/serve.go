@@ -77,18 +77,13 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 			logger.Warn("a secret is open to others", "reason", err)
 		}
 	}
-	listener, config, err := f.listen(logger)
+	doors, err := f.listen(logger)
+	// Once the server serves, it has closed the listeners before this.
+	defer func() { err = errors.Join(err, doors.close()) }()
 	if err != nil {
 		return err
 	}
-	// Once the server serves, it has closed the listener before this. Then
-	// net.ErrClosed is no error.
-	defer func() {
-		if closeErr := listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
-			err = errors.Join(err, closeErr)
-		}
-	}()
-	st, server, err := f.open(orderly, logger)
+	st, server, err := f.open(orderly, doors.config, logger)
 	if orderly.Err() != nil { // whatever that has made of opening the store
 		logger.Info("ended before it served", "reason", context.Cause(orderly))
 		err = nil
@@ -103,12 +98,12 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 	if orderly.Err() != nil {
 		return nil
 	}
-	return f.serve(orderly, atOnce, sys, server, listener, config, logger)
+	return f.serve(orderly, atOnce, sys, server, doors, logger)
 }
 
 // open opens the store and makes the server on it. The caller closes both, also after an
 // error, where they are not nil.
-func (f *serveFlags) open(ctx context.Context, logger *slog.Logger) (*store.Store, *registry.Server, error) {
+func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.Logger) (*store.Store, *registry.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	cfg := f.config(logger)
@@ -118,46 +113,80 @@ func (f *serveFlags) open(ctx context.Context, logger *slog.Logger) (*store.Stor
 	if err != nil {
 		return nil, nil, err
 	}
+	var notAfter func() time.Time
+	if config != nil {
+		notAfter = func() time.Time { return tlsconfig.NotAfter(config) }
+	}
 	server, err := registry.New(ctx, registry.Config{
-		Store:      st,
-		PublicURL:  f.PublicURL,
-		TrustProxy: f.TrustProxy,
-		Logger:     logger,
-		Version:    build.Version,
-		Limits:     f.limits(),
-		Grace:      f.Grace,
-		ClockSkew:  f.ClockSkew,
+		Store:               st,
+		PublicURL:           f.PublicURL,
+		TrustProxy:          f.TrustProxy,
+		Logger:              logger,
+		Version:             build.Version,
+		Limits:              f.limits(),
+		Grace:               f.Grace,
+		ClockSkew:           f.ClockSkew,
+		MetricsElsewhere:    f.Metrics != "",
+		CertificateNotAfter: notAfter,
 	})
 	return st, server, err
 }
 
-// listen reads the certificate and then listens. A wrong certificate is an error
-// here; the first client would meet it otherwise. config is nil if the flags name
-// no certificate.
-func (f *serveFlags) listen(logger *slog.Logger) (listener net.Listener, config *tls.Config, err error) {
-	if f.TLSCert != "" {
-		config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey}.Server(logger)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the certificate: %w", err)
+// doors are where clients come in.
+type doors struct {
+	public  net.Listener
+	config  *tls.Config  // nil if the flags name no certificate
+	metrics net.Listener // nil without a port of their own
+}
+
+// close closes the listeners that are there, unless they are closed already.
+func (d *doors) close() (err error) {
+	for _, l := range []net.Listener{d.public, d.metrics} {
+		if l == nil {
+			continue
+		}
+		if closeErr := l.Close(); !errors.Is(closeErr, net.ErrClosed) {
+			err = errors.Join(err, closeErr)
 		}
 	}
-	listener, err = net.Listen("tcp", f.address())
-	return listener, config, err
+	return err
+}
+
+// listen reads the certificate and then listens. A wrong certificate is an error
+// here; the first client would meet it otherwise. The caller closes the doors, also after
+// an error.
+func (f *serveFlags) listen(logger *slog.Logger) (d doors, err error) {
+	if f.TLSCert != "" {
+		d.config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey}.Server(logger)
+		if err != nil {
+			return d, fmt.Errorf("reading the certificate: %w", err)
+		}
+	}
+	if d.public, err = net.Listen("tcp", f.address()); err != nil || f.Metrics == "" {
+		return d, err
+	}
+	d.metrics, err = net.Listen("tcp", f.Metrics)
+	return d, err
 }
 
 // serve answers requests until a signal. Then it drains: it lets the streams move to
 // other servers, and ends.
-func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *registry.Server, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
-	front := registry.NewFront(server, listener, config)
-	done := make(chan error, 1)
+func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *registry.Server, d doors, logger *slog.Logger) error {
+	front := registry.NewFront(server, d.public, d.config)
+	done := make(chan error, 2)
 	go func() { done <- front.Serve() }()
-	scheme := "http"
-	if config != nil {
-		scheme = "https"
+	if d.metrics != nil {
+		metrics := registry.NewMetricsFront(server, d.metrics)
+		defer metrics.Close()
+		go func() {
+			if err := metrics.Serve(); err != nil {
+				done <- fmt.Errorf("serving metrics: %w", err)
+			}
+		}()
 	}
 	// Everything is ready before the URL is told: a program that waits for it connects
 	// at once.
-	if err := f.tell(sys, fmt.Sprintf("%s://%s", scheme, listener.Addr()), logger); err != nil {
+	if err := f.tell(sys, d, logger); err != nil {
 		return errors.Join(err, front.Close(), <-done)
 	}
 	for orderly.Err() == nil {
@@ -165,7 +194,7 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 		case err := <-done:
 			return err
 		case <-sys.hangups:
-			reload(config, logger)
+			reload(d.config, logger)
 		case <-orderly.Done():
 		}
 	}
@@ -193,12 +222,24 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 
 // tell logs what serves, and where. With a log for people the URL is a line of standard
 // output, too, which scripts wait for.
-func (f *serveFlags) tell(sys system, url string, logger *slog.Logger) error {
-	where := []any{"url", url, "version", build.Version, "store", "embedded", "data", f.Data}
-	if f.NATSURL != "" {
-		where = []any{"url", url, "version", build.Version, "store", "nats", "servers", f.config(nil).Place()}
+func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
+	url := "http://" + d.public.Addr().String()
+	if d.config != nil {
+		url = "https://" + d.public.Addr().String()
 	}
-	logger.Info("listening", where...)
+	about := []any{"url", url, "version", build.Version}
+	if f.NATSURL != "" {
+		about = append(about, "store", "nats", "servers", f.config(nil).Place())
+	} else {
+		about = append(about, "store", "embedded", "data", f.Data)
+	}
+	if d.metrics != nil {
+		about = append(about, "metrics", "http://"+d.metrics.Addr().String()+"/metrics")
+	}
+	logger.Info("listening", about...)
+	if host, _, err := net.SplitHostPort(f.address()); err == nil && d.metrics == nil && !loopback(host) {
+		logger.Warn("whoever reaches this port can read /metrics: --metrics-listen moves it to another one")
+	}
 	if f.LogFormat == "json" {
 		return nil
 	}

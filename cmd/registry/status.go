@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/execagent/execagent/registry/store"
 )
@@ -160,15 +164,15 @@ func (s *storeStatus) text(w io.Writer) error {
 
 // processStatus is what a process says of itself.
 type processStatus struct {
-	URL        string             `json:"url"`
-	Ready      bool               `json:"ready"`
-	State      string             `json:"state"`
-	Version    string             `json:"version,omitempty"`
-	Executors  float64            `json:"executors"` // websockets
-	Harnesses  float64            `json:"harnesses"`
-	Streams    float64            `json:"streams"`
-	Limits     map[string]float64 `json:"limits,omitempty"`
-	limitNames []string           // in the order of the process
+	URL       string             `json:"url"`
+	Ready     bool               `json:"ready"`
+	State     string             `json:"state"`
+	Version   string             `json:"version,omitempty"`
+	Executors float64            `json:"executors"` // websockets
+	Harnesses float64            `json:"harnesses"`
+	Streams   float64            `json:"streams"`
+	Limits    map[string]float64 `json:"limits,omitempty"`
+	Elsewhere bool               `json:"metrics_elsewhere,omitempty"` // so the rest is not known
 }
 
 // ask prints what the process at the URL says.
@@ -184,10 +188,16 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	if !s.Ready && status != http.StatusServiceUnavailable {
 		return fmt.Errorf("%s/readyz answers %d: is that a registry?", s.URL, status)
 	}
-	if _, text, err = get(ctx, s.URL+"/metrics"); err != nil {
+	switch status, text, err = get(ctx, s.URL+"/metrics"); {
+	case err != nil:
 		return err
+	case status == http.StatusNotFound:
+		s.Elsewhere = true
+	default:
+		if err := s.take(text); err != nil {
+			return err
+		}
 	}
-	s.take(text)
 	if err := f.print(sys.stdout, s, s.text); err != nil {
 		return err
 	}
@@ -197,40 +207,46 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	return nil
 }
 
-// metric finds one value of /metrics, with at most one label.
-var metric = regexp.MustCompile(`(?m)^registry_([a-z_]+)(?:\{[a-z]+="([^"\n]{0,100})"\})? ([-+0-9.e]+)$`)
-
 // take takes the values of /metrics.
-func (s *processStatus) take(text string) {
-	for _, found := range metric.FindAllStringSubmatch(text, -1) {
-		label := found[2]
-		value, err := strconv.ParseFloat(found[3], 64)
-		if err != nil {
-			continue
-		}
-		switch found[1] {
-		case "build_info":
-			s.Version = label
-		case "limit":
-			s.Limits[label] = value
-			s.limitNames = append(s.limitNames, label)
-		case "streams":
-			s.Streams = value
-		case "websockets":
-			if label == "executor" {
-				s.Executors = value
-			} else {
-				s.Harnesses = value
+func (s *processStatus) take(text string) error {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("reading %s/metrics: %w", s.URL, err)
+	}
+	each := func(name, label string, take func(of string, value float64)) {
+		for _, m := range families["registry_"+name].GetMetric() {
+			of := ""
+			for _, pair := range m.GetLabel() {
+				if pair.GetName() == label {
+					of = pair.GetValue()
+				}
 			}
+			take(of, m.GetGauge().GetValue())
 		}
 	}
+	each("build_info", "version", func(version string, _ float64) { s.Version = version })
+	each("limit", "name", func(name string, value float64) { s.Limits[name] = value })
+	each("streams", "", func(_ string, value float64) { s.Streams = value })
+	each("websockets", "role", func(role string, value float64) {
+		if role == "executor" {
+			s.Executors = value
+		} else {
+			s.Harnesses = value
+		}
+	})
+	return nil
 }
 
 func (s *processStatus) text(w io.Writer) error {
 	var b strings.Builder
+	if s.Elsewhere {
+		_, err := fmt.Fprintf(w, "url: %s\nstate: %s\nits metrics are at a port of their own: name that to be told more\n", s.URL, s.State)
+		return err
+	}
 	fmt.Fprintf(&b, "url: %s\nstate: %s\nversion: %s\nwebsockets: %v of executors, %v of harnesses\nstreams: %v\n",
 		s.URL, s.State, printable(s.Version), s.Executors, s.Harnesses, s.Streams)
-	for _, name := range s.limitNames {
+	for _, name := range slices.Sorted(maps.Keys(s.Limits)) {
 		fmt.Fprintf(&b, "limit %s: %s\n", printable(name), strconv.FormatFloat(s.Limits[name], 'f', -1, 64))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,13 @@ type buckets struct {
 	replay        jetstream.KeyValue // task -> newest timestamp
 	health        jetstream.KeyValue // node -> when it last found out that it can write
 	servers       jetstream.KeyValue // node -> Server
+}
+
+// observe has exchanges with the buckets observed.
+func (b *buckets) observe(observer *atomic.Pointer[Observer]) {
+	for _, kv := range []*jetstream.KeyValue{&b.keys, &b.identities, &b.registrations, &b.presence, &b.nodes, &b.secrets, &b.replay, &b.health, &b.servers} {
+		*kv = &timed{*kv, observer}
+	}
 }
 
 // openBuckets makes the buckets that are not there. inFolder is true for an embedded

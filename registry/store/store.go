@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -98,6 +99,7 @@ type Store struct {
 	log      *slog.Logger
 
 	buckets
+	observer atomic.Pointer[Observer]
 
 	readiness readiness
 }
@@ -125,6 +127,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if err == nil {
 		st.buckets, err = openBuckets(ctx, st.nc, cfg.Replicas, cfg.Dir != "", waits)
+		st.buckets.observe(&st.observer)
 	}
 	if err != nil {
 		if cfg.URL != "" {

@@ -1,0 +1,151 @@
+package registry
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store/storetest"
+	"github.com/execagent/execagent/registry/ticket"
+)
+
+// metricsPage reads the metrics with the parser of Prometheus.
+func metricsPage(t *testing.T, s *testServer) (map[string]*dto.MetricFamily, []byte) {
+	t.Helper()
+	status, header, body := s.do(t, "GET", "/metrics", "", nil)
+	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Fatalf("metrics: %d %s", status, header.Get("Content-Type"))
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, body)
+	}
+	return families, body
+}
+
+// value finds the metric with these values of its labels, in the order of their names.
+func value(t *testing.T, families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	t.Helper()
+	for _, m := range families[name].GetMetric() {
+		var has []string
+		for _, pair := range m.GetLabel() {
+			has = append(has, pair.GetValue())
+		}
+		if slices.Equal(has, labels) {
+			switch families[name].GetType() {
+			case dto.MetricType_COUNTER:
+				return m.GetCounter().GetValue()
+			case dto.MetricType_HISTOGRAM:
+				return float64(m.GetHistogram().GetSampleCount())
+			}
+			return m.GetGauge().GetValue()
+		}
+	}
+	t.Errorf("there is no %s%q", name, labels)
+	return -1
+}
+
+// TestMetrics: the page is as Prometheus wants it, has what docs/remote.md says, and names nobody.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	until := time.Now().Add(time.Hour)
+	s := startServer(t, Config{Store: st, Version: "1.2.3", CertificateNotAfter: func() time.Time { return until }})
+	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	s.mustRegister(t, key, "env", storetest.Key(t))
+	s.metrics.Frames.Add(3)
+	s.metrics.Refused(ticket.RejectExpired)
+	if status, _, _ := s.do(t, "GET", "/nowhere", "", nil); status != 404 {
+		t.Errorf("no path: %d", status)
+	}
+	families, page := metricsPage(t, s)
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"registry_websockets", []string{"executor"}, 0},
+		{"registry_websockets", []string{"harness"}, 0},
+		{"registry_frames_total", nil, 3},
+		{"registry_requests_total", []string{"register", "200"}, 1},
+		{"registry_requests_total", []string{"other", "404"}, 1},
+		{"registry_request_duration_seconds", []string{"register"}, 1},
+		{"registry_request_duration_seconds", []string{"connect"}, 0},
+		{"registry_rejected_upgrades_total", []string{"expired"}, 1},
+		{"registry_store_up", nil, 1},
+		{"registry_limit", []string{"streams"}, 20_000},
+		{"registry_tls_certificate_not_after_timestamp_seconds", nil, float64(until.Unix())},
+	} {
+		if got := value(t, families, tt.name, tt.labels...); got != tt.want {
+			t.Errorf("%s%q is %v, want %v", tt.name, tt.labels, got, tt.want)
+		}
+	}
+	for _, operation := range []string{"read", "write"} {
+		if value(t, families, "registry_store_duration_seconds", operation) == 0 {
+			t.Errorf("no %s of the store is counted", operation)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "process_open_fds", "process_start_time_seconds"} {
+		if families[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if !bytes.Contains(page, []byte(`registry_build_info{goversion="go1.`)) || !bytes.Contains(page, []byte(`version="1.2.3"} 1`)) {
+		t.Error("there is no version")
+	}
+	problems, err := promlint.New(bytes.NewReader(page)).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v, %v", problems, err)
+	}
+	for _, private := range []string{key, id, "env"} {
+		if slices.Contains(strings.FieldsFunc(string(page), func(r rune) bool { return strings.ContainsRune(" {}=\"\n", r) }), private) {
+			t.Errorf("metrics tell %q", private)
+		}
+	}
+
+	text, err := os.ReadFile("../docs/remote.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
+		said[name] = true
+	}
+	has := map[string]bool{}
+	for name := range families {
+		if strings.HasPrefix(name, "registry_") {
+			has[name] = true
+		}
+	}
+	if want, got := slices.Sorted(maps.Keys(has)), slices.Sorted(maps.Keys(said)); !slices.Equal(want, got) {
+		t.Errorf("docs/remote.md names\n%q, the page has\n%q", got, want)
+	}
+}
+
+// TestMetricsWithoutStore: the metrics say so when the store has gone.
+func TestMetricsWithoutStore(t *testing.T) {
+	t.Parallel()
+	ns := storetest.NATS(t, t.TempDir(), 0)
+	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
+	families, _ := metricsPage(t, s)
+	if up := value(t, families, "registry_store_up"); up != 1 {
+		t.Errorf("with a store it is %v", up)
+	}
+	storetest.Stop(ns)
+	eventually(t, "the store is down", func() bool {
+		families, _ := metricsPage(t, s)
+		return value(t, families, "registry_store_up") == 0
+	})
+}
