@@ -56,7 +56,9 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if err != nil {
 		return err
 	}
-	warnOfExposed(logger, r.signIn.secrets(r.flags))
+	if err := checkSecrets(logger, r.signIn.secrets(r.flags)); err != nil {
+		return err
+	}
 	address := target.DialURL(flags.Connect)
 	u, err := url.Parse(address)
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {

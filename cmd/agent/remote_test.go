@@ -266,15 +266,15 @@ func TestExecRegistryCommandLine(t *testing.T) {
 	}
 }
 
-// TestExposedSignIn: a remote agent warns of an auth.json that others can read, as
-// it does of other files with secrets.
+// TestExposedSignIn: a remote agent warns of an auth.json that others can read, and refuses one
+// that they can change, as it does with other files with secrets.
 func TestExposedSignIn(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, "auth.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []os.FileMode{0o600, 0o644} {
+	for _, mode := range []os.FileMode{0o600, 0o644, 0o666} {
 		if err := os.Chmod(filepath.Join(home, "auth.json"), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestExposedSignIn(t *testing.T) {
 		s := &server{sys: program.System{Environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s.flags.Remote = new("http://127.0.0.1:1")
 		s.flags.EnvironmentID = new("env")
-		if err := s.configure(); err != nil {
+		if err := s.configure(); (err != nil) != (mode == 0o666) || err != nil && !strings.Contains(err.Error(), "auth.json must not be used: it has mode 0666") {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(), "auth.json has mode 0644"); got != (mode == 0o644) {

@@ -140,20 +140,26 @@ func (s *server) configure() (err error) {
 	if err != nil {
 		return err
 	}
-	warnOfExposed(s.logger, s.secrets())
+	if err := checkSecrets(s.logger, s.secrets()); err != nil {
+		return err
+	}
 	s.probes, err = listenProbes(s.flags.HealthListen, s.logger)
 	return err
 }
 
-// warnOfExposed logs which files with secrets other users can read. The agent uses
-// these files all the same: the reference does, and in a container there may be
-// none that is closed to others.
-func warnOfExposed(logger *slog.Logger, paths []string) {
+// checkSecrets refuses files with secrets that other users can change, and logs which ones they
+// can read.
+func checkSecrets(logger *slog.Logger, paths []string) error {
 	for _, path := range paths {
-		if err := secretfile.Exposed(path); err != nil {
-			logger.Warn("a secret is open to others", "reason", err)
+		warning, err := secretfile.Check(path)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			logger.Warn("a secret is open to others", "reason", warning)
 		}
 	}
+	return nil
 }
 
 // secrets returns the absolute paths of the files with which clients prove who

@@ -73,8 +73,12 @@ func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 
 func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, logger *slog.Logger) (err error) {
 	for _, path := range []string{f.TLSKey, f.NATSCreds} {
-		if err := secretfile.Exposed(path); err != nil {
-			logger.Warn("a secret is open to others", "reason", err)
+		warning, err := secretfile.Check(path)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			logger.Warn("a secret is open to others", "reason", warning)
 		}
 	}
 	doors, err := f.listen(logger)

@@ -3,37 +3,157 @@
 package secretfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 )
 
-// Exposed returns an error if other users of this machine can read or change
-// the file at path and the file belongs to the user of this process. ssh
-// refuses such a private key too. A symlink is followed. If the user is root
-// the group of the file may read it, as it often may with keys in /etc/ssl.
+const (
+	groupWrite, othersWrite fs.FileMode = 0o020, 0o002
+	groupRead, othersRead   fs.FileMode = 0o040, 0o004
+)
+
+// maxLinks is how many symbolic links a path may lead through (path_resolution(7)).
+const maxLinks = 40
+
+// mounts are where container engines put secrets.
+const mounts = "/run/secrets/"
+
+// Check looks at a file with a secret that is about to be used. Others are all users but this
+// one and root. If others can change the file, or put another one in its place, the file must
+// not be used: the error says why, and what to do. If they can read it, warning says that, with
+// the command that mends it.
 //
-// Exposed returns nil for a file of another user, who has decided on its mode:
-// container engines and Kubernetes mount secrets that belong to root, and
-// everybody in a container may read them. It also returns nil for what is no
-// regular file, and for a path that it cannot look at: whoever reads the file
-// gets that error.
-func Exposed(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil
+// Only the file and the folders and links on the way to it count, with their owners and modes. A
+// folder that others may write will do if it is sticky, as /tmp is, and what is in it belongs to
+// this user or root. A group that has the number of its user is theirs alone, as most systems
+// make one for each user. The group of a file of root's may read it: so keys in /etc/ssl are
+// given to a service.
+//
+// Mounts of secrets are taken as they are, since those who use the secret do not choose the modes:
+//
+//   - What is on a file system that is mounted read-only cannot be changed, and nobody is warned.
+//     Kubernetes mounts secrets so, with mode 0644 by default, behind links, in folders that the
+//     group of the pod may write; so does Docker.
+//   - Nobody is warned of a file of root's below /run/secrets (or /var/run/secrets, a link to it).
+//     podman mounts secrets there with mode 0444 and not read-only.
+//
+// Check says nothing of what is no regular file, such as a pipe of a shell, nor of a path that it
+// cannot look at: whoever reads the file gets that error.
+func Check(path string) (warning string, err error) {
+	absolute, err := filepath.Abs(path)
+	if path == "" || err != nil {
+		return "", nil
 	}
+	info, err := os.Stat(absolute)
+	if err != nil || !info.Mode().IsRegular() || readOnly(absolute) {
+		return "", nil
+	}
+	at, err := walk(absolute)
+	if errors.Is(err, errUnknown) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s must not be used: %w", path, err)
+	}
+	switch uid := owner(info); {
+	case !trusted(uid):
+		return "", fmt.Errorf("%s must not be used: it belongs to uid %d, who can change it (chown %d)", path, uid, os.Geteuid())
+	case writable(info):
+		return "", fmt.Errorf("%s must not be used: it has mode %04o, others can change it (chmod go-w)", path, info.Mode().Perm())
+	case info.Mode()&othersRead == 0 && (info.Mode()&groupRead == 0 || uid == 0 || private(info)):
+		return "", nil
+	case uid == 0 && strings.HasPrefix(at, mounts):
+		return "", nil
+	case uid == 0:
+		return fmt.Sprintf("%s has mode %04o: others can read it (chmod o-r)", path, info.Mode().Perm()), nil
+	}
+	return fmt.Sprintf("%s has mode %04o: others can read it (chmod 600)", path, info.Mode().Perm()), nil
+}
+
+// errUnknown is the error of walk for a path that cannot be looked at.
+var errUnknown = errors.New("unknown")
+
+// walk returns where a path leads, without links. It fails if others can replace something on
+// the way.
+func walk(path string) (string, error) {
+	const separator = string(filepath.Separator)
+	at, names, links := separator, strings.Split(path, separator), 0
+	folder, err := os.Lstat(at)
+	for {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "." })
+		if err != nil {
+			return "", errUnknown
+		}
+		if len(names) == 0 {
+			return at, nil
+		}
+		next := filepath.Join(at, names[0]) // which goes up where the name is ..
+		entry, lstatErr := os.Lstat(next)
+		if lstatErr != nil {
+			return "", errUnknown
+		}
+		if err := replaceable(at, folder, next, entry); err != nil {
+			return "", err
+		}
+		names = names[1:]
+		if entry.Mode()&fs.ModeSymlink == 0 {
+			at, folder = next, entry
+			continue
+		}
+		target, linkErr := os.Readlink(next)
+		if links++; linkErr != nil || links > maxLinks {
+			return "", errUnknown
+		}
+		if filepath.IsAbs(target) {
+			at = separator
+			folder, err = os.Lstat(at)
+		}
+		names = append(strings.Split(target, separator), names...)
+	}
+}
+
+// replaceable says why others can put something else in the place of an entry of a folder; nil
+// if they cannot.
+func replaceable(at string, folder os.FileInfo, next string, entry os.FileInfo) error {
+	switch uid := owner(folder); {
+	case !trusted(uid):
+		return fmt.Errorf("the folder %s belongs to uid %d, who can replace what is in it", at, uid)
+	case !writable(folder):
+		return nil
+	case folder.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("the folder %s has mode %04o, others can replace what is in it (chmod go-w %s)", at, folder.Mode().Perm(), at)
+	case !trusted(owner(entry)):
+		return fmt.Errorf("%s belongs to uid %d, who can replace it", next, owner(entry))
+	}
+	return nil
+}
+
+// writable tells whether the mode lets others write.
+func writable(info os.FileInfo) bool {
+	return info.Mode()&othersWrite != 0 || info.Mode()&groupWrite != 0 && !private(info)
+}
+
+// private tells whether the group of a file has nobody but its owner.
+func private(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) != os.Geteuid() {
-		return nil
+	return ok && stat.Uid == stat.Gid && stat.Uid != 0
+}
+
+// trusted tells whether a user is this one or root. In a user namespace, what belongs to nobody
+// there belongs to somebody who was not let in, such as the root of the host.
+func trusted(uid uint32) bool {
+	return uid == 0 || int(uid) == os.Geteuid() || outside(uid)
+}
+
+func owner(info os.FileInfo) uint32 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Uid
 	}
-	others := fs.FileMode(0o077)
-	if stat.Uid == 0 {
-		others = 0o027
-	}
-	if info.Mode()&others == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s has mode %04o: others can read or change it (chmod 600)", path, info.Mode().Perm())
+	return 0
 }

@@ -1,6 +1,7 @@
 package secretfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,54 +9,144 @@ import (
 	"testing"
 )
 
-func TestExposed(t *testing.T) {
+const stranger = 4321
+
+// make makes an entry with an owner and a mode. It skips the test if this user cannot.
+func give(t *testing.T, path string, uid, gid int, mode os.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.Lchown(path, uid, gid), os.Chmod(path, mode)); err != nil {
+		t.Skip(err)
+	}
+}
+
+func write(t *testing.T, path string, uid, gid int, mode os.FileMode) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	give(t, path, uid, gid, mode)
+	return path
+}
+
+const fine, warned, refused = "fine", "warned", "refused"
+
+// verdict is what Check finds, and with which words.
+func verdict(path string) (string, string) {
+	switch warning, err := Check(path); {
+	case err != nil && warning != "":
+		return "both", warning + err.Error()
+	case err != nil:
+		return refused, err.Error()
+	case warning != "":
+		return warned, warning
+	}
+	return fine, ""
+}
+
+func TestFile(t *testing.T) {
 	t.Parallel()
 	me := os.Geteuid()
 	dir := t.TempDir()
 	for n, tt := range []struct {
-		owner   int
-		mode    os.FileMode
-		exposed bool
+		uid, gid int
+		mode     os.FileMode
+		want     string
+		words    string // with the path before them
 	}{
-		{me, 0o600, false},
-		{me, 0o400, false},
-		{me, 0o644, true},
-		{me, 0o604, true},
-		{me, 0o666, true},
-		{me, 0o620, true},
-		{me, 0o602, true},
-		{me, 0o640, me != 0}, // the group may read a file of root
-		{me, 0o440, me != 0},
-		{1, 0o644, false}, // a secret that is mounted for a process of another user
-		{1, 0o666, false},
+		{me, -1, 0o600, fine, ""},
+		{me, -1, 0o400, fine, ""},
+		{me, -1, 0o644, warned, " has mode 0644: others can read it (chmod "},
+		{me, -1, 0o604, warned, " has mode 0604: others can read it (chmod "},
+		{me, -1, 0o666, refused, " must not be used: it has mode 0666, others can change it (chmod go-w)"},
+		{me, 7, 0o620, refused, " must not be used: it has mode 0620, others can change it (chmod go-w)"},
+		{me, -1, 0o602, refused, " must not be used: it has mode 0602, others can change it (chmod go-w)"},
+		{0, 7, 0o640, fine, ""}, // given to the group
+		{0, 7, 0o644, warned, " has mode 0644: others can read it (chmod o-r)"},
+		{stranger, -1, 0o600, refused, fmt.Sprintf(" must not be used: it belongs to uid %d, who can change it (chown %d)", stranger, me)},
 	} {
-		if tt.owner != me && me != 0 {
-			continue
-		}
-		path := filepath.Join(dir, fmt.Sprint(n))
-		if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(path, tt.owner, -1); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, tt.mode); err != nil {
-			t.Fatal(err)
-		}
-		link := path + ".link"
-		if err := os.Symlink(path, link); err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range []string{path, link} {
-			err := Exposed(name)
-			if (err != nil) != tt.exposed || err != nil && !strings.HasPrefix(err.Error(), fmt.Sprintf("%s has mode %04o", name, tt.mode)) {
-				t.Errorf("mode %04o of user %d: %v", tt.mode, tt.owner, err)
+		t.Run(fmt.Sprintf("%d of %d %04o", tt.uid, tt.gid, tt.mode), func(t *testing.T) {
+			path := write(t, filepath.Join(dir, fmt.Sprint(n)), tt.uid, tt.gid, tt.mode)
+			link := path + ".link"
+			if err := os.Symlink(path, link); err != nil {
+				t.Fatal(err)
 			}
+			for _, name := range []string{path, link} {
+				if got, words := verdict(name); got != tt.want || got != fine && !strings.HasPrefix(words, name+tt.words) {
+					t.Errorf("%s, %s", got, words)
+				}
+			}
+		})
+	}
+	for _, path := range []string{"", filepath.Join(dir, "missing"), filepath.Join(dir, "missing", "file"), dir, "/dev/null"} {
+		if got, words := verdict(path); got != fine {
+			t.Errorf("%q: %s, %s", path, got, words)
 		}
 	}
-	for _, path := range []string{"", filepath.Join(dir, "missing"), dir, "/dev/null"} {
-		if err := Exposed(path); err != nil {
-			t.Errorf("%q: %v", path, err)
+}
+
+// TestPrivateGroup: where each user has a group, the usual umask lets it write.
+func TestPrivateGroup(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		uid, gid int
+		want     bool
+	}{{stranger, stranger, true}, {stranger, 100, false}, {0, 0, false}} {
+		path := write(t, filepath.Join(t.TempDir(), "file"), tt.uid, tt.gid, 0o660)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if private(info) != tt.want || writable(info) == tt.want {
+			t.Errorf("of %d and %d: private %v", tt.uid, tt.gid, private(info))
+		}
+	}
+}
+
+// TestFolder: somebody who may write one of the folders or links on the way chooses the secret.
+func TestFolder(t *testing.T) {
+	t.Parallel()
+	me, top := os.Geteuid(), t.TempDir()
+	mkdir := func(name string, uid int, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(top, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		give(t, path, uid, -1, mode)
+	}
+	link := func(target, name string, uid int) {
+		t.Helper()
+		path := filepath.Join(top, name)
+		if err := errors.Join(os.Symlink(target, path), os.Lchown(path, uid, -1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir("own", me, 0o755)
+	mkdir("open", me, 0o777)
+	mkdir("open/inner", me, 0o700)
+	mkdir("sticky", me, 0o777|os.ModeSticky)
+	mkdir("sticky/own", me, 0o700)
+	mkdir("theirs", stranger, 0o755)
+	for _, dir := range []string{"own", "open", "open/inner", "sticky", "sticky/own", "theirs"} {
+		write(t, filepath.Join(top, dir, "file"), me, -1, 0o600)
+	}
+	link("own/../own/./file", "relative", me)
+	link(filepath.Join(top, "own"), "absolute", me)
+	link("../own/file", "open/out", me)
+	link("open/inner", "into", me)
+	link("../own/file", "sticky/planted", stranger)
+	link("../own/file", "sticky/mine", me)
+	link("loop", "loop", me)
+	for path, want := range map[string]string{
+		"own/file": "", "relative": "", "absolute/file": "", "sticky/file": "", "sticky/own/file": "", "sticky/mine": "", "loop": "",
+		"open/file":       fmt.Sprintf("the folder %s/open has mode 0777, others can replace what is in it (chmod go-w %[1]s/open)", top),
+		"open/inner/file": "the folder", "open/out": "the folder", "into/file": "the folder",
+		"theirs/file":    fmt.Sprintf("the folder %s/theirs belongs to uid %d, who can replace what is in it", top, stranger),
+		"sticky/planted": fmt.Sprintf("%s/sticky/planted belongs to uid %d, who can replace it", top, stranger),
+	} {
+		got, words := verdict(filepath.Join(top, path))
+		if want == "" && got != fine || want != "" && (got != refused || !strings.Contains(words, want)) {
+			t.Errorf("%s: %s, %s", path, got, words)
 		}
 	}
 }

@@ -48,11 +48,15 @@ func (f *File) Token(ctx context.Context, sys program.System, c *Context) (strin
 	return "", nil
 }
 
-// ReadToken reads a bearer token from a file, and complains if others can read it. Its
-// errors never quote the content of the file.
+// ReadToken reads a bearer token from a file, and complains if others can read it. A file that
+// others can change is refused. Its errors never quote the content of the file.
 func ReadToken(sys program.System, file string) (string, error) {
-	if err := secretfile.Exposed(file); err != nil {
-		program.Complain(sys.Stderr, err)
+	warning, err := secretfile.Check(file)
+	if err != nil {
+		return "", err
+	}
+	if warning != "" {
+		program.Complain(sys.Stderr, warning)
 	}
 	content, err := program.ReadFile(file, maxToken)
 	if err != nil {
