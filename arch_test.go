@@ -110,7 +110,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/plain", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/plain", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -124,6 +124,7 @@ var rules = map[string]rule{
 	"cmd/agent/sessions":       {[]string{"client", "protocol", "cmd/internal/program"}, "what is shown of sessions, whoever asks for it"},
 	"cmd/internal/program":     {[]string{"internal/secretenv"}, "below every command"},
 	"cmd/agent/target":         {[]string{"auth", "client", "client/remote", "relay", "registry/wire", "rpc", "transport", "httpclient", "cmd/agent/contexts", "cmd/internal/program"}, "an agent is reached here, and used elsewhere"},
+	"cmd/agent/executor":       {[]string{"auth", "registry/wire", "cmd/agent/target", "cmd/internal/program", "internal/secretfile"}, "how an executor signs in, and nothing of what it serves"},
 	"cmd/agent/doctor":         {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":             {[]string{"registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
 	"deploy":                   {nil, "tests of the manifests"},
@@ -149,7 +150,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }

@@ -4,6 +4,7 @@
 //
 //	source                made by                 headers
 //	API key               [APIKey], [OpenSignIn]  Authorization: Bearer
+//	API key in a file     [OpenKeyFile]           the same, with what the file says now
 //	ChatGPT sign-in       [OpenSignIn]            the same and account headers; refreshed
 //	bearer                [Bearer], [ReadBearer]  Authorization: Bearer
 //	ChatGPT token, stdin  [ReadChatGPTToken]      as the sign-in, https only, never refreshed
@@ -13,8 +14,9 @@
 // The account headers are ChatGPT-Account-ID and X-OpenAI-Fedramp.
 //
 // The package reads no environment variable. It logs only to the Logger of a
-// [SignInConfig]. Values with a secret in them print as "[redacted]", whatever the
-// verb, and no error quotes a secret. All input from outside is bounded.
+// [SignInConfig] or [KeyFileConfig]. Values with a secret in them print as
+// "[redacted]", whatever the verb, and no error quotes a secret. All input from outside is
+// bounded.
 //
 // A registry checks assertions with [ParseAssertion].
 package auth

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
+	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
@@ -21,7 +22,7 @@ import (
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	probeFlags
-	remoteFlags
+	executor.Flags
 	authFlags // only so that newRemote can say why it refuses them; hidden in the help
 	logFlags
 }
@@ -41,7 +42,7 @@ func (f *forwardFlags) Validate() error {
 	if f.Remote == nil {
 		return errors.New("forward needs --remote")
 	}
-	return f.remoteFlags.usage()
+	return f.Flags.Usage()
 }
 
 // run forwards until a signal.
@@ -52,11 +53,11 @@ func (f *forwardFlags) run(sys program.System) int {
 // forward offers the exec-server at the registry and passes messages on until ctx ends.
 func forward(ctx context.Context, sys program.System, flags *forwardFlags) error {
 	logger := flags.logger(sys.Stderr)
-	r, err := newRemote(sys, &flags.remoteFlags, &flags.authFlags, logger)
+	r, err := newRemote(sys, &flags.Flags, &flags.authFlags, logger)
 	if err != nil {
 		return err
 	}
-	if err := checkSecrets(logger, r.signIn.secrets(r.flags)); err != nil {
+	if err := checkSecrets(logger, r.signIn.Secrets(r.flags)); err != nil {
 		return err
 	}
 	address := target.DialURL(flags.Connect)
@@ -73,8 +74,8 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	plan := planMemory()
 	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
 	var secure *tls.Config // nil: Dial verifies against the roots of the system
-	if r.signIn.roots != nil {
-		secure = tlsconfig.Client(r.signIn.roots)
+	if r.signIn.Roots != nil {
+		secure = tlsconfig.Client(r.signIn.Roots)
 	}
 	b := &bridge.Bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
@@ -25,8 +26,8 @@ var errStdinClosed = errors.New("standard input has ended")
 // remote connects an executor to a registry and keeps it connected. The executor is
 // an agent or a forwarder.
 type remote struct {
-	flags   *remoteFlags
-	signIn  *signIn
+	flags   *executor.Flags
+	signIn  *executor.SignIn
 	stdin   *os.File
 	logger  *slog.Logger
 	budget  *rpc.Budget // for the messages of all streams; nil: no bound
@@ -39,17 +40,17 @@ const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 // newRemote checks everything that can be checked without waiting for standard
 // input or for the network. listening are the flags of a server that listens: here
 // they are refused if they are given.
-func newRemote(sys program.System, flags *remoteFlags, listening *authFlags, logger *slog.Logger) (*remote, error) {
+func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err
 	}
-	if err := flags.configuration(); err != nil {
+	if err := flags.Configuration(); err != nil {
 		return nil, err
 	}
 	if _, err := auth.CheckBase(*flags.Remote, nil); err != nil {
 		return nil, fmt.Errorf("--remote %w", err)
 	}
-	s, err := newSignIn(sys, flags)
+	s, err := executor.NewSignIn(sys, flags, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (r *remote) run(ctx context.Context, p *probes, serve func(context.Context,
 
 // work is run without the judgement which ends are in order.
 func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context, rpc.Listener) error) error {
-	source, err := r.signIn.source(ctx, r.stdin, r.flags)
+	source, err := r.signIn.Source(ctx, r.stdin, r.flags)
 	if err != nil {
 		return err
 	}
@@ -79,10 +80,10 @@ func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context
 	}
 	registry, err := relay.NewRegistry(relay.RegistryConfig{
 		BaseURL:       *r.flags.Remote,
-		EnvironmentID: r.flags.environmentID(),
+		EnvironmentID: r.flags.ID(),
 		Tokens:        source,
 		Logger:        r.logger,
-		RootCAs:       r.signIn.roots,
+		RootCAs:       r.signIn.Roots,
 		Proxy:         http.ProxyFromEnvironment,
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -59,6 +60,9 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "exclude each other"},
 		{"identity and frames", remote("--use-agent-identity-auth", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
 		{"identity and token", remote("--use-agent-identity-auth", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
+		{"key file and bearer", remote("--api-key-file", "key", "--registration-bearer-stdin"), key, "", 2, "--api-key-file and --registration-bearer-stdin exclude each other"},
+		{"key file without remote", []string{"--api-key-file", "key"}, "", "", 2, "--api-key-file needs --remote"},
+		{"no key file", remote("--api-key-file", "/nonexistent/key"), key, "", 1, "no such file"},
 		{"bearer and frames", remote("--registration-bearer-stdin", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
 		{"bearer and token", remote("--registration-bearer-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
 		{"frames and token", remote("--executor-credential-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
@@ -295,13 +299,13 @@ func TestExposedSignIn(t *testing.T) {
 // others and would refuse every command because of a single one.
 func TestSecretsAreAbsolute(t *testing.T) {
 	t.Parallel()
-	s := &server{flags: &serverFlags{}, remote: &remote{flags: &remoteFlags{}, signIn: &signIn{home: "home"}}}
+	s := &server{flags: &serverFlags{}, remote: &remote{flags: &executor.Flags{APIKeyFile: "key"}, signIn: &executor.SignIn{}}}
 	s.flags.WSTokenFile = "token"
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "home", "auth.json")}
+	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
 	if got := s.secrets(); !slices.Equal(got, want) {
 		t.Errorf("secrets %q, want %q", got, want)
 	}

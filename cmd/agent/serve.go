@@ -133,14 +133,14 @@ type server struct {
 // to answer probes.
 func (s *server) configure() (err error) {
 	if s.flags.Remote != nil {
-		s.remote, err = newRemote(s.sys, &s.flags.remoteFlags, &s.flags.authFlags, s.logger)
+		s.remote, err = newRemote(s.sys, &s.flags.Flags, &s.flags.authFlags, s.logger)
 	} else {
 		s.auth, err = s.flags.auth().Authenticator()
 	}
 	if err != nil {
 		return err
 	}
-	if err := checkSecrets(s.logger, s.secrets()); err != nil {
+	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
 		return err
 	}
 	s.probes, err = listenProbes(s.flags.HealthListen, s.logger)
@@ -162,10 +162,9 @@ func checkSecrets(logger *slog.Logger, paths []string) error {
 	return nil
 }
 
-// secrets returns the absolute paths of the files with which clients prove who
-// they are, or with which this agent signs in at a registry. No confined command
-// may read them.
-func (s *server) secrets() []string {
+// secretFiles returns the files with which clients prove who they are, or with which this agent
+// signs in at a registry.
+func (s *server) secretFiles() []string {
 	var paths []string
 	for _, path := range []string{s.flags.WSTokenFile, s.flags.WSSharedSecretFile} {
 		if path != "" {
@@ -173,9 +172,18 @@ func (s *server) secrets() []string {
 		}
 	}
 	if s.remote != nil {
-		paths = append(paths, s.remote.signIn.secrets(s.remote.flags)...)
+		paths = append(paths, s.remote.signIn.Secrets(s.remote.flags)...)
 	}
+	return paths
+}
+
+// secrets returns the absolute paths of what no confined command may read, the files of
+// secretFiles.
+func (s *server) secrets() []string {
+	paths := s.secretFiles()
 	for i, path := range paths {
+		path = secretfile.Place(path)
+		paths[i] = path
 		// A sandbox takes only absolute paths. If the working directory has been
 		// deleted, the path stays relative, and every confined command is refused:
 		// better than one that can read the secret.

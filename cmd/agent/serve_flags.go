@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/transport"
@@ -35,7 +36,7 @@ type serverFlags struct {
 	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
-	remoteFlags
+	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
 	hostFlags
@@ -52,7 +53,7 @@ type serverFlags struct {
 func (*serverFlags) Help() string {
 	return `Serves until SIGTERM or SIGINT, with stdio also until the end of standard input. Everything it has started is then killed.
 
-With --remote it registers with a registry and serves what comes through its relay, encrypted end to end. It signs in with one of the flags below, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
+With --remote it registers with a registry and serves what comes through its relay, encrypted end to end. It signs in with one of the flags below, such as --api-key-file, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
 
 Examples:
 
@@ -90,7 +91,7 @@ func (f *serverFlags) Validate() error {
 	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate()); err != nil {
 		return err
 	}
-	return f.remoteFlags.usage()
+	return f.Flags.Usage()
 }
 
 // uidFlags say who may connect to a UNIX socket.

@@ -73,11 +73,17 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(filepath.Join(volume, "token"), fine)
+	if got := Place(filepath.Join(volume, "token")); got != volume {
+		t.Errorf("to hide: %s", got)
+	}
 
 	// podman: a file of root's with mode 0444, below a folder that can be written to by root.
 	mount("/run", 0)
 	mkdir("/run/secrets", 0o755)
 	check(write(t, "/run/secrets/token", 0, 0, 0o444), fine)
+	if got := Place("/run/secrets/token"); got != "/run/secrets/token" {
+		t.Errorf("to hide: %s", got)
+	}
 	check(write(t, "/run/token", 0, 0, 0o444), warned)
 	check(write(t, "/run/secrets/open", 0, 0, 0o666), refused)
 	link("/run/token", "/run/secrets/link")

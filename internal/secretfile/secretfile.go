@@ -76,6 +76,24 @@ func Check(path string) (warning string, err error) {
 	return fmt.Sprintf("%s has mode %04o: others can read it (chmod 600)", path, info.Mode().Perm()), nil
 }
 
+// Refuse is the error of [Check] alone.
+func Refuse(path string) error {
+	_, err := Check(path)
+	return err
+}
+
+// Place returns what has to be hidden so that a secret stays hidden, from what runs already too,
+// when somebody renews it: mostly the file. In a volume of Kubernetes, though, a renewal puts a
+// new folder beside that of the former files, so it is the volume, which holds nothing but
+// secrets.
+func Place(path string) string {
+	volume := filepath.Dir(path)
+	if target, err := os.Readlink(filepath.Join(volume, "..data")); err == nil && strings.HasPrefix(target, "..") {
+		return volume
+	}
+	return path
+}
+
 // errUnknown is the error of walk for a path that cannot be looked at.
 var errUnknown = errors.New("unknown")
 

@@ -1,4 +1,6 @@
-package main
+// Package executor has what an executor needs to register: the flags of remote mode, which the
+// server and forward share, and the credentials that they name.
+package executor
 
 import (
 	"errors"
@@ -8,15 +10,15 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// remoteFlags are the flags of remote mode, which the server and forward share
-// (remote.md 2). A pointer is nil if the flag was not given: an empty value is
-// something else.
-type remoteFlags struct {
+// Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given: an
+// empty value is something else.
+type Flags struct {
 	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
 	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
 	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default and the only one that is built, or direct."`
 
+	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file, which is read again when it has changed or the registry refuses the key."`
 	UseAgentIdentityAuth    bool   `env:"AGENT_USE_AGENT_IDENTITY_AUTH" group:"remote" help:"Sign in with the agent identity in CODEX_ACCESS_TOKEN."`
 	RegistrationBearerStdin bool   `env:"AGENT_REGISTRATION_BEARER_STDIN" group:"remote" help:"Sign in with the bearer token on the first line of standard input."`
 	ExecutorCredentialStdin bool   `env:"AGENT_EXECUTOR_CREDENTIAL_STDIN" group:"remote" help:"Sign in with the newest of the credentials on standard input, one JSON object a line."`
@@ -31,9 +33,9 @@ type remoteFlags struct {
 	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
 }
 
-// usage returns an error if the flags contradict each other or one is missing: the
+// Usage returns an error if the flags contradict each other or one is missing: the
 // command line is wrong, and the exit code is 2.
-func (f *remoteFlags) usage() error {
+func (f *Flags) Usage() error {
 	if f.Remote == nil {
 		if given := f.given(); given != "" {
 			return fmt.Errorf("%s needs --remote", given)
@@ -61,7 +63,7 @@ func (f *remoteFlags) usage() error {
 // given returns a flag that was given although it has no meaning without --remote,
 // or "". --environment-id and --name are not among them: without --remote they are
 // ignored, as in the reference (remote.md 2).
-func (f *remoteFlags) given() string {
+func (f *Flags) given() string {
 	if sources := f.sources(); len(sources) > 0 {
 		return sources[0]
 	}
@@ -86,12 +88,13 @@ func (f *remoteFlags) given() string {
 
 // sources returns the flags that were given and say where the credential comes
 // from.
-func (f *remoteFlags) sources() []string {
+func (f *Flags) sources() []string {
 	var names []string
 	for _, flag := range []struct {
 		name  string
 		given bool
 	}{
+		{"--api-key-file", f.APIKeyFile != ""},
 		{"--use-agent-identity-auth", f.UseAgentIdentityAuth},
 		{"--registration-bearer-stdin", f.RegistrationBearerStdin},
 		{"--executor-credential-stdin", f.ExecutorCredentialStdin},
@@ -104,19 +107,19 @@ func (f *remoteFlags) sources() []string {
 	return names
 }
 
-// configuration returns an error if the flags ask for something that the agent
+// Configuration returns an error if the flags ask for something that the agent
 // cannot do: the exit code is 1, as in the reference (remote.md 2).
-func (f *remoteFlags) configuration() error {
+func (f *Flags) Configuration() error {
 	switch {
 	case f.RemoteTransport == "direct":
 		return errors.New("the direct transport is not built: use --remote-transport noise, without the --aws flags")
 	case f.AWSSigV4:
 		return errors.New("--aws-sigv4 signs requests of the direct transport only, which is not built")
-	case !wire.ValidEnvironmentID(f.environmentID()):
+	case !wire.ValidEnvironmentID(f.ID()):
 		return errors.New("--environment-id must be 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
 	return nil
 }
 
-// environmentID returns the id without the blanks around it. It has to be given.
-func (f *remoteFlags) environmentID() string { return strings.TrimSpace(*f.EnvironmentID) }
+// ID returns the id of the environment without the blanks around it. It has to be given.
+func (f *Flags) ID() string { return strings.TrimSpace(*f.EnvironmentID) }

@@ -1,9 +1,10 @@
-package main
+package executor
 
 import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,30 +13,34 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/secretfile"
 )
 
-// signIn has what the environment says about how an executor proves to a registry
+// SignIn has what the environment says about how an executor proves to a registry
 // who it is (remote.md 2 and 12). Only this file reads these variables. The flags
-// say which credential is used: see source.
-type signIn struct {
+// say which credential is used: see [SignIn.Source].
+type SignIn struct {
 	token string // an agent identity or an API key; empty: none is used
 
 	home        string // CODEX_HOME or ~/.codex, where auth.json is; empty: unknown
 	authAPIBase string
 	jwksBase    string
 	refreshURL  string
-	roots       *x509.CertPool
+	// Roots are trusted by the requests to the registry; nil for one over plain http.
+	Roots  *x509.CertPool
+	logger *slog.Logger
 }
 
-// newSignIn reads the environment and keeps the one key that the flags ask for. It
+// NewSignIn reads the environment and keeps the one key that the flags ask for. It
 // clears sys.Keys, so that no other key stays in memory.
-func newSignIn(sys program.System, flags *remoteFlags) (*signIn, error) {
+func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, error) {
 	defer sys.Keys.Clear()
 	value := func(name string) string {
 		text, _ := sys.Lookup(name)
 		return strings.TrimSpace(text)
 	}
-	s := &signIn{
+	s := &SignIn{
+		logger:      logger,
 		home:        value("CODEX_HOME"),
 		authAPIBase: value("CODEX_AGENT_IDENTITY_AUTHAPI_BASE_URL"),
 		jwksBase:    value("CODEX_AGENT_IDENTITY_JWKS_BASE_URL"),
@@ -55,35 +60,40 @@ func newSignIn(sys program.System, flags *remoteFlags) (*signIn, error) {
 		}
 	}
 	var err error
-	s.roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
+	s.Roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
 	return s, err
 }
 
-// secrets returns the file whose credentials are used: auth.json, unless a flag or
-// a variable gives them.
-func (s *signIn) secrets(flags *remoteFlags) []string {
+// Secrets returns the file whose credentials are used: that of --api-key-file, or auth.json,
+// unless another flag or a variable gives them.
+func (s *SignIn) Secrets(flags *Flags) []string {
+	if flags.APIKeyFile != "" {
+		return []string{flags.APIKeyFile}
+	}
 	if s.token != "" || len(flags.sources()) > 0 || s.home == "" {
 		return nil
 	}
 	return []string{filepath.Join(s.home, "auth.json")}
 }
 
-// source returns the credentials that sign requests. If they come on standard
-// input, source waits for the first of them. The caller closes rotating ones
+// Source returns the credentials that sign requests. If they come on standard
+// input, Source waits for the first of them. The caller closes rotating ones
 // (*auth.Credentials).
-func (s *signIn) source(ctx context.Context, stdin *os.File, flags *remoteFlags) (auth.TokenSource, error) {
-	services := auth.HTTPConfig{RootCAs: s.roots, Proxy: http.ProxyFromEnvironment}
+func (s *SignIn) Source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
+	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: http.ProxyFromEnvironment}
 	switch {
 	case flags.UseAgentIdentityAuth:
 		return auth.NewAgentIdentity(ctx, auth.IdentityConfig{
 			Token: s.token, AuthAPIBase: s.authAPIBase, JWKSBase: s.jwksBase, HTTP: services,
 		})
+	case flags.APIKeyFile != "":
+		return auth.OpenKeyFile(flags.APIKeyFile, auth.KeyFileConfig{Check: secretfile.Refuse, Logger: s.logger})
 	case flags.RegistrationBearerStdin:
 		return auth.ReadBearer(ctx, stdin)
 	case flags.ChatGPTTokenStdin:
 		return auth.ReadChatGPTToken(ctx, stdin, flags.ChatGPTAccountID)
 	case flags.ExecutorCredentialStdin:
-		return auth.ReadCredentials(ctx, stdin, flags.environmentID())
+		return auth.ReadCredentials(ctx, stdin, flags.ID())
 	case s.token != "":
 		return auth.APIKey(s.token), nil
 	case s.home == "":

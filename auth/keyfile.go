@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// keyFresh is for how long a new key counts as the answer to a 401, since the request that got
+// the 401 may be older than the key.
+const keyFresh = 10 * time.Second
+
+// KeyFileConfig is what [OpenKeyFile] needs beside the file.
+type KeyFileConfig struct {
+	// Check says why the file must not be used; nil checks nothing. It is called before each
+	// reading.
+	Check func(path string) error
+	// Logger hears when the key was read again, and why that failed; nil: nobody.
+	Logger *slog.Logger
+}
+
+// OpenKeyFile returns a source of the API key in a file, with white space around it. It is read
+// now, again before a request where the file has changed, and when the registry has answered 401.
+// While the file cannot be used the former key counts.
+func OpenKeyFile(path string, cfg KeyFileConfig) (TokenSource, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	k := &keyFile{path: path, cfg: cfg}
+	if err := k.read(); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// keyFile is a key in a file that others renew.
+type keyFile struct {
+	redacted
+
+	path string
+	cfg  KeyFileConfig
+
+	mu      sync.Mutex
+	key     *string
+	state   os.FileInfo // of the file that the key is from
+	renewed time.Time   // when another key was read; zero: never
+	failed  string      // why the file could not be used; "" if it could
+}
+
+// Authorize shows the key, after a look whether it is still the one in the file.
+func (k *keyFile) Authorize(ctx context.Context, header http.Header) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if info, err := os.Stat(k.path); err != nil || !os.SameFile(info, k.state) || info.Size() != k.state.Size() || !info.ModTime().Equal(k.state.ModTime()) {
+		k.renewLocked(ctx)
+	}
+	header.Set("Authorization", "Bearer "+*k.key)
+	return nil
+}
+
+// Unauthorized reads the file again, whatever its time says.
+func (k *keyFile) Unauthorized(ctx context.Context) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.renewLocked(ctx)
+	return !k.renewed.IsZero() && time.Since(k.renewed) < keyFresh, nil
+}
+
+// renewLocked reads the file again, and says what has come of it.
+func (k *keyFile) renewLocked(ctx context.Context) {
+	was := *k.key
+	err := k.read()
+	switch {
+	case err == nil:
+		k.failed = ""
+		if *k.key != was {
+			k.renewed = time.Now()
+			k.cfg.Logger.InfoContext(ctx, "the API key was read again", "file", k.path)
+		}
+	case err.Error() != k.failed:
+		k.failed = err.Error()
+		k.cfg.Logger.WarnContext(ctx, "the API key cannot be read again, the former one is still used", "error", err)
+	}
+}
+
+// read reads the file. It changes nothing if it fails.
+func (k *keyFile) read() error {
+	if k.cfg.Check != nil {
+		if err := k.cfg.Check(k.path); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(k.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
+	if err != nil {
+		return fmt.Errorf("API key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("is no regular file")
+	}
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(f, maxToken+1))
+	}
+	key := strings.TrimSpace(string(text))
+	clear(text)
+	if err == nil {
+		err = checkToken(key)
+	}
+	if err != nil {
+		return fmt.Errorf("API key in %s: %w", k.path, err)
+	}
+	k.key, k.state = &key, info
+	return nil
+}

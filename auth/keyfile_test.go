@@ -1,0 +1,99 @@
+package auth
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestKeyFile: a new key counts from the next request on, and where the registry says no; a file
+// that cannot be used changes nothing, and is in the log once.
+func TestKeyFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	put := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(" sk-first\n")
+	var log bytes.Buffer
+	var refused error
+	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sends := func(want string) {
+		t.Helper()
+		header := http.Header{}
+		if err := source.Authorize(t.Context(), header); err != nil || header.Get("Authorization") != "Bearer "+want {
+			t.Errorf("it sends %v, %v; want %s", header, err, want)
+		}
+	}
+	again := func(want bool) {
+		t.Helper()
+		if retry, err := source.Unauthorized(t.Context()); retry != want || err != nil {
+			t.Errorf("after a 401: %v, %v; want %v", retry, err, want)
+		}
+	}
+	sends("sk-first")
+	again(false)
+	put("sk-other")
+	sends("sk-other")
+	again(true) // the answer may be to a request with the former key
+
+	// The same length, file and time as before.
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(path, []byte("sk-third"), 0o600), os.Chtimes(path, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	sends("sk-other")
+	again(true)
+	sends("sk-third")
+
+	put("two words")
+	sends("sk-third")
+	sends("sk-third")
+	refused = errors.New("others can change it")
+	sends("sk-third")
+	refused = nil
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	sends("sk-third")
+	put("sk-last")
+	sends("sk-last")
+	if text := log.String(); strings.Count(text, "was read again") != 3 || strings.Count(text, "cannot be read again") != 3 || strings.Contains(text, "sk-") {
+		t.Error(text)
+	}
+	if shown := fmt.Sprintf("%v %+v %#v", source, source, source); strings.Contains(shown, "sk-") {
+		t.Error(shown)
+	}
+}
+
+func TestKeyFileIsNone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty": " \n", "words": "sk-secret two", "long": strings.Repeat("x", maxToken+1)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"missing": "no such file", "empty": "is empty", "words": "has blanks", "long": "longer than", ".": "is no regular file",
+	} {
+		if _, err := OpenKeyFile(filepath.Join(dir, name), KeyFileConfig{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-secret") {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
