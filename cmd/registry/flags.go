@@ -26,6 +26,7 @@ type commandLine struct {
 	Keys  struct {
 		Create keysCreateFlags `cmd:"" help:"Make an API key and print it, once."`
 		List   keysListFlags   `cmd:"" help:"List API keys, without the keys themselves."`
+		Rotate keysRotateFlags `cmd:"" help:"Replace an API key by a new one with the same id and rights."`
 		Revoke keysRevokeFlags `cmd:"" help:"Make an API key invalid, at once."`
 	} `cmd:"" help:"API keys of executors and harnesses."`
 	Identities struct {

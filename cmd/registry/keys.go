@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -36,6 +38,7 @@ type keysCreateFlags struct {
 	Label       string `env:"REGISTRY_KEY_LABEL" placeholder:"TEXT" help:"What the list of keys shows beside it."`
 	Expires     string `env:"REGISTRY_KEY_EXPIRES" placeholder:"WHEN" help:"Until when it is valid: a duration such as 720h, a date such as 2027-01-31, or a time of RFC 3339. Default: until it is revoked."`
 
+	keyFlags
 	limitFlags
 	storeFlags
 }
@@ -45,7 +48,7 @@ func (*keysCreateFlags) Help() string {
 
 Examples:
 
-    registry keys create --role executor --environment 'ci-*' --label 'build machines' > executor.key
+    registry keys create --role executor --environment 'ci-*' --label 'build machines' --out executor.key
     registry keys create --role harness --environment ci-1 --expires 24h`
 }
 
@@ -89,21 +92,123 @@ func (f *keysCreateFlags) run(sys system) error {
 		return err
 	}
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
-		text, key, err := st.CreateKey(ctx, store.Key{
-			Label: f.Label, Role: f.Role, Environments: f.Environment, Expires: expires, Limits: f.limits(),
+		var made string
+		err := f.hand(sys, func() (string, store.Key, error) {
+			text, key, err := st.CreateKey(ctx, store.Key{
+				Label: f.Label, Role: f.Role, Environments: f.Environment, Expires: expires, Limits: f.limits(),
+			})
+			made = key.ID
+			return text, key, err
 		})
+		if err != nil && made != "" {
+			// Nobody can use a key that was not printed, and nobody would think of
+			// revoking it.
+			_, revokeErr := st.RevokeKey(ctx, made)
+			err = errors.Join(err, revokeErr)
+		}
+		return err
+	})
+}
+
+// keysRotateFlags say which key to rotate.
+type keysRotateFlags struct {
+	ID    string        `arg:"" help:"Id of the key, as list shows it."`
+	Grace time.Duration `default:"24h" env:"REGISTRY_KEY_GRACE" placeholder:"DURATION" help:"How long the key that is replaced stays valid; 0 ends it now. Default: ${default}."`
+
+	keyFlags
+	storeFlags
+}
+
+func (*keysRotateFlags) Help() string {
+	return `Makes a new key with the id, role, environments, limits and expiry of one that is valid, and prints it as create does. The key that it replaces is valid for --grace still, and the one before that is not. Websockets that are open go on, also with --grace 0: keys revoke ends those.
+
+All processes of the registry have to be of a version that has this command: older ones refuse both keys.
+
+Examples:
+
+    registry keys rotate 0123456789abcdef --out executor.key
+    registry keys rotate 0123456789abcdef --grace 0`
+}
+
+// Validate finds a value that cannot be right. The parser calls it.
+func (f *keysRotateFlags) Validate() error {
+	if f.Grace < 0 {
+		return fmt.Errorf("--grace %v is negative", f.Grace)
+	}
+	return f.check()
+}
+
+func (f *keysRotateFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		err := f.hand(sys, func() (string, store.Key, error) { return st.RotateKey(ctx, f.ID, f.Grace) })
+		if err != nil {
+			return fmt.Errorf("key %.64q: %w", f.ID, err)
+		}
+		return nil
+	})
+}
+
+// keyFlags say where a new key goes.
+type keyFlags struct {
+	Out    string `type:"path" placeholder:"FILE" help:"Write the key to a new file that only this user can read, instead of printing it."`
+	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+}
+
+// madeKey is a new key as programs are told of it.
+type madeKey struct {
+	store.Key
+	Text string `json:"key,omitempty"`  // not if it is in a file
+	File string `json:"file,omitempty"` // where it is
+}
+
+// hand makes a key and writes it to where the flags say. The file is there before the key:
+// where none can be made, none is.
+func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (err error) {
+	var file *os.File
+	if f.Out != "" {
+		file, err = os.OpenFile(f.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%s is there already, and is left as it is", f.Out)
+		}
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(sys.stdout, text); err != nil {
-			// Nobody can use a key that was not printed, and nobody would think of
-			// revoking it.
-			_, revokeErr := st.RevokeKey(ctx, key.ID)
-			return errors.Join(fmt.Errorf("printing the key: %w", err), revokeErr)
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, os.Remove(f.Out))
+			}
+		}()
+	}
+	text, key, err := create()
+	if err != nil {
+		if file != nil {
+			err = errors.Join(err, file.Close())
 		}
-		sys.complain("the id of the key is " + key.ID)
-		return nil
-	})
+		return err
+	}
+	told := madeKey{Key: key, File: f.Out}
+	if file == nil {
+		told.Text = text
+	} else {
+		_, err := fmt.Fprintln(file, text)
+		if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+			return fmt.Errorf("writing the key: %w", err)
+		}
+	}
+	switch {
+	case f.Output == "json":
+		err = printValue(sys.stdout, told)
+	case file == nil:
+		_, err = fmt.Fprintln(sys.stdout, text)
+	}
+	if err != nil {
+		return fmt.Errorf("printing the key: %w", err)
+	}
+	sys.complain("the id of the key is " + key.ID)
+	if !key.FormerUntil.IsZero() {
+		sys.complain("the key before it is valid until " + key.FormerUntil.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // keysListFlags say how to print the keys.
@@ -125,9 +230,12 @@ func (f *keysListFlags) run(sys system) error {
 			return printJSON(sys.stdout, keys)
 		}
 		now := time.Now()
-		return printTable(sys.stdout, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLABEL", len(keys), func(i int) []any {
+		return printTable(sys.stdout, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", len(keys), func(i int) []any {
 			k := keys[i]
-			state := "valid"
+			state, used := "valid", "-"
+			if !k.LastUsed.IsZero() {
+				used = k.LastUsed.Format(time.RFC3339)
+			}
 			switch {
 			case !k.Revoked.IsZero():
 				state = "revoked " + k.Revoked.Format(time.RFC3339)
@@ -136,9 +244,14 @@ func (f *keysListFlags) run(sys system) error {
 			case !k.Expires.IsZero():
 				state = "valid until " + k.Expires.Format(time.RFC3339)
 			}
-			return []any{k.ID, k.Role, k.Environments, k.Created.Format(time.RFC3339), state, printable(k.Label)}
+			return []any{k.ID, k.Role, k.Environments, k.Created.Format(time.RFC3339), state, used, printable(k.Label)}
 		})
 	})
+}
+
+// Help says what the list does not.
+func (*keysListFlags) Help() string {
+	return `The time of the last use is up to an hour earlier than the use: it is written once an hour at most. A dash stands for a key that nobody has used with a registry of this version.`
 }
 
 // keysRevokeFlags say which key to revoke.
@@ -172,9 +285,13 @@ func printJSON[T any](w io.Writer, list []T) error {
 	if list == nil {
 		list = []T{}
 	}
+	return printValue(w, list)
+}
+
+func printValue(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	return e.Encode(list)
+	return e.Encode(v)
 }
 
 // printTable prints n rows under a heading, in columns. The heading has tabs between

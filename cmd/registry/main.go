@@ -81,6 +81,8 @@ func run(sys system) int {
 		err = commands.Keys.Create.run(sys)
 	case &commands.Keys.List:
 		err = commands.Keys.List.run(sys)
+	case &commands.Keys.Rotate:
+		err = commands.Keys.Rotate.run(sys)
 	case &commands.Keys.Revoke:
 		err = commands.Keys.Revoke.run(sys)
 	case &commands.Identities.Add:

@@ -432,3 +432,84 @@ func TestMetricsListen(t *testing.T) {
 		t.Errorf("no %s in\n%s", want, server.log)
 	}
 }
+
+// TestKeyFiles: a new key goes to a file of its own or to JSON, and a rotated one replaces it.
+func TestKeyFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, out := filepath.Join(dir, "data"), filepath.Join(dir, "key")
+	server := start(t, "--listen=127.0.0.1:0", "--data", data)
+	status := func(key string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "GET", server.url+"/cloud/environments", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+key)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	create := []string{"keys", "create", "--role=harness", "--environment=env-*", "--out", out, "--data", data}
+	if printed := mustRun(t, create...); printed != "" {
+		t.Errorf("it prints %q", printed)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(out); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+	first := strings.TrimSpace(string(text))
+	if status(first) != 200 {
+		t.Error("the key in the file is not valid")
+	}
+	if code, _, stderr := command(t, create...); code != exitFailure || !strings.Contains(stderr, "is there already") {
+		t.Errorf("a second time: %d, %s", code, stderr)
+	}
+	var keys []store.Key
+	if err := json.Unmarshal([]byte(mustRun(t, "keys", "list", "-o", "json", "--data", data)), &keys); err != nil || len(keys) != 1 {
+		t.Fatalf("keys are %+v, %v", keys, err)
+	}
+	id := keys[0].ID
+	var made struct{ ID, Key, File, Role string }
+	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "-o", "json", "--data", data)), &made); err != nil || made.ID != id || made.Role != "harness" || made.File != "" {
+		t.Fatalf("rotated: %+v, %v", made, err)
+	}
+	if status(first) != 200 || status(made.Key) != 200 {
+		t.Error("after rotating not both are valid")
+	}
+	next := filepath.Join(dir, "next")
+	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "--grace=0", "-o", "json", "--out", next, "--data", data)), &made); err != nil || made.File != next {
+		t.Fatalf("rotated: %+v, %v", made, err)
+	}
+	text, err = os.ReadFile(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status(first) != 401 || status(made.Key) != 401 || status(strings.TrimSpace(string(text))) != 200 {
+		t.Error("after rotating without grace not the new one alone is valid")
+	}
+	if list := mustRun(t, "keys", "list", "--data", data); !strings.Contains(list, "LAST USED") || strings.Count(list, "\n") != 2 {
+		t.Errorf("keys are\n%s", list)
+	}
+	nowhere := filepath.Join(dir, "missing", "key")
+	if code, _, _ := command(t, "keys", "rotate", id, "--out", nowhere, "--data", data); code != exitFailure || status(strings.TrimSpace(string(text))) != 200 {
+		t.Errorf("without a file: %d", code)
+	}
+	mustRun(t, "keys", "revoke", id, "--data", data)
+	if code, _, stderr := command(t, "keys", "rotate", id, "--out", filepath.Join(dir, "late"), "--data", data); code != exitFailure || !strings.Contains(stderr, "revoked") {
+		t.Errorf("a revoked one: %d, %s", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
+		t.Error("an empty file is left")
+	}
+	server.stop(t)
+	if strings.Contains(server.log.String(), first) || strings.Contains(server.log.String(), strings.TrimSpace(string(text))) {
+		t.Error("a key is in the log")
+	}
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -135,9 +134,7 @@ func (f *statusFlags) print(w io.Writer, v any, text func(io.Writer) error) erro
 	if f.Output != "json" {
 		return text(w)
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return printValue(w, v)
 }
 
 func (s *storeStatus) text(w io.Writer) error {

@@ -22,11 +22,12 @@ type buckets struct {
 	replay        jetstream.KeyValue // task -> newest timestamp
 	health        jetstream.KeyValue // node -> when it last found out that it can write
 	servers       jetstream.KeyValue // node -> Server
+	usages        jetstream.KeyValue // key id -> when it was last used, see usage
 }
 
 // observe has exchanges with the buckets observed.
 func (b *buckets) observe(observer *atomic.Pointer[Observer]) {
-	for _, kv := range []*jetstream.KeyValue{&b.keys, &b.identities, &b.registrations, &b.presence, &b.nodes, &b.secrets, &b.replay, &b.health, &b.servers} {
+	for _, kv := range []*jetstream.KeyValue{&b.keys, &b.identities, &b.registrations, &b.presence, &b.nodes, &b.secrets, &b.replay, &b.health, &b.servers, &b.usages} {
 		*kv = &timed{*kv, observer}
 	}
 }
@@ -63,6 +64,7 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, inFolder bool
 		{&b.nodes, jetstream.KeyValueConfig{Bucket: "execagent_nodes", TTL: nodeTTL, Storage: passing}},
 		{&b.servers, jetstream.KeyValueConfig{Bucket: "execagent_servers", TTL: nodeTTL, Storage: passing}},
 		{&b.secrets, jetstream.KeyValueConfig{Bucket: "execagent_secrets"}},
+		{&b.usages, jetstream.KeyValueConfig{Bucket: "execagent_usage"}},
 		{&b.replay, jetstream.KeyValueConfig{Bucket: "execagent_replay", TTL: ReplayTTL, MaxBytes: filled}},
 		{&b.health, jetstream.KeyValueConfig{Bucket: "execagent_health", TTL: nodeTTL}}, // a file, unlike that of nodes
 	}

@@ -43,13 +43,40 @@ type Key struct {
 	Expires      time.Time        `json:"expires,omitzero"` // zero: never
 	Revoked      time.Time        `json:"revoked,omitzero"` // zero: not
 	Limits       principal.Limits `json:"limits,omitzero"`
+	Rotated      time.Time        `json:"rotated,omitzero"`      // when its text was last replaced; zero: never
+	FormerUntil  time.Time        `json:"former_until,omitzero"` // until when the text before that is valid
+	LastUsed     time.Time        `json:"last_used,omitzero"`    // up to an hour before the last use; zero: not known
 }
 
-// keyRecord is a key in the store. Its id there is the start of its hash.
+// keyRecord is a key in the store. Its id there is the start of the hash of its first text.
+// Under the start of the hash of each later text is a record that has the id of the key, and
+// nothing that would entitle to anything. Processes of versions before there were such
+// records refuse the new text, and the former one.
 type keyRecord struct {
 	Key
-	Hash []byte `json:"sha256"`
+	Hash   []byte `json:"sha256"`                  // of the text
+	Former []byte `json:"former_sha256,omitempty"` // of the text before that
+	Of     string `json:"of,omitempty"`            // in a record for a later text alone: the id of the key
 }
+
+// accepts tells whether a text with the hash is the key's.
+func (k *keyRecord) accepts(hash []byte, now time.Time) bool {
+	return subtle.ConstantTimeCompare(k.Hash, hash) == 1 ||
+		now.Before(k.FormerUntil) && subtle.ConstantTimeCompare(k.Former, hash) == 1
+}
+
+// newText makes a text for a key. id is where the store has it.
+func newText() (text string, hash []byte, id string) {
+	var secret [keySize]byte
+	rand.Read(secret[:])
+	text = keyPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
+	clear(secret[:])
+	sum := sha256.Sum256([]byte(text))
+	return text, sum[:], textID(sum[:])
+}
+
+// textID is where the store has the text with a hash.
+func textID(hash []byte) string { return hex.EncodeToString(hash[:keyIDSize]) }
 
 func (k *keyRecord) valid(now time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || now.Before(k.Expires))
@@ -73,14 +100,12 @@ func (st *Store) CreateKey(ctx context.Context, k Key) (text string, created Key
 		return "", Key{}, fmt.Errorf("label is longer than %d bytes", maxLabel)
 	}
 	for range casRetries {
-		var secret [keySize]byte
-		rand.Read(secret[:])
-		text := keyPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
-		clear(secret[:])
-		hash := sha256.Sum256([]byte(text))
-		k.ID = hex.EncodeToString(hash[:keyIDSize])
-		k.Created, k.Revoked = time.Now().UTC().Truncate(time.Second), time.Time{}
-		if _, ok, err := st.put(ctx, st.keys, k.ID, keyRecord{Key: k, Hash: hash[:]}, 0); err != nil || ok {
+		text, hash, id := newText()
+		k = Key{
+			ID: id, Label: k.Label, Role: k.Role, Environments: k.Environments, Expires: k.Expires, Limits: k.Limits,
+			Created: time.Now().UTC().Truncate(time.Second),
+		}
+		if _, ok, err := st.put(ctx, st.keys, k.ID, keyRecord{Key: k, Hash: hash}, 0); err != nil || ok {
 			return text, k, err
 		}
 	}
@@ -94,9 +119,16 @@ func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	used, err := all[time.Time](ctx, st.usages)
+	if err != nil {
+		return nil, err
+	}
 	keys := make([]Key, 0, len(records))
 	for _, record := range records {
-		keys = append(keys, record.Key)
+		if record.Of == "" {
+			record.LastUsed = used[record.ID]
+			keys = append(keys, record.Key)
+		}
 	}
 	slices.SortFunc(keys, func(a, b Key) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -110,16 +142,10 @@ func (st *Store) Keys(ctx context.Context) ([]Key, error) {
 // RevokeKey makes a key invalid from now on, for all processes. A key that is revoked
 // already stays as it is. The error is ErrNotFound for an unknown id.
 func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
-	if !validKeyID(id) {
-		return Key{}, ErrNotFound
-	}
 	for range casRetries {
-		record, revision, found, err := get[keyRecord](ctx, st.keys, id)
+		record, revision, err := st.key(ctx, id)
 		if err != nil {
 			return Key{}, err
-		}
-		if !found {
-			return Key{}, ErrNotFound
 		}
 		if !record.Revoked.IsZero() {
 			return record.Key, nil
@@ -132,21 +158,93 @@ func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	return Key{}, unavailable("revoking the key", errors.New("too many others do the same"))
 }
 
+// key reads a key. The error is ErrNotFound for an unknown id.
+func (st *Store) key(ctx context.Context, id string) (record keyRecord, revision uint64, err error) {
+	if !validKeyID(id) {
+		return keyRecord{}, 0, ErrNotFound
+	}
+	record, revision, found, err := get[keyRecord](ctx, st.keys, id)
+	if err == nil && (!found || record.Of != "") {
+		err = ErrNotFound
+	}
+	return record, revision, err
+}
+
+// ErrNotValid says that a key is revoked or has expired.
+var ErrNotValid = errors.New("it is revoked or has expired")
+
+// RotateKey replaces the text of a key, which keeps its id and all else. The text before
+// is valid for grace still, if that is not zero; the one before that is not. The error is
+// ErrNotFound for an unknown id, and ErrNotValid for a key that is not valid.
+func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) (text string, rotated Key, err error) {
+	var hash []byte
+	for at, ok := "", false; !ok; {
+		// Without its key such a record is of no use, so one that stays behind does no harm.
+		text, hash, at = newText()
+		if _, ok, err = st.put(ctx, st.keys, at, keyRecord{Hash: hash, Of: id}, 0); err != nil {
+			return "", Key{}, err
+		}
+	}
+	for range casRetries {
+		record, revision, err := st.key(ctx, id)
+		now := time.Now().UTC().Truncate(time.Second)
+		if err == nil && !record.valid(now) {
+			err = ErrNotValid
+		}
+		if err != nil {
+			st.forgetText(ctx, id, hash)
+			return "", Key{}, err
+		}
+		gone := [][]byte{record.Former}
+		record.Former, record.FormerUntil = record.Hash, now.Add(grace)
+		if grace == 0 {
+			gone = append(gone, record.Former)
+			record.Former, record.FormerUntil = nil, time.Time{}
+		}
+		record.Hash, record.Rotated = hash, now
+		switch _, ok, err := st.put(ctx, st.keys, id, record, revision); {
+		case err != nil:
+			return "", Key{}, err
+		case ok:
+			st.forgetText(ctx, id, gone...)
+			return text, record.Key, nil
+		}
+	}
+	return "", Key{}, unavailable("rotating the key", errors.New("too many others do the same"))
+}
+
+// forgetText removes the records of later texts of a key. What cannot be removed entitles to
+// nothing.
+func (st *Store) forgetText(ctx context.Context, id string, hashes ...[]byte) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for _, hash := range hashes {
+		if len(hash) > 0 && textID(hash) != id {
+			_ = st.keys.Purge(ctx, textID(hash))
+		}
+	}
+}
+
 // AuthenticateKey finds whose key the text is, or returns ErrUnauthorized. It asks the
 // store each time, so that a revocation counts at once everywhere.
 func (st *Store) AuthenticateKey(ctx context.Context, text string) (*principal.Principal, error) {
 	if len(text) != len(keyPrefix)+base64.RawURLEncoding.EncodedLen(keySize) || !strings.HasPrefix(text, keyPrefix) {
 		return nil, ErrUnauthorized
 	}
-	hash := sha256.Sum256([]byte(text))
-	id := hex.EncodeToString(hash[:keyIDSize])
+	hash, now := sha256.Sum256([]byte(text)), time.Now()
+	id := textID(hash[:])
 	record, _, found, err := get[keyRecord](ctx, st.keys, id)
+	if err == nil && found && record.Of != "" && record.accepts(hash[:], now) {
+		id = record.Of
+		record, _, found, err = get[keyRecord](ctx, st.keys, id)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !found || subtle.ConstantTimeCompare(record.Hash, hash[:]) != 1 || !record.valid(time.Now()) {
+	if !found || record.Of != "" || !record.accepts(hash[:], now) || !record.valid(now) {
 		return nil, ErrUnauthorized
 	}
+	st.used(id)
 	return record.principal(id), nil
 }
 

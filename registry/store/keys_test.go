@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/ticket"
@@ -75,8 +77,13 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is accepted", k)
 		}
 	}
-	if keys, err := st.Keys(ctx); err != nil || len(keys) != 1 || keys[0] != revoked {
-		t.Errorf("keys are %+v, %v", keys, err)
+	keys, err := st.Keys(ctx)
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys are %+v, %v", keys, err)
+	}
+	keys[0].LastUsed = revoked.LastUsed // TestLastUsed looks at it
+	if keys[0] != revoked {
+		t.Errorf("keys are %+v", keys)
 	}
 }
 
@@ -129,5 +136,155 @@ func TestIdentities(t *testing.T) {
 		if err := st.AddIdentity(ctx, Identity{RuntimeID: "b", PublicKey: public, Environments: "*"}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRotateKey: a key gets another text and stays what it is. The text before is valid as long as
+// was said, one before that is not; and none is once the key is revoked.
+func TestRotateKey(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	other := openBeside(t, dir)
+	ctx := t.Context()
+	first, created, err := st.CreateKey(ctx, Key{Role: "executor", Environments: "ci-*", Limits: principal.Limits{Streams: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(text string, valid bool) {
+		t.Helper()
+		p, err := other.AuthenticateKey(ctx, text)
+		if !valid {
+			if !errors.Is(err, ErrUnauthorized) {
+				t.Errorf("a text that is over: %v", err)
+			}
+			return
+		}
+		if want := (principal.Principal{ID: principal.KeyPrefix + created.ID, Role: ticket.Executor, Environments: "ci-*", Limits: principal.Limits{Streams: 3}}); err != nil || *p != want {
+			t.Errorf("got %+v, %v, want %+v", p, err, want)
+		}
+	}
+	rotate := func(grace time.Duration) string {
+		t.Helper()
+		text, key, err := other.RotateKey(ctx, created.ID, grace)
+		if err != nil || key.ID != created.ID || key.Rotated.IsZero() || key.FormerUntil.IsZero() != (grace == 0) {
+			t.Fatalf("rotated: %+v, %v", key, err)
+		}
+		return text
+	}
+	second := rotate(time.Hour)
+	check(first, true)
+	check(second, true)
+	third := rotate(time.Hour)
+	check(first, false)
+	check(second, true)
+	check(third, true)
+	fourth := rotate(0)
+	check(first, false)
+	check(second, false)
+	check(third, false)
+	check(fourth, true)
+	short := rotate(time.Second)
+	check(short, true)
+	for begun := time.Now(); time.Since(begun) < 1100*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+	}
+	check(fourth, false)
+	check(short, true)
+
+	keys, err := st.Keys(ctx)
+	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
+		t.Errorf("keys are %+v, %v", keys, err)
+	}
+	names, err := st.keys.Keys(ctx)
+	if err != nil || len(names) != 3 { // the key, and its two latest texts
+		t.Errorf("the bucket has %q, %v", names, err)
+	}
+	for _, id := range names {
+		if _, found, err := st.Principal(ctx, principal.KeyPrefix+id); err != nil || found != (id == created.ID) {
+			t.Errorf("%s is a principal: %v, %v", id, found, err)
+		}
+		if id == created.ID {
+			continue
+		}
+		if _, err := st.RevokeKey(ctx, id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a record of a text is revoked as a key: %v", err)
+		}
+		if _, _, err := st.RotateKey(ctx, id, 0); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a record of a text is rotated as a key: %v", err)
+		}
+	}
+	if _, err := st.RevokeKey(ctx, created.ID); err != nil {
+		t.Fatal(err)
+	}
+	check(short, false)
+	if _, _, err := st.RotateKey(ctx, created.ID, time.Hour); !errors.Is(err, ErrNotValid) {
+		t.Errorf("a revoked key is rotated: %v", err)
+	}
+	if _, _, err := st.RotateKey(ctx, "0123456789abcdef", time.Hour); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an unknown key is rotated: %v", err)
+	}
+	if now, err := st.keys.Keys(ctx); err != nil || len(now) != 3 {
+		t.Errorf("after that the bucket has %q, %v", now, err)
+	}
+}
+
+// TestLastUsed: the use of a key is written, once for many uses at any number of processes.
+func TestLastUsed(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	other := openBeside(t, dir)
+	ctx := t.Context()
+	text, created, err := st.CreateKey(ctx, Key{Role: "harness", Environments: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := func() time.Time {
+		t.Helper()
+		keys, err := other.Keys(ctx)
+		if err != nil || len(keys) != 1 {
+			t.Fatal(keys, err)
+		}
+		return keys[0].LastUsed
+	}
+	if !last().IsZero() {
+		t.Errorf("before its first use it was used at %v", last())
+	}
+	use := func() {
+		t.Helper()
+		var wg sync.WaitGroup
+		for _, at := range []*Store{st, other} {
+			for range 20 {
+				wg.Go(func() {
+					if _, err := at.AuthenticateKey(ctx, text); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		st.usage.wg.Wait()
+		other.usage.wg.Wait()
+	}
+	use()
+	if at := last(); time.Since(at).Abs() > 2*time.Minute || at.Second() != 0 {
+		t.Errorf("it was used at %v", at)
+	}
+	entry, err := st.usages.Get(ctx, created.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use()
+	if now, err := st.usages.Get(ctx, created.ID); err != nil || now.Revision() != entry.Revision() {
+		t.Errorf("it is written again within the hour: %v, %v", now, err)
+	}
+	// An hour later.
+	if _, ok, err := st.put(ctx, st.usages, created.ID, time.Now().Add(-usageInterval), entry.Revision()); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	st.usage.mu.Lock()
+	clear(st.usage.due)
+	st.usage.mu.Unlock()
+	use()
+	if at := last(); time.Since(at).Abs() > 2*time.Minute {
+		t.Errorf("an hour later it was used at %v", at)
 	}
 }

@@ -20,7 +20,7 @@ func (st *Store) Principal(ctx context.Context, id string) (p *principal.Princip
 			return nil, false, nil
 		}
 		record, _, found, err := get[keyRecord](ctx, st.keys, key)
-		if err != nil || !found || !record.valid(time.Now()) {
+		if err != nil || !found || record.Of != "" || !record.valid(time.Now()) {
 			return nil, false, err
 		}
 		return record.principal(key), true, nil

@@ -102,6 +102,7 @@ type Store struct {
 	observer atomic.Pointer[Observer]
 
 	readiness readiness
+	usage     usage
 }
 
 // Open connects to NATS, for a folder to a server that it starts, and makes the buckets
@@ -115,6 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
 	}
+	st.usage.open()
 	waits := &waiting{tell: cfg.Waiting}
 	var err error
 	switch {
@@ -176,6 +178,7 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 
 // Close ends the connection and the embedded server, and waits for that server's end.
 func (st *Store) Close() error {
+	st.usage.close()
 	if st.nc != nil {
 		st.nc.Close()
 	}
