@@ -16,22 +16,15 @@ const (
 	// registry.
 	maxFailed = 16
 	failedFor = time.Second
-	// maxHold is how long the harnesses of a principal, all streams together, may hold
-	// up their executor's websocket by not reading while others have streams on it.
-	// Used time comes back at a tenth of the clock's speed.
-	maxHold      = 2 * time.Second
-	holdRegained = 10
 )
 
 // claim is what a principal has of a registration, counted at the executor's server.
 // It belongs to the meeting's mutex.
 type claim struct {
-	streams     int           // its routes
-	handshaking int           // those among them whose handshake has no answer yet
-	failed      int           // handshakes that came to nothing
-	failedAt    time.Time     // as of when
-	held        time.Duration // how long the executor's websocket was held up
-	heldAt      time.Time     // as of when
+	streams     int       // its routes
+	handshaking int       // those among them whose handshake has no answer yet
+	failed      int       // handshakes that came to nothing
+	failedAt    time.Time // as of when
 }
 
 // forgiveLocked counts failed handshakes down, one for each failedFor that has passed.
@@ -54,12 +47,11 @@ func (m *meeting) claimLocked(principal string) *claim {
 	now := time.Now()
 	for id, c := range m.claims { // all, since there are few as a rule, and seldom a new one
 		c.forgiveLocked(now)
-		c.regainLocked(now)
-		if c.streams == 0 && c.failed == 0 && c.held == 0 {
+		if c.streams == 0 && c.failed == 0 {
 			delete(m.claims, id)
 		}
 	}
-	c := &claim{failedAt: now, heldAt: now}
+	c := &claim{failedAt: now}
 	if m.claims == nil {
 		m.claims = make(map[string]*claim)
 	}
@@ -125,32 +117,4 @@ func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 		c.forgiveLocked(time.Now())
 		c.failed++
 	}
-}
-
-// mayHoldLocked says how long the harness of the route may hold up the executor's
-// websocket now, by not reading. If no other principal has streams on that websocket,
-// nobody else waits, and the harness may use all of the server's patience.
-func (m *meeting) mayHoldLocked(rt *route) time.Duration {
-	for id, other := range m.claims {
-		if id != rt.principal && other.streams > 0 {
-			c := m.claimLocked(rt.principal)
-			c.regainLocked(time.Now())
-			return min(m.rs.patience, maxHold-c.held)
-		}
-	}
-	return m.rs.patience
-}
-
-// hasHeldLocked counts how long the harness of the route has held up the executor's
-// websocket.
-func (m *meeting) hasHeldLocked(rt *route, d time.Duration) {
-	c := m.claimLocked(rt.principal)
-	c.regainLocked(time.Now())
-	c.held = min(c.held+d, maxHold)
-}
-
-// regainLocked gives back held time, at a tenth of the speed of the clock.
-func (c *claim) regainLocked(now time.Time) {
-	c.held = max(0, c.held-now.Sub(c.heldAt)/holdRegained)
-	c.heldAt = now
 }

@@ -164,38 +164,6 @@ func TestShareOfAnExecutor(t *testing.T) {
 	}
 }
 
-// TestHoldingUp: a harness that does not read may hold up the streams of other principals
-// for two seconds, and after that for a tenth of the time. A harness whose principal is
-// alone at the executor may hold up its websocket for all of the server's patience.
-func TestHoldingUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{rs: &Routes{patience: 10 * time.Second}}
-		slow, other := &route{meeting: m}, &route{meeting: m}
-		m.assignLocked(slow, "slow")
-		want := func(want time.Duration) {
-			t.Helper()
-			if got := m.mayHoldLocked(slow); got != want {
-				t.Errorf("it may hold up the others for %v, want %v", got, want)
-			}
-		}
-		want(10 * time.Second)
-		m.hasHeldLocked(slow, time.Second) // counts as soon as there is another principal
-		want(10 * time.Second)
-		m.assignLocked(other, "other")
-		want(time.Second)
-		m.hasHeldLocked(slow, 5*time.Second)
-		want(0)
-		time.Sleep(5 * time.Second)
-		want(500 * time.Millisecond)
-		time.Sleep(time.Minute)
-		want(maxHold)
-		m.hasHeldLocked(slow, time.Second)
-		m.unclaimLocked(other)
-		want(10 * time.Second)
-	})
-}
-
 // TestClaimForgets: each second one failed handshake is forgotten, and claims that count
 // nothing are dropped when a new one is made.
 func TestClaimForgets(t *testing.T) {

@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/execagent/execagent/registry/rendezvous/notice"
@@ -44,23 +43,26 @@ type path struct {
 	node     string
 	revision uint64 // of the executor's presence
 	plain    bool   // the stream does not acknowledge: losing a frame would end it
+	behind   bool   // the frame has to wait behind others, see lag
 }
 
-// send passes a frame on, in the goroutine that has read it, and takes over the hold
-// on it. For a stream that does not acknowledge, send waits until there is room, and
-// so holds up the sender. A stream that acknowledges has a window of its own: what
-// cannot be delivered is dropped, and its end sends it again.
+// send passes a frame on and takes over the hold on it. For a stream that does not
+// acknowledge, send waits until there is room. So a harness that sends to an executor
+// which does not read is held up, with its own streams alone: send runs in the goroutine
+// that reads its websocket. What an executor sends goes through pass. A stream that
+// acknowledges has a window of its own: what cannot be delivered is dropped, and its end
+// sends it again.
 func (rs *Routes) send(rt *route, p path, message *socket.Message) {
 	switch {
 	case p.lane != nil && !p.plain:
 		rs.offer(p.lane, message)
 	case p.lane != nil:
-		if !rs.sendOrHold(rt, p, message) {
+		if !tryLane(p.lane, message) && !rs.sendPatiently(p.lane, message) {
 			rt.meeting.overflow(rt, p.lane)
 		}
 	case p.node == "":
 		rs.drop(message)
-	case !rt.meeting.reserve(rt, p.to, charge(message)):
+	case !rt.meeting.reserve(rt, charge(message)):
 		rs.drop(message)
 	default:
 		if err := rs.hop.send(p.node, p.to, rt.meeting.id, p.revision, message); err != nil && p.plain {
@@ -78,35 +80,21 @@ func (rs *Routes) offer(lane *socket.Lane, message *socket.Message) {
 	}
 }
 
-// sendOrHold tells whether the lane has taken the message. While sendOrHold waits for
-// the lane, the websocket that the message came from is not read. A harness's websocket
-// has streams of that harness alone. An executor's also has streams of others, which
-// wait, too, so a harness that does not read may not hold it up for long: see
-// mayHoldLocked.
-func (rs *Routes) sendOrHold(rt *route, p path, message *socket.Message) bool {
+// tryLane tells whether the lane has taken the message, at once. If it has not, the
+// caller still holds the message.
+func tryLane(lane *socket.Lane, message *socket.Message) bool {
 	message.Retain()
-	if p.lane.TrySend(message) {
+	if lane.TrySend(message) {
 		message.Release()
 		return true
 	}
-	if p.to == toExecutor {
-		return rs.sendPatiently(p.lane, message, rs.patience)
-	}
-	m, began := rt.meeting, time.Now()
-	m.mu.Lock()
-	patience := m.mayHoldLocked(rt)
-	m.mu.Unlock()
-	taken := rs.sendPatiently(p.lane, message, patience)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hasHeldLocked(rt, time.Since(began))
-	return taken
+	return false
 }
 
-// sendPatiently tells whether the lane has taken the message within patience. If it has
-// not, sendPatiently closes the lane.
-func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message, patience time.Duration) bool {
-	late := time.AfterFunc(patience, lane.Close)
+// sendPatiently tells whether the lane has taken the message within the server's
+// patience. If it has not, sendPatiently closes the lane.
+func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
+	late := time.AfterFunc(rs.patience, lane.Close)
 	defer late.Stop()
 	return lane.Send(message) == nil
 }
@@ -130,8 +118,7 @@ func (m *meeting) overflowLocked(rt *route, lane *socket.Lane) {
 	default:
 		return
 	}
-	m.rs.log.Tell(slog.LevelWarn, "a stream's receiver is too slow", m.environmentID, m.id, rt.principal)
-	m.endLocked(rt, resetTooSlow, both)
+	m.tooSlowLocked(rt)
 }
 
 // lose ends a stream that does not acknowledge and has lost a frame between servers. Its
@@ -182,27 +169,26 @@ func (m *meeting) pathLocked(rt *route, to side, f *frame.Frame, message *socket
 		m.passResetLocked(rt, to, message)
 		return path{}, false
 	}
+	return m.dataPathLocked(rt, to), true
+}
+
+// dataPathLocked is pathLocked for a frame that is no reset, or is to be sent like one
+// that is none.
+func (m *meeting) dataPathLocked(rt *route, to side) path {
 	lane, _, node := m.wayLocked(rt, to)
-	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}, true
+	return path{to: to, lane: lane, node: node, revision: m.revision, plain: !rt.acknowledges}
 }
 
 // reserve tells whether n more bytes may go to the other server. For a stream that does
-// not acknowledge, reserve waits for room in the window, as sendOrHold waits for a lane.
-// One goroutine calls it for a route: the one that reads the websocket of the end that
-// is here.
-func (m *meeting) reserve(rt *route, to side, n int) bool {
+// not acknowledge, reserve waits for room in the window, as send waits for a lane. One
+// goroutine at a time calls it for a route.
+func (m *meeting) reserve(rt *route, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var late <-chan time.Time
 	for rt.sent >= hopWindow && !rt.ended && !rt.acknowledges {
 		if late == nil {
-			patience := m.rs.patience
-			if to == toHarness {
-				patience = m.mayHoldLocked(rt)
-				began := time.Now()
-				defer func() { m.hasHeldLocked(rt, time.Since(began)) }()
-			}
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(m.rs.patience)
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -252,9 +238,7 @@ func (m *meeting) arriveLocked(rt *route, to side, from string, message *socket.
 		m.tookLocked(rt, from, n)
 		return
 	default:
-		message.Retain()
-		if lane.TrySend(message) {
-			message.Release()
+		if tryLane(lane, message) {
 			m.tookLocked(rt, from, n)
 			return
 		}
@@ -288,13 +272,19 @@ func (m *meeting) pump(rt *route, lane *socket.Lane, from string) {
 		message := rt.arrived[0]
 		n := charge(message)
 		rt.arrived = rt.arrived[1:]
+		last := isReset(message)
 		m.mu.Unlock()
-		taken := m.rs.sendPatiently(lane, message, m.rs.patience)
+		taken := m.rs.sendPatiently(lane, message)
 		m.mu.Lock()
 		rt.arriving -= n
 		rt.share.Give(n)
-		if !taken {
+		switch {
+		case !taken:
 			m.overflowLocked(rt, lane)
+		case last:
+			m.endLocked(rt, "", nobody)
+		}
+		if !taken || last {
 			break
 		}
 		m.tookLocked(rt, from, n)

@@ -47,11 +47,70 @@ func TestSlowHarness(t *testing.T) {
 	}
 }
 
-// TestStuckHarness: a harness that neither reads nor acknowledges holds up the websocket
-// of its executor. If other principals have streams there, its stream is reset after
-// two seconds, however patient the server is. The next stream of its principal may not
-// hold them up for two seconds again.
+// TestStuckHarness: a harness that neither reads nor acknowledges delays no stream of
+// another harness, of its own principal or another one, however patient the server is and
+// whether the other one was there before or comes while the executor is held up. What it
+// does not read waits, and is counted, until there is too much of it: then its stream is
+// reset.
 func TestStuckHarness(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, same := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d servers, same principal %v", servers, same), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				s, other := c.pair(servers, settings{})
+				s.patience, other.patience = time.Hour, time.Hour
+				e := s.executor()
+				slow := other.ticket(ticket.Harness)
+				slow.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
+				stuck := other.dialBuffered(other.url(slow), 0)
+				opened(stuck, e, "stuck", 0)
+				payload := strings.Repeat("x", 61_000)
+				flood := func(from, to uint32) {
+					for n := from; n < to; n++ {
+						e.trySend(data("stuck", n, payload))
+					}
+				}
+				// Alone it holds up the executor, so that nothing is lost.
+				waiting := s.limits.Share(slow.Principal)
+				flood(0, 300) // 18 MB
+				c.eventually("the executor is held up", func() bool {
+					m := s.find(c.registration.ID)
+					defer s.leave(m)
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					return m.stirred != nil
+				})
+				if n := waiting.Used(); n > laneLimit+2*frame.MaxMessage {
+					t.Errorf("%d bytes wait of a harness that is alone", n)
+				}
+
+				k := other.ticket(ticket.Harness)
+				if same {
+					k = slow
+				}
+				innocent := other.dial(k)
+				opened(innocent, e, "innocent", 0) // behind a part of the 18 MB
+				exchange(innocent, e, "innocent", 0)
+				if n := waiting.Used(); n < laneLimit {
+					t.Errorf("%d bytes wait", n)
+				}
+				flood(300, 1000)
+				behind := e.sendFrame(data("innocent", 1, "behind all that"))
+				e.wantReset("stuck", resetTooSlow)
+				innocent.want(behind)
+				exchange(innocent, e, "innocent", 0)
+				stuck.socket.Close()
+				c.eventually("what waited is given back", func() bool { return waiting.Used() == 0 })
+			})
+		}
+	}
+}
+
+// TestLateReset: the reset by which an executor ends a stream comes after the frames that
+// wait for the harness.
+func TestLateReset(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
@@ -61,19 +120,20 @@ func TestStuckHarness(t *testing.T) {
 			s.patience, other.patience = time.Hour, time.Hour
 			e, h := s.executor(), other.harness()
 			opened(h, e, "innocent", 0)
-			slow := other.ticket(ticket.Harness)
-			slow.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
+			late := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)
+			opened(late, e, "late", 0)
 			payload := strings.Repeat("x", 61_000)
-			for round := range 5 {
-				stuck, stream := other.dialBuffered(other.url(slow), 0), fmt.Sprint("stuck ", round)
-				opened(stuck, e, stream, 0)
-				for n := range 600 { // 36 MB
-					e.sendFrame(data(stream, uint32(n), payload))
-				}
-				h.want(e.sendFrame(data("innocent", 1, "behind all that")))
-				e.wantReset(stream, resetTooSlow)
-				exchange(h, e, "innocent", 0)
+			const frames = 240 // 15 MB: more than sockets, lane and window hold
+			for n := range uint32(frames) {
+				e.sendFrame(data("late", n, payload))
 			}
+			e.sendFrame(reset("late", "done"))
+			h.want(e.sendFrame(data("innocent", 1, "behind all that")))
+			for n := range uint32(frames) {
+				late.want(appended(data("late", n, payload)))
+			}
+			late.want(appended(reset("late", "done")))
+			c.eventually("the route is forgotten", func() bool { return s.metrics.Streams.Load() == 1 && other.metrics.Streams.Load() == 1 })
 		})
 	}
 }

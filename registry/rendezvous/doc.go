@@ -37,7 +37,10 @@
 // Ends that acknowledge repeat what was lost on the way (remote.md 8.1). So the route
 // of such a stream outlives every change of this table, and a full lane loses frames
 // of it. A stream that does not acknowledge must not lose a frame: a full lane holds
-// up its sender, and when a frame is lost all the same the stream is reset.
+// up its sender, and when a frame is lost all the same the stream is reset. A full lane
+// of a harness holds up its executor only as long as no other harness has a stream there;
+// else the frames wait in the route (late.go), so that a harness delays its own streams
+// alone.
 //
 // # Notices
 //

@@ -211,7 +211,7 @@ func (e *executor) forward(message *socket.Message) {
 		return
 	}
 	if rt, p, ok := e.path(&f, message); ok {
-		e.rs.send(rt, p, message)
+		e.pass(rt, p, message)
 	}
 }
 
@@ -252,6 +252,9 @@ func (e *executor) path(f *frame.Frame, message *socket.Message) (rt *route, p p
 	if rt.principal == "" && !rt.thereLocked() && f.Body != frame.Reset {
 		m.holdLocked(rt, message)
 		return nil, path{}, false
+	}
+	if rt.behind > 0 {
+		return rt, path{behind: true}, true
 	}
 	p, ok = m.pathLocked(rt, toHarness, f, message)
 	return rt, p, ok

@@ -38,8 +38,9 @@ type meeting struct {
 	routes    map[string]*route // by stream id
 	claims    map[string]*claim // by principal id
 	harnesses map[*harness]struct{}
-	held      int  // bytes that all routes hold for harnesses
-	locating  bool // locateLater is asking the store where the executor is
+	held      int           // bytes that all routes hold for harnesses
+	stirred   chan struct{} // closed when what holdUp waits for may be there; nil while it does not wait
+	locating  bool          // locateLater is asking the store where the executor is
 }
 
 // online is onlineLocked for those who do not hold the mutex.
@@ -101,6 +102,7 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	}
 	h.routes[rt] = struct{}{}
 	h.opening.Stop()
+	m.stirLocked()
 	m.deliverHeldLocked(rt)
 	if m.node != "" {
 		m.rs.hop.announceLocked(m, rt)
@@ -193,6 +195,7 @@ func (m *meeting) endLocked(rt *route, reason string, tell side) {
 		rt.grace.Stop()
 	}
 	m.reopenWindowLocked(rt)
+	m.stirLocked()
 	m.dropHeldLocked(rt)
 	if rt.release != nil {
 		rt.release()

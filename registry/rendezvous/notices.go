@@ -40,7 +40,7 @@ func (m *meeting) frame(to side, from string, revision uint64, message *socket.M
 	}
 	rt.observeLocked(&f, both&^to)
 	switch {
-	case f.Body == frame.Reset:
+	case f.Body == frame.Reset && !rt.pumping: // else it has to wait behind what waits
 		m.passResetLocked(rt, to, message)
 		return
 	case f.Body == frame.Handshake && to == toExecutor:
@@ -186,6 +186,7 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 		return
 	}
 	rt.node = from
+	m.stirLocked()
 	m.deliverHeldLocked(rt)
 }
 

@@ -65,6 +65,9 @@ type route struct {
 	held      []*socket.Message // for the harness, while nobody knows where it is
 	heldBytes int
 
+	late   []*socket.Message // from the executor here, while its harness does not take them
+	behind int               // bytes in late, and of the frame that catchUp sends
+
 	// A route between servers also has these.
 	sent     int               // bytes on the way to the other server
 	room     chan struct{}     // closed when sent shrinks; nil while reserve does not wait
@@ -86,7 +89,7 @@ func (rt *route) billLocked(principalID string, release func()) {
 	if rt.release != nil {
 		rt.release()
 	}
-	waiting := rt.heldBytes + rt.arriving
+	waiting := rt.heldBytes + rt.arriving + rt.behind
 	rt.share.Give(waiting)
 	rt.release, rt.share = release, rt.meeting.rs.limits.Share(principalID)
 	rt.share.Take(waiting)
