@@ -259,7 +259,10 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 	if err := cmp.Or(currentErr, allowedErr); err != nil {
 		return nil, s.broken("validate", c.environmentID, err)
 	}
-	return wire.ValidateResponse{Valid: current && allowed && p.May(ticket.Harness, c.environmentID)}, nil
+	if !current || !allowed || !p.May(ticket.Harness, c.environmentID) {
+		return refused, nil
+	}
+	return wire.ValidateResponse{Valid: true, Principal: s.signer.Pseudonym(c.environmentID, harness)}, nil
 }
 
 // connect answers a harness with the executor's key, the signed URL of a websocket, and

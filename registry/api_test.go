@@ -218,6 +218,20 @@ func TestConversation(t *testing.T) {
 	}
 
 	good := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: harnessKey, HarnessKeyAuthorization: connected.HarnessKeyAuthorization}
+	// What an executor is told of the harness's principal is no name and no credential.
+	_, _, body := one.post(t, "Bearer "+executor, "/cloud/environment/env-1/validate", good)
+	var valid wire.ValidateResponse
+	if err := json.Unmarshal(body, &valid); err != nil || !valid.Valid || valid.Principal == "" {
+		t.Errorf("validate answered %s", body)
+	}
+	if p, ok := two.signer.OpenPseudonym("env-1", valid.Principal); !ok || p != principal.KeyPrefix+harnessID {
+		t.Errorf("the principal of the answer is %q", p)
+	}
+	for _, secret := range []string{harness, harnessID, executorID, connected.HarnessKeyAuthorization} {
+		if strings.Contains(string(body), secret) {
+			t.Errorf("the answer to validate tells %q", secret)
+		}
+	}
 	for _, s := range []*testServer{one, two, one} { // it may be used more than once
 		if !s.validate(t, executor, "env-1", good) {
 			t.Error("an honest harness is not valid")

@@ -114,14 +114,14 @@ func (g *leg) admit(ctx context.Context, m *socket.Message, f *frame.Frame) {
 
 // attempt carries a handshake through, to an active stream or to a reset.
 func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
-	message2, s, err := g.agree(ctx, h, message1)
+	message2, s, principal, err := g.agree(ctx, h, message1)
 	if err != nil {
 		if g.link.streams.fail(h) {
 			g.refuse([]byte(h.id), err)
 		}
 		return
 	}
-	if err := g.open(h, s, message2); err != nil {
+	if err := g.open(h, s, principal, message2); err != nil {
 		s.Wipe()
 		if err != errDropped {
 			g.refuse([]byte(h.id), err)
@@ -132,24 +132,29 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 }
 
 // agree reads message 1, asks the registry whether its sender may connect, and
-// meanwhile makes message 2. Only one handshake at a time computes: a flood of
+// meanwhile makes message 2. principal is what the registry calls the harness's. Only one handshake at a time computes: a flood of
 // them, of whatever kind, then keeps one processor busy and no more.
-func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, err error) {
+func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, principal string, err error) {
 	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)
 	computing.Lock()
 	if err := ctx.Err(); err != nil { // dropped meanwhile
 		computing.Unlock()
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	r, err := noise.ReadInitiation(g.link.cfg.Identity, noise.Prologue(registry.environmentID, g.registrationID, id), message1)
 	computing.Unlock()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	key, authorization := r.HarnessKey, r.Authorization
 	validated := make(chan error, 1)
-	go func() { validated <- registry.validate(ctx, g.registrationID, key, authorization, id) }()
+	var answer string
+	go func() {
+		var err error
+		answer, err = registry.validate(ctx, g.registrationID, key, authorization, id)
+		validated <- err
+	}()
 	computing.Lock()
 	message2, s, err = r.Respond()
 	computing.Unlock()
@@ -158,20 +163,21 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 		err = fmt.Errorf("validating the harness: %w", invalid)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
-	return message2, s, nil
+	return message2, s, answer, nil
 }
 
 // open makes an active stream of a handshake, and then answers the handshake. The
 // other order would lose frames: a harness may send at once when it has the answer.
-func (g *leg) open(h *attempt, keys *noise.Session, message2 []byte) error {
+func (g *leg) open(h *attempt, keys *noise.Session, principal string, message2 []byte) error {
 	l := g.link
 	id := []byte(h.id)
 	member := &member{id: h.id, lane: g.socket.NewLane(0)}
 	member.stream = newStream(streamConfig{
 		id:             id,
 		session:        keys,
+		principal:      principal,
 		acknowledges:   h.acknowledges,
 		budget:         l.cfg.Budget,
 		waitingReserve: &l.waitingReserve,

@@ -168,6 +168,9 @@ func (l *Link) connect(ctx context.Context, registration *registration) (*leg, e
 	_, _ = rand.Read(id[:]) // it has no error
 	header := http.Header{}
 	header.Set(wire.HeaderRequestID, "req_"+hex.EncodeToString(id[:]))
+	if owners := l.streams.owners(); len(owners) > 0 {
+		header.Set(wire.HeaderStreamOwners, owners.Header())
+	}
 	s, err := l.cfg.Registry.dial(ctx, registration.URL, header, l.cfg.socket)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,9 @@ const (
 	registryMostDelay  = 5 * time.Second
 )
 
+// maxPrincipal bounds what a registry calls the principal of a harness, in bytes.
+const maxPrincipal = 512
+
 // ErrNotValid is the error of [Registry.validate] when the registry says no.
 var ErrNotValid = errors.New("the registry does not let this harness connect")
 
@@ -166,8 +169,9 @@ func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registra
 
 // validate asks whether a harness with this key and authorization may open the
 // stream: nil means yes, [ErrNotValid] no, and every other error means no as well.
-// It takes at most 10 s (remote.md 3.2).
-func (r *Registry) validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) error {
+// It takes at most 10 s (remote.md 3.2). principal is what the registry calls the
+// harness's principal, "" if it does not say.
+func (r *Registry) validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) (principal string, err error) {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
 	request := wire.ValidateRequest{
@@ -181,14 +185,19 @@ func (r *Registry) validate(ctx context.Context, registrationID string, key *wir
 		header.Set(wire.HeaderNoiseStreamID, id)
 	}
 	var response wire.ValidateResponse
-	err := r.call(ctx, wire.PathValidate, &request, &response, header)
+	err = r.call(ctx, wire.PathValidate, &request, &response, header)
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		refused.Code, refused.Message = "", ""
 	}
-	if err == nil && !response.Valid {
-		err = ErrNotValid
+	switch {
+	case err != nil:
+		return "", err
+	case !response.Valid:
+		return "", ErrNotValid
+	case len(response.Principal) > maxPrincipal:
+		return "", fmt.Errorf("principal of the registry's answer is longer than %d bytes", maxPrincipal)
 	}
-	return err
+	return response.Principal, nil
 }
 
 // connect asks once for a way to the executor.

@@ -191,10 +191,10 @@ func TestRegistryOnTheWire(t *testing.T) {
 	if err != nil || registration.URL != "ws://127.0.0.1:7270/rv?sig=s3cret" || registration.ID != "reg-1" {
 		t.Fatalf("Register = %v, %v", registration, err)
 	}
-	if err := r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
+	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "auth<1>", []byte("4FAA9B06FEF2463F8E45A01233809670")); err != nil {
 		t.Fatalf("Validate: %v", err)
 	}
-	if err := r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
+	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "", []byte("no uuid")); err != nil {
 		t.Fatalf("Validate: %v", err)
 	}
 	connection, err := askUntil(t.Context(), r)
@@ -609,7 +609,8 @@ func TestRegistryTimeout(t *testing.T) {
 				for call, f := range map[string]func() error{
 					"register": func() error { _, err := r.register(t.Context(), plainKey()); return err },
 					"validate": func() error {
-						return r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+						_, err := r.validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+						return err
 					},
 				} {
 					start := time.Now()
@@ -646,7 +647,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			base, asked := answers(t, answer(tt.status, tt.body))
-			err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
+			_, err := newTestRegistry(t, RegistryConfig{BaseURL: base}).validate(t.Context(), "reg-1", plainKey(), "auth-s3cret", []byte("stream"))
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("Validate: error %v, want one with %q", err, tt.want)
 			}
@@ -665,10 +666,10 @@ func TestValidateExpired(t *testing.T) {
 	t.Parallel()
 	base, asked := answers(t, answer(200, `{"valid":true}`))
 	r := newTestRegistry(t, RegistryConfig{BaseURL: base, Tokens: &sometimes{failures: 1, err: auth.ErrExpired}})
-	if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
+	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); !errors.Is(err, auth.ErrExpired) || asked.Load() != 0 {
 		t.Errorf("Validate: error %v after %d requests, want ErrExpired after none", err, asked.Load())
 	}
-	if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+	if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
 		t.Errorf("Validate with a new credential: %v", err)
 	}
 }
@@ -707,7 +708,7 @@ func TestValidateOnDyingConnection(t *testing.T) {
 	}()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
 	for range 3 {
-		if err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
+		if _, err := r.validate(t.Context(), "reg-1", plainKey(), "a", []byte("stream")); err != nil {
 			t.Errorf("Validate: %v", err)
 		}
 	}

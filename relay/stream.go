@@ -24,6 +24,9 @@ var (
 type streamConfig struct {
 	id      []byte         // not changed as long as the stream lives
 	session *noise.Session // the stream's own from now on, wiped at its end
+	// principal is what the registry calls the harness's, "" if it does not say or this
+	// end is the harness.
+	principal string
 	// harness says two things about this end. It acknowledges the first record
 	// unasked, so that the other end learns at once that it can (remote.md 8.1).
 	// And it stops reading its websocket while there is no room, since the
@@ -63,17 +66,18 @@ type streamConfig struct {
 // The directions have a lock each, and neither is held while the other is
 // taken, nor while a frame is sent: receive never waits for the peer.
 type stream struct {
-	id    []byte
-	keys  *noise.Session
-	ended func(s *stream, err error)
-	over  atomic.Bool // the end has begun
-	in    inbound
-	out   outbound
+	id        []byte
+	principal string
+	keys      *noise.Session
+	ended     func(s *stream, err error)
+	over      atomic.Bool // the end has begun
+	in        inbound
+	out       outbound
 }
 
 // newStream makes the stream of a handshake that is complete. Nothing is sent.
 func newStream(cfg streamConfig) *stream {
-	s := &stream{id: cfg.id, keys: cfg.session, ended: cfg.ended}
+	s := &stream{id: cfg.id, principal: cfg.principal, keys: cfg.session, ended: cfg.ended}
 	intake := rpc.NewIntake(cfg.budget, messagePatience, s.stalled)
 	s.in.init(cfg.session, cfg.harness, intake, s.out.received)
 	s.out.init(cfg, s.fail)

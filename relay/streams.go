@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -220,6 +221,19 @@ func (t *streams) detach() []*member {
 		members = append(members, m)
 	}
 	return members
+}
+
+// owners says whose the streams are that wait for the next websocket.
+func (t *streams) owners() wire.StreamOwners {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	owners := make(wire.StreamOwners)
+	for id, m := range t.active {
+		if m.stream.principal != "" {
+			owners.Set([]byte(id), m.stream.principal)
+		}
+	}
+	return owners
 }
 
 // stranded tells whether streams wait for the next websocket.

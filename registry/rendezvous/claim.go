@@ -1,6 +1,10 @@
 package rendezvous
 
-import "time"
+import (
+	"time"
+
+	"github.com/execagent/execagent/registry/rendezvous/notice"
+)
 
 // Bounds of what one principal may have of one executor, so that something is left for
 // others.
@@ -72,6 +76,33 @@ func (m *meeting) assignLocked(rt *route, principal string) {
 	}
 	rt.principal = principal
 	m.claimLocked(principal).streams++
+}
+
+// mayOwnLocked tells whether a principal may have the stream, by what the executor here has
+// said of it: a server that was started anew remembers no stream, and another harness may
+// come for one before its own does.
+func (m *meeting) mayOwnLocked(stream, principal string) bool {
+	if m.executor == nil || !m.executor.owners.Known(stream) {
+		return true
+	}
+	return m.executor.owners.Is(stream, m.rs.signer.Pseudonym(m.environmentID, principal))
+}
+
+// evictLocked takes from harnesses the streams that belong to others, as the executor
+// says, which has come just now: no server that is left has known these streams before.
+func (m *meeting) evictLocked() {
+	for _, rt := range m.routes {
+		if rt.principal == "" || m.mayOwnLocked(rt.stream, rt.principal) {
+			continue
+		}
+		h, node := rt.harness, rt.node
+		m.endLocked(rt, "", nobody)
+		if h != nil {
+			h.kick(errIntruder.Error())
+		} else if node != "" {
+			m.rs.hop.tell(node, notice.Notice{Kind: notice.Refused, Registration: m.id, Stream: rt.stream, Intruder: true})
+		}
+	}
 }
 
 // unclaimLocked takes a route that ends out of its principal's claim.

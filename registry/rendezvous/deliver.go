@@ -132,6 +132,9 @@ func (m *meeting) lose(rt *route) {
 // passResetLocked passes a reset on to the other end, and ends the route.
 func (m *meeting) passResetLocked(rt *route, to side, message *socket.Message) {
 	m.endHandshakeLocked(rt, true)
+	if m.executor != nil {
+		m.executor.owners.Forget(rt.stream)
+	}
 	lane, control, node := m.wayLocked(rt, to)
 	switch {
 	case lane != nil:

@@ -11,6 +11,10 @@
 // other servers, and it asks again whenever letters between servers may have been
 // lost.
 //
+// A server that was started anew remembers no route. The executor says as it comes whose
+// the streams are that it resumes (wire.StreamOwners), so that no harness of another
+// principal gets them.
+//
 // # Two servers
 //
 // A meeting is in one of three states: its executor is here (meeting.executor is

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -37,10 +38,15 @@ func (ts *relayServer) dialURL(rawURL string) *end {
 
 // dialBuffered connects an end that reads so many messages ahead of the test.
 func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
+	ts.c.t.Helper()
+	return ts.dialWith(rawURL, nil, ahead)
+}
+
+func (ts *relayServer) dialWith(rawURL string, header http.Header, ahead int) *end {
 	t := ts.c.t
 	t.Helper()
-	s, err := socket.Dial(t.Context(), rawURL, nil, socket.Config{})
-	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, nil, socket.Config{}) {
+	s, err := socket.Dial(t.Context(), rawURL, header, socket.Config{})
+	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, header, socket.Config{}) {
 		// On a busy machine the store may take too long. Real ends try again, too.
 		refused, ok := errors.AsType[*socket.RefusedError](err)
 		if !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
@@ -66,6 +72,16 @@ func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 		}
 	})
 	return e
+}
+
+// executorOf connects an executor that has streams of harnesses' principals.
+func (ts *relayServer) executorOf(streams map[string]string) *end {
+	ts.c.t.Helper()
+	owners := make(wire.StreamOwners)
+	for stream, principal := range streams {
+		owners.Set([]byte(stream), ts.signer.Pseudonym(ts.c.environmentID, principal))
+	}
+	return ts.dialWith(ts.url(ts.ticket(ticket.Executor)), http.Header{wire.HeaderStreamOwners: {owners.Header()}}, 1<<16)
 }
 
 // executor connects an executor and waits until the store has noted it.

@@ -26,6 +26,8 @@ type executor struct {
 	// seen is the registration as it was read before the websocket opened;
 	// meeting.presenceMu protects it.
 	seen store.Seen
+	// owners are those of the streams that the executor had when it came.
+	owners wire.StreamOwners
 	// revision is that of the executor's presence, 0 until the store has noted this
 	// websocket; meeting.mu protects it.
 	revision uint64
@@ -100,6 +102,7 @@ func (m *meeting) seat(e *executor) {
 		m.executor.kick("a newer websocket has taken its place")
 	}
 	m.executor, m.node = e, ""
+	m.evictLocked()
 	m.executorChangedLocked()
 }
 

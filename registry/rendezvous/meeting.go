@@ -79,7 +79,7 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	switch {
 	case rt == nil && !m.mayOpenLocked(h.principal.ID), len(h.routes) >= maxHarnessStreams:
 		return nil, errCrowded
-	case rt != nil && !rt.mayTakeLocked(h.principal.ID):
+	case rt != nil && !rt.mayTakeLocked(h.principal.ID), !m.mayOwnLocked(string(f.StreamID), h.principal.ID):
 		return nil, errIntruder
 	case !m.onlineLocked() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
 		return nil, errAbsent

@@ -164,7 +164,7 @@ func (m *meeting) openedLocked(from string, n notice.Notice) {
 		return // said again, in case that this server had forgotten it
 	case rt != nil && n.Detached && rt.principal != "":
 		return // a harness has had the stream since
-	case rt != nil && !rt.mayTakeLocked(n.Principal):
+	case rt != nil && !rt.mayTakeLocked(n.Principal), !m.mayOwnLocked(n.Stream, n.Principal):
 		refuse.Intruder = true
 		m.rs.hop.tell(from, refuse)
 		return

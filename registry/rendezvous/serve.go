@@ -21,6 +21,7 @@ const (
 	rejectDraining         = "pod_draining"
 	rejectUnknownRoute     = "unknown_route"
 	rejectRouteUnavailable = "route_unavailable"
+	rejectMalformedHeader  = "malformed_header"
 )
 
 // refusal is the answer to a request that gets no websocket. At a status of 4xx an
@@ -113,6 +114,13 @@ func validSubject(id string) bool {
 // welcome upgrades the request and leaves its websocket to a goroutine. If it returns
 // nil the request is answered, be it by an upgrade that has failed.
 func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal.Principal, t ticket.Ticket, reg store.Seen) *refusal {
+	var owners wire.StreamOwners
+	if t.Role == ticket.Executor {
+		var err error
+		if owners, err = wire.ParseStreamOwners(r.Header.Get(wire.HeaderStreamOwners)); err != nil {
+			return &refusal{http.StatusBadRequest, rejectMalformedHeader}
+		}
+	}
 	release, ok := rs.limits.Connect(who)
 	if !ok {
 		// No 429 for an executor: at a status of 4xx it registers again, and if the
@@ -139,7 +147,7 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *principal
 	p.control = p.socket.NewLane(0)
 	p.control.Share(rs.limits.Share(who.ID))
 	if t.Role == ticket.Executor {
-		e := &executor{peer: p, seen: reg}
+		e := &executor{peer: p, seen: reg, owners: owners}
 		rs.start(&e.peer, e.serve)
 	} else {
 		h := &harness{peer: p}

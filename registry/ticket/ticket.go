@@ -1,6 +1,6 @@
 // Package ticket signs what a registry hands out and checks it when it comes back: the
-// URLs of rendezvous websockets, and the authorizations by which an executor knows that
-// the registry has let a harness connect. It asks nobody: that the principal still has
+// URLs of rendezvous websockets, the authorizations by which an executor knows that
+// the registry has let a harness connect, and the pseudonyms by which it knows harnesses. It asks nobody: that the principal still has
 // its rights, and that the registration is still the newest, its callers find out from
 // the store.
 package ticket
@@ -88,6 +88,8 @@ type Ticket struct {
 type Signer struct {
 	ticketKey        []byte
 	authorizationKey []byte
+	pseudonymKey     []byte
+	maskKey          []byte
 }
 
 // NewSigner derives one key for each purpose from the shared one, which it does not
@@ -100,7 +102,10 @@ func NewSigner(shared []byte) *Signer {
 		}
 		return key
 	}
-	return &Signer{ticketKey: derive("ticket"), authorizationKey: derive("authorization")}
+	return &Signer{
+		ticketKey: derive("ticket"), authorizationKey: derive("authorization"),
+		pseudonymKey: derive("pseudonym"), maskKey: derive("pseudonym mask"),
+	}
 }
 
 // sign returns the HMAC of fields. The length of each is signed before it, so that no

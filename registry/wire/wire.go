@@ -55,6 +55,9 @@ const (
 	HeaderNoiseStreamID = "X-Codex-Noise-Stream-Id"
 	// HeaderRejectionReason is on the answer of a rendezvous that refuses to upgrade.
 	HeaderRejectionReason = "X-Codex-Rendezvous-Rejection-Reason"
+	// HeaderStreamOwners is on the upgrade request of an executor that has streams to
+	// resume, see [StreamOwners]. It is an addition.
+	HeaderStreamOwners = "X-Execagent-Stream-Owners"
 	// HeaderAccountID and HeaderFedRAMP go with a ChatGPT sign-in.
 	HeaderAccountID = "ChatGPT-Account-ID"
 	HeaderFedRAMP   = "X-OpenAI-Fedramp"
@@ -163,6 +166,9 @@ func (r *ValidateRequest) UnmarshalObject(o *strict.Object) {
 // ValidateResponse answers a ValidateRequest. A missing member counts as false.
 type ValidateResponse struct {
 	Valid bool `json:"valid"`
+	// Principal tells harnesses apart whose key is another one, and nothing else of them. It
+	// is an addition, and there only if Valid is true.
+	Principal string `json:"principal,omitempty"`
 }
 
 // ConnectRequest asks a registry for an executor (remote.md 9).

@@ -1,0 +1,58 @@
+package ticket
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+)
+
+// TestPseudonym: a pseudonym is the same at all processes of a registry, another one for
+// each principal and environment, says nothing of the principal, and only the registry can
+// tell whose it is.
+func TestPseudonym(t *testing.T) {
+	t.Parallel()
+	const name = "key:0123456789abcdef"
+	g, other := NewSigner(make([]byte, 32)), NewSigner([]byte(strings.Repeat("k", 32)))
+	text := g.Pseudonym("env-1", name)
+	if again := NewSigner(make([]byte, 32)).Pseudonym("env-1", name); again != text {
+		t.Errorf("%q at one process, %q at another", text, again)
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"key:", "0123456789abcdef", "0123"} {
+		if strings.Contains(text, part) || strings.Contains(string(b), part) {
+			t.Errorf("%q tells %q", text, part)
+		}
+	}
+	for what, different := range map[string]string{
+		"principal":   g.Pseudonym("env-1", "key:0123456789abcdee"),
+		"environment": g.Pseudonym("env-2", name),
+		"registry":    other.Pseudonym("env-1", name),
+	} {
+		if different == text || different[:8] == text[:8] {
+			t.Errorf("another %s has %q, too", what, different)
+		}
+	}
+	if got, ok := g.OpenPseudonym("env-1", text); got != name || !ok {
+		t.Errorf("opened: %q, %v", got, ok)
+	}
+	changed := []string{"", "x", text[:20], text + "AAAA", text + "=", text[:5] + "\n" + text[5:]}
+	for i := range b {
+		b[i] ^= 1
+		changed = append(changed, base64.RawURLEncoding.EncodeToString(b))
+		b[i] ^= 1
+	}
+	for _, text := range changed {
+		if got, ok := g.OpenPseudonym("env-1", text); ok {
+			t.Errorf("%q is %q", text, got)
+		}
+	}
+	if _, ok := g.OpenPseudonym("env-2", text); ok {
+		t.Error("it is good in another environment")
+	}
+	if _, ok := other.OpenPseudonym("env-1", text); ok {
+		t.Error("it is good at another registry")
+	}
+}
