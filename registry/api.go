@@ -33,8 +33,8 @@ const maxBody = 16 << 10
 const apiTimeout = 8 * time.Second
 
 // How long URLs and authorizations are good for. An executor opens every websocket with
-// the same URL, and registers again when the rendezvous refuses that URL (remote.md 3.5);
-// a harness gets a new URL for each websocket.
+// the URL of its last registration, and registers again when the rendezvous refuses that
+// URL (remote.md 3.5); ours also does when half of its time is over. A harness gets a new URL for each websocket.
 const (
 	executorTicketLife = 24 * time.Hour
 	harnessTicketLife  = time.Minute
@@ -214,7 +214,7 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	s.log.Tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{
 		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
-		Principal: c.principal.ID, Expires: time.Now().Add(executorTicketLife),
+		Principal: c.principal.ID, Expires: time.Now().Add(s.urlLife),
 	})
 	return wire.RegisterResponse{
 		EnvironmentID: &c.environmentID, URL: &link,

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/socket"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -672,4 +674,54 @@ func within[T any](t testing.TB, c <-chan T) (v T) {
 		t.Fatal("nothing came")
 	}
 	return v
+}
+
+// TestExecutorURL: the URL of an executor's websocket is that of the key that has asked for
+// it. It cannot be made another key's, ends with its key, and leaves the URL of a key that
+// has followed as it is. After its time it is refused.
+func TestExecutorURL(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	const life = 15 * time.Second
+	s := startServer(t, Config{Store: st, ExecutorURLs: life})
+	old, oldID := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	next, nextID := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	public := storetest.Key(t)
+	began := time.Now()
+	id, oldLink := s.mustRegister(t, old, "env", public)
+	again, nextLink := s.mustRegister(t, next, "env", public)
+	if id != again {
+		t.Errorf("registration %q is %q of another key", id, again)
+	}
+	open := func(link string) (status int, reason string) {
+		t.Helper()
+		ws, err := socket.Dial(t.Context(), link, nil, socket.Config{})
+		if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
+			return refused.Status, refused.Reason
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws.Close()
+		return 101, ""
+	}
+	if status, reason := open(oldLink); status != 101 {
+		t.Errorf("the URL is refused: %d %s", status, reason)
+	}
+	if status, reason := open(strings.Replace(oldLink, oldID, nextID, 1)); status != 401 || reason != ticket.RejectInvalidSignature {
+		t.Errorf("the URL of another key: %d %s", status, reason)
+	}
+	if _, err := st.RevokeKey(t.Context(), oldID); err != nil {
+		t.Fatal(err)
+	}
+	if status, reason := open(oldLink); status != 403 || reason != ticket.RejectInvalidRole {
+		t.Errorf("the URL of a revoked key: %d %s", status, reason)
+	}
+	if status, reason := open(nextLink); status != 101 && time.Since(began) < life {
+		t.Errorf("the URL of the key that has followed is refused: %d %s", status, reason)
+	}
+	<-time.After(time.Until(began.Add(life + time.Second)))
+	if status, reason := open(nextLink); status != 401 || reason != ticket.RejectExpired {
+		t.Errorf("after its time: %d %s", status, reason)
+	}
 }

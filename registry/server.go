@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,10 @@ type Config struct {
 	// of its websockets. Zero means DefaultGrace.
 	Grace time.Duration
 
+	// ExecutorURLs is how long the URL of an executor's websocket is good, in whole
+	// seconds. Zero means 24 hours.
+	ExecutorURLs time.Duration
+
 	// ClockSkew is how far the clocks of agent identities may be off, at most 5
 	// minutes. Zero means DefaultClockSkew.
 	ClockSkew time.Duration
@@ -81,6 +86,7 @@ type Server struct {
 	trustProxy bool
 	log        *limits.Log
 	clockSkew  time.Duration
+	urlLife    time.Duration // of executors
 	limits     *limits.Limiter
 	signer     *ticket.Signer
 	metrics    *metrics
@@ -102,6 +108,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		store:      cfg.Store,
 		trustProxy: cfg.TrustProxy,
 		clockSkew:  cfg.ClockSkew,
+		urlLife:    cmp.Or(cfg.ExecutorURLs, executorTicketLife),
 		limits:     limits.New(cfg.Limits),
 		node:       uuid.NewString(),
 	}

@@ -74,6 +74,7 @@ type Link struct {
 	waitingReserve reserve
 	keptReserve    reserve
 	ready          atomic.Bool
+	registered     atomic.Pointer[registration] // the newest one
 
 	computing sync.Mutex // held by the handshake that is being computed
 	lines     lineLimit  // for the lines about streams in the log
@@ -117,14 +118,13 @@ func (l *Link) Run(ctx context.Context) error {
 	defer cancel()
 	defer l.endStreams(nil, net.ErrClosed)
 
-	registration, err := l.register(ctx)
-	if err != nil {
+	if err := l.register(ctx); err != nil {
 		return unlessDone(ctx, err)
 	}
 	l.cfg.Identity.Prepare()
 	pace := backoff{timing: l.cfg.timing}
 	for {
-		g, err := l.connect(ctx, registration)
+		g, err := l.connect(ctx, l.registered.Load())
 		if g != nil {
 			pace.connected()
 			err = l.serve(ctx, g)
@@ -141,7 +141,7 @@ func (l *Link) Run(ctx context.Context) error {
 			l.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 		}
 		if refusedForGood(err) {
-			if registration, err = l.register(ctx); err != nil {
+			if err := l.register(ctx); err != nil {
 				return unlessDone(ctx, err)
 			}
 		}
@@ -153,13 +153,14 @@ func (l *Link) Run(ctx context.Context) error {
 
 // register announces the executor's key. An error is final: [Registry.register] has
 // already repeated what may be repeated.
-func (l *Link) register(ctx context.Context) (*registration, error) {
+func (l *Link) register(ctx context.Context) error {
 	registration, err := l.cfg.Registry.register(ctx, l.cfg.Identity.PublicKey())
 	if err != nil {
-		return nil, fmt.Errorf("registering the executor: %w", err)
+		return fmt.Errorf("registering the executor: %w", err)
 	}
 	l.log.Info("registered", "registration", label([]byte(registration.ID)))
-	return registration, nil
+	l.registered.Store(registration)
+	return nil
 }
 
 // connect makes one attempt at a websocket.
@@ -204,6 +205,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 
 	attempts, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g.wg.Go(func() { l.renew(attempts) })
 	err := g.read(attempts)
 	l.ready.Store(false)
 	close(over)

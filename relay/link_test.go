@@ -345,3 +345,57 @@ func TestLinkClose(t *testing.T) {
 	x.answered("new", x.begin("new", testAuthority))
 	x.wantReset("new")
 }
+
+// TestLinkRenews: a link whose URL says when it expires registers again long before, while
+// its websocket is up, also after a renewal that has failed. Its next websocket has the
+// newest URL, and needs no registry.
+func TestLinkRenews(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	const life = 8 * time.Second
+	s.url = func(role string, n int) string {
+		return fmt.Sprintf("ws%s/rendezvous?role=%s&n=%d&sig=%s&expiry=%d",
+			strings.TrimPrefix(s.relay.URL, "http"), role, n, testSignature, time.Now().Add(life).Unix())
+	}
+	s.register = func(n int, w http.ResponseWriter) bool {
+		switch n {
+		case 0, 2:
+			return false
+		case 1:
+			http.Error(w, "not now", http.StatusBadGateway)
+		default:
+			http.Error(w, "never again", http.StatusInternalServerError)
+		}
+		return true
+	}
+	startLink(t, s, timing{least: time.Millisecond, most: 2 * time.Millisecond})
+	first := s.next()
+	await(t, "the renewal", func() bool {
+		registers, _ := s.counts()
+		return registers >= 3
+	})
+	await(t, "the answer to it", func() bool { return strings.Contains(s.log.String(), "registration renewed") })
+	first.ws.Close()
+	if n := s.next().query.Get("n"); n != "2" {
+		t.Errorf("the next websocket has the URL of registration %s", n)
+	}
+	if _, upgrades := s.counts(); upgrades != 2 {
+		t.Errorf("it took %d attempts", upgrades)
+	}
+}
+
+// TestRegistrationLife: only a URL that says when it expires is renewed.
+func TestRegistrationLife(t *testing.T) {
+	t.Parallel()
+	for expiry, want := range map[string]bool{
+		"": false, "?expiry=": false, "?expiry=x": false, "?expiry=1": false, "?expiry=99999999999999": false,
+		fmt.Sprint("?expiry=", time.Now().Add(time.Hour).Unix()):                         true,
+		fmt.Sprint("?role=x&expiry=", time.Now().Add(24*time.Hour).Unix(), "&version=1"): true,
+		fmt.Sprint("?expires=", time.Now().Add(time.Hour).Unix()):                        false,
+	} {
+		r := registration{URL: "wss://host/rendezvous" + expiry}
+		if life, ok := r.life(); ok != want || ok && (life < 50*time.Minute || life > 24*time.Hour) {
+			t.Errorf("%q lives for %v, %v", expiry, life, ok)
+		}
+	}
+}

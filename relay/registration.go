@@ -143,9 +143,18 @@ func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 // although its answer got lost, and a repetition could replace a newer registration
 // (remote.md 3.4).
 func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registration, error) {
+	return r.registerAs(ctx, key, registerAgain)
+}
+
+// registerOnce is register without repetitions.
+func (r *Registry) registerOnce(ctx context.Context, key *wire.PublicKey) (*registration, error) {
+	return r.registerAs(ctx, key, func(error) bool { return false })
+}
+
+func (r *Registry) registerAs(ctx context.Context, key *wire.PublicKey, again func(error) bool) (*registration, error) {
 	request := wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 	var response wire.RegisterResponse
-	err := repeat(ctx, r.logger, "registration is repeated", registerAgain, func() error {
+	err := repeat(ctx, r.logger, "registration is repeated", again, func() error {
 		response = wire.RegisterResponse{}
 		// A failure of the network is final here. On an idle connection the call
 		// would fail if the registry was just closing it, so use a new one.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -195,7 +196,7 @@ func (s *service) serveRelay(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	p := &peer{t: s.t, role: role, header: r.Header, ws: ws}
+	p := &peer{t: s.t, role: role, header: r.Header, query: r.URL.Query(), ws: ws}
 	s.t.Cleanup(func() { ws.Close() })
 	if s.router != nil {
 		s.router.serve(p)
@@ -228,6 +229,7 @@ type peer struct {
 	t      *testing.T
 	role   string
 	header http.Header
+	query  url.Values
 	ws     *websocket.Conn
 	mu     sync.Mutex // for writing
 }
