@@ -81,7 +81,7 @@ func (f *sandboxFlags) run(sys program.System) int {
 }
 
 // confined runs the command and returns its exit code, or returns why it did not
-// run.
+// run, with the code of a shell for that or with 0.
 func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
