@@ -137,6 +137,13 @@ programs: ## run everyday programs in the sandbox and unconfined, in a root of D
 soak: ## work over connections that are cut at random, for DURATION (2m)
 	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
 
+# The commit that upgrade takes for the version before.
+OLD ?= $(shell git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD~40)
+
+.PHONY: upgrade
+upgrade: build ## run a registry of OLD (the last tag, or 40 commits ago) beside one of this tree, with streams under way
+	E2E_OLD=$(OLD) $(GO) test -count=1 -run '^TestUpgrade$$' -v ./test/e2e
+
 # How many connections fail in cuts, in each of its two runs.
 CUTS ?= 10000
 

@@ -36,6 +36,8 @@ type commandLine struct {
 	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
 	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
 	Status       statusFlags       `cmd:"" help:"Tell what runs, with which limits, and who is online."`
+	Backup       backupFlags       `cmd:"" help:"Write all that a registry has to keep to a file."`
+	Restore      restoreFlags      `cmd:"" help:"Read such a file into an empty store."`
 	Demo         demoFlags         `cmd:"" help:"Show remote mode at work, on this machine."`
 	Version      versionFlags      `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`

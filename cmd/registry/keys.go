@@ -166,11 +166,7 @@ type madeKey struct {
 func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (err error) {
 	var file *os.File
 	if f.Out != "" {
-		file, err = os.OpenFile(f.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%s is there already, and is left as it is", f.Out)
-		}
-		if err != nil {
+		if file, err = createFile(f.Out); err != nil {
 			return err
 		}
 		defer func() {
@@ -209,6 +205,15 @@ func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (e
 		sys.complain("the key before it is valid until " + key.FormerUntil.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// createFile makes a file that only this user can read. One that is there stays as it is.
+func createFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s is there already, and is left as it is", path)
+	}
+	return file, err
 }
 
 // keysListFlags say how to print the keys.

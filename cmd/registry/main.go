@@ -93,6 +93,10 @@ func run(sys system) int {
 		err = commands.Identities.Remove.run(sys)
 	case &commands.Environments:
 		err = commands.Environments.run(sys)
+	case &commands.Backup:
+		err = commands.Backup.run(sys)
+	case &commands.Restore:
+		err = commands.Restore.run(sys)
 	case &commands.Demo:
 		ctx, cancel := sys.context()
 		defer cancel()

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/execagent/execagent/registry/store"
+)
+
+// backupFlags say where a backup goes.
+type backupFlags struct {
+	File string `arg:"" type:"path" help:"File to write, which must not be there yet."`
+	storeFlags
+}
+
+func (*backupFlags) Help() string {
+	return `Writes keys, identities, registrations and the key that all processes sign with to a new file that only this user can read, as lines of JSON. The registry may be running. API keys are not in it, only their hashes; but whoever has the file can sign URLs of this registry.
+
+Examples:
+
+    registry backup registry-2027-01-31.jsonl
+    registry restore registry-2027-01-31.jsonl --data /srv/other`
+}
+
+// Validate checks the flags of the store. The parser calls it.
+func (f *backupFlags) Validate() error { return f.check() }
+
+func (f *backupFlags) run(sys system) error {
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		var values int
+		err := newFile(f.File, func(file *os.File) (err error) {
+			values, err = st.Backup(ctx, file)
+			return err
+		})
+		if err == nil {
+			sys.complain(fmt.Sprintf("%s has %d values", f.File, values))
+		}
+		return err
+	})
+}
+
+// newFile makes a file that only this user can read, and has write fill it. After an error
+// there is none.
+func newFile(path string, write func(*os.File) error) error {
+	file, err := createFile(path)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// restoreFlags say what to restore.
+type restoreFlags struct {
+	File string `arg:"" type:"path" help:"A file that registry backup has written."`
+	storeFlags
+}
+
+func (*restoreFlags) Help() string {
+	return `Writes a backup into an empty store: a new folder, or a NATS cluster that no registry has used. Start the registry after it. Executors and harnesses go on with the keys that they have.`
+}
+
+// Validate checks the flags of the store. The parser calls it.
+func (f *restoreFlags) Validate() error { return f.check() }
+
+func (f *restoreFlags) run(sys system) error {
+	file, err := os.Open(f.File)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
+		values, err := st.Restore(ctx, file)
+		if errors.Is(err, store.ErrNotEmpty) {
+			return fmt.Errorf("%w: restore into a new folder, or a NATS cluster that no registry has used", err)
+		}
+		if err == nil {
+			sys.complain(fmt.Sprintf("%d values were restored", values))
+		}
+		return err
+	})
+}

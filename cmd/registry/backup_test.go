@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/registry/store"
+)
+
+// accepted is the status with which a registry lists the environments for a key.
+func accepted(t *testing.T, url, key string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "GET", url+"/cloud/environments", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// sharedKey is the key of a store that all processes sign with.
+func sharedKey(t *testing.T, data string) []byte {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Config{Dir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	key, err := st.SharedKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestBackup: what a registry has to keep is written while it runs, and read into another store:
+// there the same keys are valid, and a revoked one is not. So it is with a copy of its folder.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	create := func() string {
+		t.Helper()
+		return strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=*", "--data", in("data")))
+	}
+	server := start(t, "--listen=127.0.0.1:0", "--data", in("data"))
+	gone := create()
+	mustRun(t, "keys", "revoke", strings.Fields(strings.Split(mustRun(t, "keys", "list", "--data", in("data")), "\n")[1])[0], "--data", in("data"))
+	key := create()
+	rotated := strings.TrimSpace(mustRun(t, "keys", "rotate", strings.Fields(lineWith(t, mustRun(t, "keys", "list", "--data", in("data")), " valid "))[0], "--data", in("data")))
+	mustRun(t, "identities", "add", "agent-1", "--public-key="+strings.Repeat("A", 43)+"=", "--environment=*", "--data", in("data"))
+	mustRun(t, "backup", in("backup"), "--data", in("data"))
+	server.stop(t)
+
+	info, err := os.Stat(in("backup"))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the backup is %v, %v", info, err)
+	}
+	text, err := os.ReadFile(in("backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
+		t.Error("a key is in the backup")
+	}
+	if code, _, stderr := command(t, "backup", in("backup"), "--data", in("data")); code != exitFailure || !strings.Contains(stderr, "is there already") {
+		t.Errorf("a second time: %d, %s", code, stderr)
+	}
+	mustRun(t, "restore", in("backup"), "--data", in("restored"))
+	if code, _, stderr := command(t, "restore", in("backup"), "--data", in("restored")); code != exitFailure || !strings.Contains(stderr, "not empty") {
+		t.Errorf("restored a second time: %d, %s", code, stderr)
+	}
+	if err := os.CopyFS(in("copied"), os.DirFS(in("data"))); err != nil {
+		t.Fatal(err)
+	}
+	want := sharedKey(t, in("data"))
+	for _, there := range []string{"restored", "copied"} {
+		if !bytes.Equal(sharedKey(t, in(there)), want) {
+			t.Errorf("%s: URLs are signed with another key", there)
+		}
+		other := start(t, "--listen=127.0.0.1:0", "--data", in(there))
+		for text, want := range map[string]int{key: 200, rotated: 200, gone: 401} {
+			if got := accepted(t, other.url, text); got != want {
+				t.Errorf("%s: a key is answered %d, want %d", there, got, want)
+			}
+		}
+		if list := mustRun(t, "identities", "list", "--data", in(there)); !strings.Contains(list, "agent-1") {
+			t.Errorf("%s: identities are\n%s", there, list)
+		}
+		other.stop(t)
+	}
+
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for name, wrong := range map[string][]byte{
+		"cut short":          bytes.Join(lines[:len(lines)-2], nil),
+		"in a line":          text[:len(text)/2],
+		"a line is missing":  append(bytes.Clone(lines[0]), bytes.Join(lines[2:], nil)...),
+		"more after its end": append(bytes.Clone(text), "{}\n"...),
+		"empty":              nil,
+		"no backup":          []byte("{}\n"),
+		"of a later version": bytes.Replace(text, []byte(`"version":1`), []byte(`"version":2`), 1),
+		"another bucket":     bytes.Replace(text, []byte(`"bucket":"keys"`), []byte(`"bucket":"queues"`), 1),
+	} {
+		if err := os.WriteFile(in("wrong"), wrong, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := command(t, "restore", in("wrong"), "--data", in("untouched")); code != exitFailure || !strings.Contains(stderr, "backup") {
+			t.Errorf("%s: %d, %s", name, code, stderr)
+		}
+	}
+	mustRun(t, "restore", in("backup"), "--data", in("untouched"))
+}
+
+// lineWith returns the line that has a text.
+func lineWith(t *testing.T, lines, text string) string {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		if strings.Contains(line, text) {
+			return line
+		}
+	}
+	t.Fatalf("no %q in\n%s", text, lines)
+	return ""
+}

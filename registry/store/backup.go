@@ -1,0 +1,155 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A backup is lines of JSON: backupHead, a backupValue for each value, and backupTail, without
+// which it was cut short. It has what is to outlive a registry: not who is online, nor which
+// assertions were used within the last minutes.
+const (
+	backupFormat  = "execagent-registry-backup"
+	backupVersion = 1
+	// maxBackupLine bounds a line: a value of maxValueSize in base64, and its names.
+	maxBackupLine = 4*maxValueSize/3 + 4096
+)
+
+type backupHead struct {
+	Format  string    `json:"format"`
+	Version int       `json:"version"`
+	Created time.Time `json:"created"`
+}
+
+type backupValue struct {
+	Bucket string `json:"bucket"`
+	Key    string `json:"key"`
+	Value  []byte `json:"value"`
+}
+
+type backupTail struct {
+	Values int `json:"values"` // how many there were
+}
+
+// lasting are the buckets of a backup, by the names that they have there. The keys are the last:
+// while a restored registry has none, nobody is let in.
+func (st *Store) lasting() []struct {
+	name string
+	kv   jetstream.KeyValue
+} {
+	return []struct {
+		name string
+		kv   jetstream.KeyValue
+	}{
+		{"secrets", st.secrets}, {"registrations", st.registrations}, {"usage", st.usages}, {"identities", st.identities}, {"keys", st.keys},
+	}
+}
+
+// Backup writes all that is to outlive the registry, which may be running, and returns how many
+// values that were. Whoever has a backup can make the registry's signed URLs: it has the shared
+// key, but no API key.
+func (st *Store) Backup(ctx context.Context, w io.Writer) (values int, err error) {
+	buffered := bufio.NewWriter(w)
+	lines := json.NewEncoder(buffered)
+	if err := lines.Encode(backupHead{backupFormat, backupVersion, time.Now().UTC().Truncate(time.Second)}); err != nil {
+		return 0, err
+	}
+	for _, bucket := range st.lasting() {
+		err := each(ctx, bucket.kv, func(entry jetstream.KeyValueEntry) error {
+			values++
+			return lines.Encode(backupValue{bucket.name, entry.Key(), entry.Value()})
+		})
+		if err != nil {
+			return values, err
+		}
+	}
+	if err := lines.Encode(backupTail{values}); err != nil {
+		return values, err
+	}
+	return values, buffered.Flush()
+}
+
+// ErrNotEmpty says that a store has something already.
+var ErrNotEmpty = errors.New("the store is not empty")
+
+// Restore writes what a backup has into a store that is empty, or else returns ErrNotEmpty: a
+// registry that runs on it has made its shared key already. It reads the backup to its end before
+// it writes anything. After another error the store may have a part of it.
+func (st *Store) Restore(ctx context.Context, r io.Reader) (values int, err error) {
+	known := make(map[string][]backupValue)
+	for _, bucket := range st.lasting() {
+		known[bucket.name] = nil
+	}
+	err = readBackup(r, known)
+	if err != nil {
+		return 0, err
+	}
+	for _, bucket := range st.lasting() {
+		there, err := names(ctx, bucket.kv)
+		if err != nil {
+			return 0, err
+		}
+		if len(there) > 0 {
+			return 0, ErrNotEmpty
+		}
+	}
+	for _, bucket := range st.lasting() {
+		for _, value := range known[bucket.name] {
+			if err := st.restoreValue(ctx, bucket.kv, value); err != nil {
+				return values, err
+			}
+			values++
+		}
+	}
+	return values, nil
+}
+
+func (st *Store) restoreValue(ctx context.Context, kv jetstream.KeyValue, value backupValue) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := st.answered(ctx, func() (uint64, error) { return kv.Create(ctx, value.Key, value.Value) })
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return ErrNotEmpty
+	}
+	return unavailable("writing "+kv.Bucket(), err)
+}
+
+// readBackup reads the values into known, which has the names of the buckets.
+func readBackup(r io.Reader, known map[string][]backupValue) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxBackupLine)
+	var head backupHead
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &head) != nil || head.Format != backupFormat {
+		return errors.Join(errors.New("this is no backup of a registry"), lines.Err())
+	}
+	if head.Version != backupVersion {
+		return fmt.Errorf("the backup is of version %d, and this program knows version %d", head.Version, backupVersion)
+	}
+	for n := 0; lines.Scan(); n++ {
+		var line struct {
+			backupValue
+			Values *int `json:"values"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return fmt.Errorf("line %d of the backup: %w", n+2, err)
+		}
+		if line.Values != nil {
+			if *line.Values != n || lines.Scan() {
+				return fmt.Errorf("the backup has other than the %d values that it says", *line.Values)
+			}
+			return lines.Err()
+		}
+		if _, ok := known[line.Bucket]; !ok {
+			return fmt.Errorf("line %d of the backup: bucket %.32q is not known", n+2, line.Bucket)
+		}
+		known[line.Bucket] = append(known[line.Bucket], line.backupValue)
+	}
+	return errors.Join(errors.New("the backup was cut short"), lines.Err())
+}

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestUpgrade: a registry of an older version and one of this tree are one registry, on one NATS:
+// a command goes on while its executor is at the older and its harness at the newer, and while the
+// older ends and comes back.
+func TestUpgrade(t *testing.T) {
+	commit := os.Getenv("E2E_OLD")
+	if commit == "" {
+		t.Skip("E2E_OLD names no older commit: make upgrade")
+	}
+	t.Parallel()
+	nats := startNATS(t, server.Options{JetStream: true})
+	older := &rig.Site{Pattern: "ci-*", Log: &rig.Transcript{}, Program: oldRegistry(t, commit), Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}
+	older.Open(t)
+	newer := older.At(rig.FreeAddress(t))
+	newer.Program = ""
+	newer.StartRegistry(t)
+	executors, harnesses := rig.NewProxy(t, older.Address, newer.Address), rig.NewProxy(t, older.Address, newer.Address)
+	executor := older.At(executors.Address()).Serve(t, "ci-1")
+
+	const lines = 400
+	run := func() (next func() string, end func()) {
+		t.Helper()
+		cmd := newer.At(harnesses.Address()).Exec(t, "ci-1", "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done; exit 7", lines))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		text := bufio.NewScanner(out)
+		n := 0
+		next = func() string {
+			t.Helper()
+			if !text.Scan() {
+				t.Fatalf("no line after %d: %v\n%s", n, text.Err(), older.Log)
+			}
+			if text.Text() != fmt.Sprint(n) {
+				t.Fatalf("line %d is %q", n, text.Text())
+			}
+			n++
+			return text.Text()
+		}
+		return next, func() {
+			t.Helper()
+			for n < lines {
+				next()
+			}
+			if err := cmd.Wait(); err == nil || err.Error() != "exit status 7" {
+				t.Errorf("the command ends with %v", err)
+			}
+		}
+	}
+	next, end := run()
+	for step, do := range []func(){
+		func() { executors.Move(t, 0); harnesses.Move(t, 1) }, // old and new side by side
+		func() { executors.Move(t, 1); harnesses.Move(t, 0) },
+		func() { older.Registry.Terminate(t) }, // the upgrade
+		func() { older.StartRegistry(t) },      // and the way back
+		func() { executors.Move(t, 0); harnesses.Move(t, 1) },
+	} {
+		for range 20 {
+			next()
+		}
+		t.Logf("step %d", step)
+		do()
+	}
+	end()
+
+	// A key that either has made is valid at both.
+	for maker, user := range map[*rig.Site]*rig.Site{older: newer, newer: older} {
+		key, _ := maker.CreateKey(t, "harness")
+		with := *user.At(harnesses.Address())
+		with.Harness = key
+		if out := with.Run(t, "ci-1", "echo", "hello"); out != "hello\n" {
+			t.Errorf("it prints %q", out)
+		}
+	}
+	executor.Terminate(t)
+}
+
+// oldRegistry builds the registry of a commit.
+func oldRegistry(t *testing.T, commit string) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o old-registry ./cmd/registry`
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", commit, dir).CombinedOutput(); err != nil {
+		t.Fatalf("building the registry of %s: %v\n%s", commit, err, out)
+	}
+	return filepath.Join(dir, "old-registry")
+}
