@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
@@ -142,7 +145,8 @@ func (f *storeFlags) config(logger *slog.Logger) store.Config {
 
 // serveFlags are the flags of the server.
 type serveFlags struct {
-	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"HOST:PORT" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one. The bound URL is printed as one line, or with --log-format json logged alone. Default: ${default}."`
+	Listen       string        `default:"127.0.0.1:8080" env:"REGISTRY_LISTEN" group:"web" placeholder:"ADDRESS" help:"Where to listen: 127.0.0.1:8080, localhost:8080, :8080 for all addresses, or the URL of one; port 0 takes a free one; or unix:///PATH, for a proxy on this machine. The bound URL is printed as one line, or with --log-format json logged alone. Default: ${default}."`
+	AllowUID     []uint32      `env:"REGISTRY_ALLOW_UID" name:"allow-uid" group:"web" placeholder:"UID" help:"User who may connect to a UNIX socket too, besides this one and root. Can be repeated."`
 	Metrics      string        `env:"REGISTRY_METRICS_LISTEN" name:"metrics-listen" group:"web" placeholder:"HOST:PORT" help:"Serve /metrics at a port of its own, in plain http and without a key, with /healthz and /readyz; --listen has no /metrics then."`
 	PublicURL    string        `env:"REGISTRY_PUBLIC_URL" name:"public-url" group:"web" placeholder:"URL" help:"What clients know the registry by; the rendezvous URLs start with it. Default: what the request came to."`
 	TLSCert      string        `env:"REGISTRY_TLS_CERT" name:"tls-cert" type:"path" group:"web" placeholder:"FILE" help:"Certificate chain (PEM). It is read again, with its key, when the files change, or at SIGHUP."`
@@ -175,6 +179,7 @@ Examples:
     registry --listen 127.0.0.1:8080
     registry --listen :8443 --tls-cert cert.pem --tls-key key.pem --public-url https://registry.example.com:8443
     registry --listen :8080 --behind-proxy --trust-proxy --nats-url nats://nats:4222 --nats-replicas 3
+    registry --listen unix:///run/registry/socket --allow-uid 33 --trust-proxy
 
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
@@ -183,7 +188,21 @@ Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong comman
 // text. The parser calls it.
 func (f *serveFlags) Validate() error {
 	host, _, err := net.SplitHostPort(f.address())
+	unix := unixsocket.Is(f.Listen)
+	if unix {
+		_, err = unixsocket.Path(f.Listen)
+	}
 	switch {
+	case unix && err != nil:
+		return fmt.Errorf("--listen %.200q: %w", f.Listen, err)
+	case unix && f.TLSCert != "":
+		return errors.New("--tls-cert has no meaning with a UNIX socket: TLS ends at the proxy in front")
+	case unix && f.PublicURL == "" && !f.TrustProxy:
+		return errors.New("a UNIX socket needs --public-url or --trust-proxy: the rendezvous URLs would lead nowhere")
+	case !unix && len(f.AllowUID) > 0:
+		return errors.New("--allow-uid needs --listen unix:///PATH")
+	case slices.Contains(f.AllowUID, math.MaxUint32):
+		return errors.New("--allow-uid 4294967295 is no user")
 	case err != nil:
 		return fmt.Errorf("--listen %.100q is not HOST:PORT", f.Listen)
 	case strings.HasPrefix(f.Listen, "https://") && f.TLSCert == "":
@@ -192,7 +211,7 @@ func (f *serveFlags) Validate() error {
 		return fmt.Errorf("--listen %.100s is not what --tls-cert is for: say https://", f.Listen)
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key need each other")
-	case f.TLSCert == "" && !f.BehindProxy && !loopback(host):
+	case f.TLSCert == "" && !f.BehindProxy && !unix && !loopback(host):
 		return fmt.Errorf("--listen %s is not a loopback address, and keys would travel in clear text: give --tls-cert and --tls-key, or --behind-proxy where TLS ends at a proxy in front", f.Listen)
 	case f.TLSCert != "" && f.BehindProxy:
 		return errors.New("--behind-proxy has no meaning with --tls-cert")

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/tlsconfig"
+	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry"
 	"github.com/execagent/execagent/registry/store"
 )
@@ -166,7 +167,12 @@ func (f *serveFlags) listen(logger *slog.Logger) (d doors, err error) {
 			return d, fmt.Errorf("reading the certificate: %w", err)
 		}
 	}
-	if d.public, err = net.Listen("tcp", f.address()); err != nil || f.Metrics == "" {
+	if unixsocket.Is(f.Listen) {
+		d.public, err = listenUnix(f.Listen, f.AllowUID, logger)
+	} else {
+		d.public, err = net.Listen("tcp", f.address())
+	}
+	if err != nil || f.Metrics == "" {
 		return d, err
 	}
 	d.metrics, err = net.Listen("tcp", f.Metrics)
@@ -228,7 +234,10 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 // output, too, which scripts wait for.
 func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 	url := "http://" + d.public.Addr().String()
-	if d.config != nil {
+	switch {
+	case unixsocket.Is(f.Listen):
+		url = f.Listen
+	case d.config != nil:
 		url = "https://" + d.public.Addr().String()
 	}
 	about := []any{"url", url, "version", build.Version}

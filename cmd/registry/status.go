@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry/store"
 )
 
@@ -28,7 +30,7 @@ const (
 
 // statusFlags say which registry is asked, and how to print what it says.
 type statusFlags struct {
-	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL, without its store: http://HOST:PORT, or that of its /readyz."`
+	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL, without its store: http://HOST:PORT, that of its /readyz, or unix:///PATH."`
 	Output string `short:"o" default:"text" enum:"text,json" env:"REGISTRY_OUTPUT" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
 	storeFlags
 }
@@ -48,6 +50,10 @@ Exit codes: 0 when it serves, 1 when no process runs, is ready or can be asked, 
 func (f *statusFlags) Validate() error {
 	if f.URL == "" {
 		return f.check()
+	}
+	if unixsocket.Is(f.URL) {
+		_, err := unixsocket.Path(f.URL)
+		return err
 	}
 	if u, err := url.Parse(f.base()); err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("--url is not http://HOST:PORT, HOST:PORT or https://")
@@ -177,7 +183,15 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	s := processStatus{URL: f.base(), Limits: map[string]float64{}}
-	status, text, err := get(ctx, s.URL+"/readyz")
+	client, base := http.DefaultClient, s.URL
+	if unixsocket.Is(f.URL) {
+		path, _ := unixsocket.Path(f.URL) // Validate has looked at it
+		client, base = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return unixsocket.Dial(ctx, path)
+		}}}, "http://registry"
+		defer client.CloseIdleConnections()
+	}
+	status, text, err := get(ctx, client, base+"/readyz")
 	if err != nil {
 		return err
 	}
@@ -185,7 +199,7 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	if !s.Ready && status != http.StatusServiceUnavailable {
 		return fmt.Errorf("%s/readyz answers %d: is that a registry?", s.URL, status)
 	}
-	switch status, text, err = get(ctx, s.URL+"/metrics"); {
+	switch status, text, err = get(ctx, client, base+"/metrics"); {
 	case err != nil:
 		return err
 	case status == http.StatusNotFound:
@@ -251,12 +265,12 @@ func (s *processStatus) text(w io.Writer) error {
 }
 
 // get reads what is at a URL.
-func get(ctx context.Context, link string) (status int, text string, err error) {
+func get(ctx context.Context, client *http.Client, link string) (status int, text string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
 	if err != nil {
 		return 0, "", err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return 0, "", err
 	}

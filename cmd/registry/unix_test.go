@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestListenUnix: a registry at a UNIX socket serves a proxy on this machine, and no other user but
+// those that are named.
+func TestListenUnix(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "registry") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, data := filepath.Join(dir, "socket"), filepath.Join(dir, "data")
+	server := start(t, "--listen=unix://"+path, "--trust-proxy", "--data", data)
+	if server.url != "unix://"+path {
+		t.Errorf("it listens at %q", server.url)
+	}
+	proxy := &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: "registry"})
+			r.SetXForwarded()
+		},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}},
+	}}
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go proxy.Serve(front)
+	t.Cleanup(func() { proxy.Close() })
+	key := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=*", "--data", data))
+	if got := accepted(t, "http://"+front.Addr().String(), key); got != 200 {
+		t.Errorf("by a proxy a key is answered %d", got)
+	}
+	if told := mustRun(t, "status", "--url=unix://"+path); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
+		t.Errorf("status tells\n%s", told)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", info, err)
+	}
+	server.stop(t)
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("the socket is left")
+	}
+
+	if os.Geteuid() != 0 {
+		t.Skip("other users are tried by root only")
+	}
+	program := filepath.Join(dir, "client") // other users cannot reach the test's own file
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const one, other = 65533, 65532
+	server = start(t, "--listen=unix://"+path, "--trust-proxy", "--allow-uid=65533", "--data", data)
+	for uid, want := range map[uint32]bool{one: true, other: false} {
+		cmd := exec.Command(program, "-test.run=^TestUnixClient$")
+		cmd.Env = []string{"REGISTRY_TEST_SOCKET=" + path}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.Dir = "/"
+		out, err := cmd.CombinedOutput()
+		if got := bytes.Contains(out, []byte("HTTP/1.1 200")); got != want {
+			t.Errorf("uid %d is served: %v\n%s, %v", uid, got, out, err)
+		}
+	}
+	server.stop(t)
+}
+
+// TestUnixClient is not a test: it is another user's client of TestListenUnix.
+func TestUnixClient(t *testing.T) {
+	path := os.Getenv("REGISTRY_TEST_SOCKET")
+	if path == "" {
+		t.Skip("this is a program of TestListenUnix")
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n")); err != nil {
+		t.Log(err) // the server has closed it
+	}
+	answer := make([]byte, 64)
+	n, err := conn.Read(answer)
+	t.Logf("%q, %v", answer[:n], err)
+	os.Stdout.Write(answer[:n])
+}
