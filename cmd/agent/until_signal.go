@@ -23,8 +23,8 @@ import (
 const gcPercent = 50
 
 // untilSignal calls do with a context that ends with SIGINT, SIGTERM or SIGHUP, and after limit
-// unless that is 0. The error is do's. ended says what has ended the context before do has returned:
-// a [console.SignalError] or a timeoutError, else nil.
+// unless that is 0. The error is do's. ended says what has ended the context before do has
+// returned: a [console.SignalError] or a timeoutError, else nil.
 func untilSignal(limit time.Duration, do func(context.Context) error) (ended, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

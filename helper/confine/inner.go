@@ -30,8 +30,8 @@ import (
 //
 // The inner init sends a byte on the leash when it is ready for signals, and
 // another one when it ends as it should, also where there is no program to execute.
-// Its exit code is the command's only if the second one has come: the runtime also ends a process with a code, 2, that has
-// failed beyond help, as for want of memory.
+// Its exit code is the command's only if the second one has come: the runtime also
+// ends a process with a code, 2, that has failed beyond help, as for want of memory.
 
 // inner is the third of the four arguments of the inner init. The fourth is empty,
 // so that no other command line looks like this one.

@@ -174,8 +174,9 @@ func (fs Fields) arguments(args []string) bool {
 	return true
 }
 
-// Given returns the values of the flags that are on a command line, which may be wrong, up to the
-// command of another program; args are those behind the command. A boolean one has the value "true".
+// Given returns the values of the flags that are on a command line, which may be wrong, up to
+// the command of another program; args are those behind the command. A boolean one has the
+// value "true".
 func (fs Fields) Given(args []string) map[string]string {
 	given := map[string]string{}
 	program := slices.ContainsFunc(fs, func(f Field) bool { return f.Passthrough })

@@ -10,8 +10,8 @@ import (
 	"unicode/utf16"
 )
 
-// PrintJSON writes v, indented, with escapes for all that a terminal could act upon: much of it is as a
-// server says.
+// PrintJSON writes v, indented, with escapes for all that a terminal could act upon: much of it is
+// as a server says.
 func PrintJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
