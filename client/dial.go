@@ -133,5 +133,6 @@ func finalURL(err error) bool {
 		return true
 	}
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
-	return unverified
+	_, unwanted := errors.AsType[*transport.HandshakeError](err)
+	return unverified || unwanted
 }

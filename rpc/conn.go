@@ -31,8 +31,14 @@ type Conn interface {
 // Identified is a [Conn] whose other end has proven who it is.
 type Identified interface {
 	// Principal names who that is, the same for every connection of theirs: "uid:1000",
-	// "sub:alice"; "" for whoever may connect.
+	// "sub:alice", "cert:CN=ci"; "" for whoever may connect.
 	Principal() string
+}
+
+// Located is a [Conn] that knows where its other end is.
+type Located interface {
+	// Remote is that place as text, for logs: "192.0.2.1:44696", "uid:1000".
+	Remote() string
 }
 
 // Rejecter is a [Conn] that ends with the first message that is not JSON-RPC. On

@@ -56,6 +56,13 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, e.Body)
 }
 
+// HandshakeError says that the server has refused the client by TLS, mostly for the sake of its
+// certificate, or since it has shown none.
+type HandshakeError struct{ Err error }
+
+func (e *HandshakeError) Error() string { return e.Err.Error() }
+func (e *HandshakeError) Unwrap() error { return e.Err }
+
 // Dial opens a WebSocket to a ws or wss URL, or to a UNIX socket at unix:///PATH, whose
 // server has to be somebody to trust, see [unixsocket.Dial]. The context and HandshakeTimeout
 // bound the opening only. The error names the URL without its query and
@@ -115,6 +122,17 @@ func dialUnix(ctx context.Context, rawURL string, config DialConfig) (*WebSocket
 	})
 }
 
+// clientTLS completes a configuration: for the host of an address, and for HTTP/1.1, which
+// WebSockets need.
+func clientTLS(config *tls.Config, address string) *tls.Config {
+	config = config.Clone()
+	if host, _, err := net.SplitHostPort(address); err == nil && config.ServerName == "" {
+		config.ServerName = host
+	}
+	config.NextProtos = []string{"http/1.1"}
+	return config
+}
+
 // open opens a WebSocket over the connection that connect makes.
 func open(ctx context.Context, url string, config DialConfig, connect func(ctx context.Context, network, address string) (stream, error)) (*WebSocket, error) {
 	if config.TLS == nil {
@@ -129,7 +147,6 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 	var under *wire
 	stop := func() bool { return true }
 	dialer := websocket.Dialer{
-		TLSClientConfig: config.TLS,
 		WriteBufferSize: clientWriteBuffer,
 		WriteBufferPool: &clientWriteBuffers,
 		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -143,6 +160,20 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 			stop = context.AfterFunc(ctx, func() { conn.Close() })
 			return over, nil
 		},
+		NetDialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := connect(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			w, over := newSecureWire(conn, clientTLS(config.TLS, address), tls.Client)
+			under = w
+			stop = context.AfterFunc(ctx, func() { conn.Close() })
+			if err := w.secure.HandshakeContext(ctx); err != nil {
+				_ = conn.Close() // nothing was said on it
+				return nil, err
+			}
+			return over, nil
+		},
 	}
 	ws, response, err := dialer.DialContext(ctx, url, config.Header)
 	if !stop() {
@@ -153,6 +184,10 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return nil, fmt.Errorf("timed out: %w", err)
+	}
+	// With TLS 1.3 it comes after the handshake, in place of the answer.
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
+		return nil, &HandshakeError{err}
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) && response.StatusCode != http.StatusSwitchingProtocols {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // after an error, what has come

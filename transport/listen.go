@@ -2,16 +2,20 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/internal/lobby"
@@ -30,9 +34,13 @@ const (
 // Config says where to listen and who may connect. Only URL has no usable
 // zero value.
 type Config struct {
-	// URL is ws://IP:PORT, nothing more and nothing else, where port 0 lets the
-	// system choose; or unix:///PATH, see [unixsocket.Listen].
+	// URL is ws://IP:PORT or wss://IP:PORT, nothing more and nothing else, where port 0
+	// lets the system choose; or unix:///PATH, see [unixsocket.Listen].
 	URL string
+	// TLS is how a server at wss shows who it is, see [tlsconfig.Files]. If it requires and
+	// verifies certificates of clients, these stand for Auth, too: the subject of such a
+	// certificate is its client's principal.
+	TLS *tls.Config
 	// AllowUIDs are the users who may connect to a UNIX socket, besides this one
 	// and root.
 	AllowUIDs []uint32
@@ -47,7 +55,9 @@ type Config struct {
 
 	Budget *rpc.Budget // of the messages of all connections; nil bounds nothing
 
-	Log *slog.Logger // gets the complaints of the HTTP server; nil discards them
+	// Log hears of clients that were refused, not more than a few at a time, and gets the
+	// complaints of the HTTP server; nil discards both.
+	Log *slog.Logger
 }
 
 // Listener is a [rpc.Listener] that also answers plain HTTP, see rpc.md 1.2.
@@ -58,6 +68,7 @@ type Listener struct {
 	other   *reservation // of a port
 	server  *http.Server
 	lobby   *lobby.Lobby
+	refused refusals
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
 
@@ -79,6 +90,7 @@ func Listen(config Config) (*Listener, error) {
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}
+	l.refused.log = slog.New(handler)
 	bind := l.bindPort
 	if unixsocket.Is(config.URL) {
 		bind = l.bindPath
@@ -108,6 +120,9 @@ func Listen(config Config) (*Listener, error) {
 // bindPath listens at a UNIX socket.
 func (l *Listener) bindPath(*slog.Logger) error {
 	path, err := unixsocket.Path(l.config.URL)
+	if err == nil && l.config.TLS != nil {
+		err = errors.New("there is no TLS at a UNIX socket")
+	}
 	if err != nil {
 		return fmt.Errorf("listen URL %q is invalid: %w", l.config.URL, err)
 	}
@@ -121,11 +136,16 @@ func (l *Listener) bindPath(*slog.Logger) error {
 
 // bindPort listens at a port.
 func (l *Listener) bindPort(log *slog.Logger) error {
-	address, err := parseListenURL(l.config.URL)
-	if err != nil {
+	address, secure, err := parseListenURL(l.config.URL)
+	switch {
+	case err != nil:
 		return err
+	case secure && l.config.TLS == nil:
+		return fmt.Errorf("listen URL %q needs a certificate and its key", l.config.URL)
+	case !secure && l.config.TLS != nil:
+		return fmt.Errorf("listen URL %q is without TLS, want wss://", l.config.URL)
 	}
-	if l.config.Auth == nil && !l.config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
+	if l.config.Auth == nil && !l.config.certified() && !l.config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
 		return fmt.Errorf("listen URL %q is not a loopback address and %w", l.config.URL, ErrUnauthenticated)
 	}
 	network := "tcp"
@@ -166,27 +186,35 @@ func bind(network string, address netip.AddrPort) (tcp *net.TCPListener, other *
 	}
 }
 
+// certified tells whether clients have to show a certificate.
+func (c *Config) certified() bool {
+	return c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
+}
+
 // ErrUnauthenticated says that others than this machine's users could connect, without
 // proving who they are.
 var ErrUnauthenticated = errors.New("no authentication is configured")
 
-// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1). A URL parser
-// would let more pass: a path, a query, a zone, capitals.
-func parseListenURL(s string) (netip.AddrPort, error) {
+// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1), but for the same with wss. A
+// URL parser would let more pass: a path, a query, a zone, capitals.
+func parseListenURL(s string) (address netip.AddrPort, secure bool, err error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT or unix:///PATH", s)
+		rest, secure = strings.CutPrefix(s, "wss://")
+	}
+	if !ok && !secure {
+		return netip.AddrPort{}, false, fmt.Errorf("listen URL %q is not supported, want ws://IP:PORT, wss://IP:PORT or unix:///PATH", s)
 	}
 	if _, port, err := net.SplitHostPort(rest); err == nil && len(port) > 4 {
 		if n, err := strconv.Atoi(port); err == nil && n > 65535 {
-			return netip.AddrPort{}, fmt.Errorf("listen URL %q is invalid, the port is not between 0 and 65535", s)
+			return netip.AddrPort{}, false, fmt.Errorf("listen URL %q is invalid, the port is not between 0 and 65535", s)
 		}
 	}
-	address, err := netip.ParseAddrPort(rest)
+	address, err = netip.ParseAddrPort(rest)
 	if err != nil || address.Addr().Zone() != "" {
-		return netip.AddrPort{}, fmt.Errorf("listen URL %q is invalid, want ws://IP:PORT with a numeric address", s)
+		return netip.AddrPort{}, false, fmt.Errorf("listen URL %q is invalid, want ws://IP:PORT with a numeric address", s)
 	}
-	return address, nil
+	return address, secure, nil
 }
 
 // Accept returns the next WebSocket, open and, where Config.Auth is set,
@@ -215,6 +243,7 @@ func (l *Listener) Close() error {
 	err := l.server.Close()
 	l.running.Wait()
 	l.closing.Do(l.other.release)
+	l.refused.flush()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -228,6 +257,9 @@ func (l *Listener) Addr() net.Addr { return l.bound.Addr() }
 func (l *Listener) URL() string {
 	if l.local {
 		return unixsocket.URL(l.Addr().String())
+	}
+	if l.config.TLS != nil {
+		return "wss://" + l.Addr().String()
 	}
 	return "ws://" + l.Addr().String()
 }
@@ -268,7 +300,7 @@ func (d door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, conn := newWire(accepted.(stream))
+	w, conn := d.l.dress(accepted.(stream))
 	if socket, ok := accepted.(*net.UnixConn); ok {
 		if w.uid, err = unixsocket.Peer(socket); err != nil {
 			w.uid = nobody // the upgrade says so
@@ -282,6 +314,27 @@ func (d door) Accept() (net.Conn, error) {
 	// meet a counter of zero for which Close waits already.
 	d.l.running.Add(1)
 	return conn, nil
+}
+
+// dress puts the layers over a connection that the HTTP server needs.
+func (l *Listener) dress(accepted stream) (*wire, net.Conn) {
+	if l.config.TLS == nil {
+		return newWire(accepted)
+	}
+	w, over := newSecureWire(accepted, l.config.TLS, tls.Server)
+	over.shake = func() error {
+		err := w.shakeHands()
+		if err == nil {
+			return nil
+		}
+		level := slog.LevelWarn
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+			level = slog.LevelDebug // a scan, or a probe that connects and leaves
+		}
+		l.refused.add(level, w.client(), "TLS handshake: "+err.Error())
+		return err
+	}
+	return w, over
 }
 
 func (d door) Close() error   { return d.l.bound.Close() }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -26,6 +27,7 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	// the HTTP part anew. The answer to an upgrade does not have this header.
 	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
+		l.refuse(r, slog.LevelWarn, http.StatusForbidden, "the request has an Origin, as those of web pages")
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
@@ -38,17 +40,25 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 		}
 	default:
+		l.refuse(r, slog.LevelDebug, http.StatusNotFound, "nothing is served at that path")
 		w.WriteHeader(http.StatusNotFound)
 	}
 }
 
+// refuse notes a client that was refused. Of what it has sent nothing is in the log.
+func (l *Listener) refuse(r *http.Request, level slog.Level, status int, reason string) {
+	l.refused.add(level, r.Context().Value(wireKey{}).(*wire).client(), reason, slog.Int("status", status))
+}
+
 func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if status, text := checkUpgrade(r); status != 0 {
+		l.refuse(r, slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
 	}
 	principal, status, text := l.admit(r)
 	if status != 0 {
+		l.refuse(r, slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
 	}
@@ -64,7 +74,9 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		CheckOrigin:      func(*http.Request) bool { return true }, // serveHTTP has refused any Origin
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
 			// Only the form of the key is left to be wrong.
-			reply(w, status, "`Sec-WebSocket-Key` header is not the base64 of 16 bytes")
+			const text = "`Sec-WebSocket-Key` header is not the base64 of 16 bytes"
+			l.refuse(r, slog.LevelWarn, status, text)
+			reply(w, status, text)
 		},
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
@@ -79,8 +91,12 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 // admit returns who sends the request, see [WebSocket.Principal], or the status and
 // text that refuse them.
 func (l *Listener) admit(r *http.Request) (principal string, status int, text string) {
+	from := r.Context().Value(wireKey{}).(*wire)
+	if l.config.certified() {
+		principal = "cert:" + nameOf(from.secure.ConnectionState().PeerCertificates[0])
+	}
 	if l.local {
-		uid := r.Context().Value(wireKey{}).(*wire).uid
+		uid := from.uid
 		if !l.mayConnect(uid) {
 			return "", http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
 		}

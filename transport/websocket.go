@@ -223,7 +223,7 @@ func (c *WebSocket) WriteParts(size int, parts iter.Seq[[]byte]) error {
 		// All parts together have as long as Write has for a whole message.
 		_ = c.wire.conn.SetWriteDeadline(time.Now().Add(c.peerTimeout)) // fails with the writes
 		c.wire.patient.Store(size <= maxPatient)
-		err = writeParts(c.wire.conn, frameHeader(size), size, parts)
+		err = writeParts(c.wire.out(), frameHeader(size), size, parts)
 		c.wire.patient.Store(false)
 		err = c.wrote(err)
 		c.writeDueLocked()
@@ -386,17 +386,18 @@ func (c *WebSocket) Close() error {
 }
 
 // Principal is who the client has shown to be, see [rpc.Identified]: the subject of
-// its JWT, else the user whose process has connected to a UNIX socket. At the
-// client's end it is "".
+// its JWT, else that of its certificate, else the user whose process has connected to a
+// UNIX socket. At the client's end it is "".
 func (c *WebSocket) Principal() string { return c.principal }
 
-// String is the label of the connection in logs and error texts, with the
-// peer's address: "websocket 127.0.0.1:44696", or the path of the socket, or the
-// client's user.
-func (c *WebSocket) String() string {
-	peer := c.wire.conn.RemoteAddr().String()
-	if _, local := c.wire.conn.(*net.UnixConn); local && c.serves {
-		peer = fmt.Sprintf("uid:%d", c.wire.uid) // such a client has no address
+// String is the label of the connection in error texts, with [WebSocket.Remote].
+func (c *WebSocket) String() string { return "websocket " + c.Remote() }
+
+// Remote is the peer's address, see [rpc.Located]: "127.0.0.1:44696", or the path of the socket, or
+// the client's user.
+func (c *WebSocket) Remote() string {
+	if c.serves {
+		return c.wire.client()
 	}
-	return "websocket " + peer
+	return c.wire.conn.RemoteAddr().String()
 }

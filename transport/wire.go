@@ -1,9 +1,10 @@
 package transport
 
 import (
+	"crypto/tls"
+	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/buffer"
@@ -19,9 +20,12 @@ type stream interface {
 // wire is the connection under a WebSocket. It adds what gorilla's websocket.Conn
 // leaves to its user: a deadline for each read, and writing several messages at once.
 // And it drops the close frames that gorilla sends unasked. gorilla has it as an
-// [overTCP] or an [overUnix].
+// [overTCP], an [overUnix] or an [overTLS].
 type wire struct {
 	conn stream
+
+	secure *tls.Conn // over below; nil without TLS
+	below  *below    // over conn
 
 	// uid is the user whose process has connected to our UNIX socket.
 	uid uint32
@@ -68,6 +72,14 @@ func newWire(conn stream) (*wire, net.Conn) {
 	return w, &overTCP{conn.(*net.TCPConn), w}
 }
 
+// client is where the client of a server is: its address, or its user at a UNIX socket.
+func (w *wire) client() string {
+	if _, local := w.conn.(*net.UnixConn); local {
+		return fmt.Sprintf("uid:%d", w.uid)
+	}
+	return w.conn.RemoteAddr().String()
+}
+
 // wireOf returns the wire of what newWire has returned.
 func wireOf(conn net.Conn) *wire { return conn.(interface{ itself() *wire }).itself() }
 
@@ -76,23 +88,41 @@ func (w *wire) itself() *wire { return w }
 // batchSize is the size, in bytes, from which on a batch is sent at once.
 const batchSize = 32 << 10
 
-// closeFrame is the first byte of an unfragmented close frame (RFC 6455, 5.2). No
-// other write starts with this byte: HTTP is ASCII, and what gorilla writes
-// otherwise, unless by writev, starts with the header of another frame.
-const closeFrame = 0x88
+// isCloseFrame tells whether p is an unfragmented close frame and nothing else (RFC 6455, 5.2).
+// HTTP is ASCII, and what gorilla writes otherwise starts with the header of another frame, or is
+// a part of a message, which may start with any byte: without TLS it goes out by writev, and
+// it is always longer than a close frame can be.
+func isCloseFrame(p []byte) bool {
+	const closeFrame, mask = 0x88, 0x80
+	if len(p) < 2 || p[0] != closeFrame {
+		return false
+	}
+	if p[1]&mask != 0 {
+		return len(p) == 6+int(p[1]&^mask)
+	}
+	return len(p) == 2+int(p[1])
+}
 
 // Write drops close frames. gorilla answers a protocol error with one, and
 // has no setting against it, but a peer that breaks the protocol is dropped
 // without a close frame (rpc.md 1.3).
 func (w *wire) Write(p []byte) (int, error) {
-	if len(p) > 0 && p[0] == closeFrame {
+	if isCloseFrame(p) {
 		return len(p), nil
 	}
 	if w.batch != nil {
 		w.batch = append(w.batch, p...)
 		return len(p), nil
 	}
-	return w.conn.Write(p)
+	return w.out().Write(p)
+}
+
+// out is what messages are written to.
+func (w *wire) out() net.Conn {
+	if w.secure != nil {
+		return w.secure
+	}
+	return w.conn
 }
 
 // collect makes the writes that follow part of a batch.
@@ -110,7 +140,7 @@ func (w *wire) flush() error {
 	}
 	w.batch = nil
 	w.patient.Store(true)
-	_, err := w.conn.Write(batch)
+	_, err := w.out().Write(batch)
 	w.patient.Store(false)
 	buffer.Recycle(batch)
 	return err
@@ -125,7 +155,7 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, err := w.conn.Read(p)
+	n, err := w.out().Read(p)
 	if n > 0 && w.patient.Load() && w.large.Load() == 0 {
 		_ = w.conn.SetWriteDeadline(time.Now().Add(w.patience)) // fails with the writes
 	}
@@ -137,13 +167,12 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) sendBatch() {
 	batch := w.batch
 	w.batch = nil
-	raw, err := w.conn.SyscallConn()
-	if err != nil || len(batch) == 0 {
-		return
+	switch {
+	case w.secure != nil:
+		w.part(batch)
+	case len(batch) > 0:
+		sendNow(w.conn, batch)
 	}
-	_ = raw.Control(func(fd uintptr) {
-		_, _ = syscall.SendmsgN(int(fd), batch, nil, nil, syscall.MSG_DONTWAIT)
-	})
 	buffer.Recycle(batch)
 }
 

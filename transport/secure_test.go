@@ -1,0 +1,433 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/internal/tlsconfig"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/rpc/rpctest"
+)
+
+// authority signs certificates.
+type authority struct {
+	t     testing.TB
+	cert  *x509.Certificate
+	key   *ecdsa.PrivateKey
+	roots *x509.CertPool
+}
+
+var serial atomic.Int64
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	a := &authority{t: t, roots: x509.NewCertPool()}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "CA of the test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.cert, a.key = a.sign(template, template)
+	a.roots.AddCert(a.cert)
+	return a
+}
+
+// sign makes a key and a certificate for it.
+func (a *authority) sign(template, parent *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	signer := key
+	if a.key != nil {
+		signer = a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// issue makes a certificate, which ends then, and for which adapt may choose more.
+func (a *authority) issue(ends time.Duration, adapt func(*x509.Certificate)) tls.Certificate {
+	a.t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial.Add(1)), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(ends),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if adapt != nil {
+		adapt(template)
+	}
+	cert, key := a.sign(template, a.cert)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+// write writes a certificate and its key into a folder, each by renaming.
+func (a *authority) write(dir string, c tls.Certificate) {
+	a.t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"cert": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}, "ca": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600), os.Rename(path+".new", path)); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// server returns a configuration by files; ca is "" or the file of those who sign clients.
+func server(t testing.TB, dir string, ca string) *tls.Config {
+	t.Helper()
+	files := tlsconfig.Files{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: ca}
+	config, err := files.Server(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// record is a log that can be read while it is written.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *record) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// await waits until the log has a text.
+func (r *record) await(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(r.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s in\n%s", text, r)
+		}
+	}
+}
+
+const wssAny = "wss://127.0.0.1:0"
+
+// TestSecureConn: all that is promised of a connection, also with TLS of our own.
+func TestSecureConn(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	rpctest.TestConn(t, func(t *testing.T) (x, y rpc.Conn) {
+		client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
+		return client, server
+	})
+}
+
+// TestSecureLargeMessages: a part of a message that begins like a close frame is none.
+func TestSecureLargeMessages(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
+	for shift := range 3 {
+		message := []byte(strings.Repeat("x", shift) + strings.Repeat("\u0888", 100<<10))
+		for from, to := range map[*WebSocket]*WebSocket{client: server, server: client} {
+			wrote := make(chan error, 2)
+			go func() {
+				wrote <- from.Write(message)
+				wrote <- from.WriteParts(len(message), func(yield func([]byte) bool) {
+					for part := message; len(part) > 0; {
+						n := min(len(part), 4097)
+						if !yield(part[:n]) {
+							return
+						}
+						part = part[n:]
+					}
+				})
+			}()
+			for range 2 {
+				got, err := to.Read()
+				if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
+					t.Fatalf("%v: %d bytes, %v", from, len(got), err)
+				}
+			}
+		}
+	}
+}
+
+func TestSecureURL(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	config := server(t, dir, "")
+	for _, tt := range []struct {
+		config Config
+		want   string // part of the error; "" for none
+	}{
+		{Config{URL: wssAny, TLS: config}, ""},
+		{Config{URL: wssAny}, "needs a certificate"},
+		{Config{URL: "ws://127.0.0.1:0", TLS: config}, "want wss://"},
+		{Config{URL: "wss://localhost:0", TLS: config}, "numeric address"},
+		{Config{URL: unixURL(t), TLS: config}, "no TLS at a UNIX socket"},
+		{Config{URL: "wss://0.0.0.0:0", TLS: config}, "no authentication is configured"},
+		{Config{URL: "wss://0.0.0.0:0", TLS: server(t, dir, filepath.Join(dir, "ca"))}, ""},
+	} {
+		l, err := Listen(tt.config)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.config.URL, err, tt.want)
+		}
+		if err == nil {
+			if !strings.HasPrefix(l.URL(), "wss://") {
+				t.Errorf("it listens at %s", l.URL())
+			}
+			_ = l.Close()
+		}
+	}
+}
+
+// TestRenewal: while clients come and go without a pause, the certificate is renewed again and
+// again, and none of them is refused. The last ones see the last certificate.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, "")})
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				message, err := conn.Read()
+				if err == nil {
+					_ = conn.Write(message)
+				}
+				_, _ = conn.Read() // until the client ends
+				_ = conn.Close()
+			}()
+		}
+	}()
+	var renewals atomic.Int32
+	var dialed atomic.Int32
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for renewals.Load() < 20 {
+				c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := c.Write([]byte("hello")); err != nil {
+					t.Error(err)
+				}
+				if got, err := c.Read(); err != nil || string(got) != "hello" {
+					t.Errorf("%q, %v", got, err)
+				}
+				_ = c.Close()
+				dialed.Add(1)
+			}
+		})
+	}
+	var last tls.Certificate
+	for before := int32(0); renewals.Load() < 20 && !t.Failed(); time.Sleep(time.Millisecond) {
+		if now := dialed.Load(); now >= before+4 {
+			before = now
+			last = a.issue(time.Hour, nil)
+			a.write(dir, last)
+			renewals.Add(1)
+		}
+	}
+	clients.Wait()
+	// Between the files of a pair the former one is shown, and looked at again after a second.
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: a.roots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := conn.ConnectionState().PeerCertificates[0]
+		_ = conn.Close()
+		if bytes.Equal(shown.Raw, last.Certificate[0]) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the last certificate is not shown")
+		}
+	}
+	t.Logf("%d connections, %d renewals", dialed.Load(), renewals.Load())
+}
+
+// TestClientCertificates: who has a certificate of the authority is let in under its name, and all
+// others are refused by the handshake, with a line in the log.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	a, other, dir := newAuthority(t), newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	var log record
+	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, filepath.Join(dir, "ca")), Log: log.logger()})
+	named := func(name pkix.Name) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.Subject = name }
+	}
+	dial := func(certificates ...tls.Certificate) (*WebSocket, error) {
+		config := tlsconfig.Client(a.roots)
+		config.Certificates = certificates
+		return Dial(t.Context(), l.URL(), DialConfig{TLS: config})
+	}
+	for want, adapt := range map[string]func(*x509.Certificate){
+		"cert:CN=ci":                    named(pkix.Name{CommonName: "ci"}),
+		"cert:CN=uid:0,O=sub:alice":     named(pkix.Name{CommonName: "uid:0", Organization: []string{"sub:alice"}}),
+		`cert:CN=a\,O=b`:                named(pkix.Name{CommonName: "a,O=b"}),
+		"cert:URI:spiffe://test/agents": func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/agents"}} },
+		"cert:DNS:host.test":            func(c *x509.Certificate) { c.DNSNames = []string{"host.test"} },
+		"cert:SHA256:":                  nil,
+	} {
+		c, err := dial(a.issue(time.Hour, adapt))
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		server := accept(t, l)
+		if got := server.Principal(); got != want && !(adapt == nil && strings.HasPrefix(got, want) && len(got) == len(want)+64) {
+			t.Errorf("the client is %q, want %q", got, want)
+		}
+		if !strings.HasPrefix(server.Remote(), "127.0.0.1:") {
+			t.Errorf("it is at %s", server.Remote())
+		}
+		_ = c.Close()
+	}
+	for name, tt := range map[string]struct {
+		certificates []tls.Certificate
+		logged       string
+	}{
+		"none":            {nil, "client didn't provide a certificate"},
+		"of another":      {[]tls.Certificate{other.issue(time.Hour, nil)}, "certificate signed by unknown authority"},
+		"expired":         {[]tls.Certificate{a.issue(-time.Hour, nil)}, "certificate has expired"},
+		"of servers only": {[]tls.Certificate{a.issue(time.Hour, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] })}, "incompatible key usage"},
+	} {
+		c, err := dial(tt.certificates...)
+		if err == nil {
+			_ = c.Close()
+		}
+		if _, ok := errors.AsType[*HandshakeError](err); !ok {
+			t.Errorf("%s: %v, want the server's reason", name, err)
+		}
+		log.await(t, tt.logged)
+	}
+	if text := log.String(); !strings.Contains(text, `"level":"WARN","msg":"client refused","remote":"127.0.0.1:`) || strings.Contains(text, "subject") {
+		t.Error(text)
+	}
+}
+
+// TestSecureStrangers: who speaks no TLS is told so, and who says nothing neither holds anybody up
+// nor fills the log.
+func TestSecureStrangers(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	var log record
+	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, ""), Log: log.logger()})
+	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusBadRequest || got.Body != "this listener speaks TLS, use wss://\r\n" {
+		t.Errorf("without TLS: %v", got)
+	}
+	log.await(t, errPlain.Error())
+	for range maxHandshakes + 8 { // they stay in the middle of their handshake
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
+	if n := l.lobby.Len(); n > maxHandshakes {
+		t.Errorf("%d seats are taken", n)
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
+	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK || len(body) > 0 {
+		t.Errorf("/readyz: %v, %q, %v", response.Status, body, err)
+	}
+}
+
+// TestRefusals: what the log says of refused clients, and how much.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	auth, err := AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, "opensesame")}.Authenticator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log record
+	l := listen(t, Config{Auth: auth, Log: log.logger()})
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: x\r\n" + upgradeHeaders + "Authorization: Bearer hunter2\r\n\r\n":                                     `"level":"WARN","msg":"client refused","remote":"127.0.0.1:`,
+		"GET / HTTP/1.1\r\nHost: x\r\n" + upgradeHeaders + "\r\n":                                                                      `"reason":"missing websocket bearer token","status":401`,
+		"GET /?token=hunter2 HTTP/1.1\r\nHost: x\r\n\r\n":                                                                              `"reason":"Connection header did not include 'upgrade'","status":400`,
+		"GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://hunter2\r\n" + upgradeHeaders + "\r\n":                                            `"status":403`,
+		"GET /hunter2 HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                     `"level":"DEBUG","msg":"client refused"`,
+		"GET / HTTP/1.1\r\nHost: x\r\n" + strings.Replace(upgradeHeaders, "dGhl", "!", 1) + "Authorization: Bearer opensesame\r\n\r\n": "is not the base64 of 16 bytes",
+	} {
+		ask(t, l, request)
+		log.await(t, want)
+	}
+	for range 100 {
+		ask(t, l, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"Authorization: Bearer hunter2\r\n\r\n")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text := log.String()
+	lines := strings.Count(text, "client refused")
+	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") || lines < maxRefusals || lines > 5*maxRefusals || !strings.Contains(text, `"msg":"more clients refused","count":`) {
+		t.Errorf("%d lines:\n%s", lines, text)
+	}
+}
