@@ -42,7 +42,8 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-// TestPrometheus: Prometheus takes the rules and the configuration, and each alert fires in its case.
+// TestPrometheus: Prometheus takes the rules and the configuration, and each alert fires in its
+// case.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("promtool"); err != nil {

@@ -32,9 +32,10 @@ const maxBody = 16 << 10
 // apiTimeout bounds the time that a request may take; executors give up after 10 s.
 const apiTimeout = 8 * time.Second
 
-// How long URLs and authorizations are good for. An executor opens every websocket with
-// the URL of its last registration, and registers again when the rendezvous refuses that
-// URL (remote.md 3.5); ours also does when half of its time is over. A harness gets a new URL for each websocket.
+// How long URLs and authorizations are good for. An executor opens every websocket with the URL
+// of its last registration, and registers again when the rendezvous refuses that URL (remote.md
+// 3.5); ours also does when half of its time is over. A harness gets a new URL for each
+// websocket.
 const (
 	executorTicketLife = 24 * time.Hour
 	harnessTicketLife  = time.Minute

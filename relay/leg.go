@@ -131,9 +131,9 @@ func (g *leg) attempt(ctx context.Context, h *attempt, message1 []byte) {
 	g.link.cfg.Identity.Prepare()
 }
 
-// agree reads message 1, asks the registry whether its sender may connect, and
-// meanwhile makes message 2. principal is what the registry calls the harness's. Only one handshake at a time computes: a flood of
-// them, of whatever kind, then keeps one processor busy and no more.
+// agree reads message 1, asks the registry whether its sender may connect, and meanwhile makes
+// message 2. principal is what the registry calls the harness's. Only one handshake at a time
+// computes: a flood of them, of whatever kind, then keeps one processor busy and no more.
 func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 []byte, s *noise.Session, principal string, err error) {
 	registry, computing := g.link.cfg.Registry, &g.link.computing
 	id := []byte(h.id)

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// pair makes a certificate, and writes it and its key into a folder by renaming, one after the other.
+// pair makes a certificate, and writes it and its key into a folder by renaming, one after the
+// other.
 func pair(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -85,8 +85,9 @@ func replace(t *testing.T, path string, text []byte) {
 	}
 }
 
-// TestRegistryRenewsCertificate: while clients come without a pause, certificates are renewed: each
-// client is served, the new one is shown, and what cannot be used is not. The log is JSON all along.
+// TestRegistryRenewsCertificate: while clients come without a pause, certificates are renewed:
+// each client is served, the new one is shown, and what cannot be used is not. The log is JSON
+// all along.
 func TestRegistryRenewsCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
