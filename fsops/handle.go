@@ -88,6 +88,13 @@ func (f *handle) open(id string, open func() (int, error)) error {
 	return nil
 }
 
+// Len returns how many files are open.
+func (h *Handles) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.open)
+}
+
 func checkHandleID(id string) error {
 	if len(id) > MaxHandleID {
 		return invalidf("file handle id of %d bytes is longer than %d", len(id), MaxHandleID)

@@ -225,6 +225,7 @@ func (g *leg) reset(f *frame.Frame) {
 // or the stream is active already, the line has level debug: both are ordinary.
 func (g *leg) refuse(id []byte, err error) {
 	g.sendReset(id)
+	g.link.refused.Add(1)
 	level := slog.LevelWarn
 	if err == errBusy || err == errFull || err == errActive {
 		level = slog.LevelDebug

@@ -75,6 +75,9 @@ type Link struct {
 	keptReserve    reserve
 	ready          atomic.Bool
 	registered     atomic.Pointer[registration] // the newest one
+	connects       atomic.Uint64 // websockets so far
+	refused        atomic.Uint64 // handshakes so far
+	traffic        socket.Traffic
 
 	computing sync.Mutex // held by the handshake that is being computed
 	lines     lineLimit  // for the lines about streams in the log
@@ -172,7 +175,9 @@ func (l *Link) connect(ctx context.Context, registration *registration) (*leg, e
 	if owners := l.streams.owners(); len(owners) > 0 {
 		header.Set(wire.HeaderStreamOwners, owners.Header())
 	}
-	s, err := l.cfg.Registry.dial(ctx, registration.URL, header, l.cfg.socket)
+	cfg := l.cfg.socket
+	cfg.Traffic = &l.traffic
+	s, err := l.cfg.Registry.dial(ctx, registration.URL, header, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +190,7 @@ func (l *Link) connect(ctx context.Context, registration *registration) (*leg, e
 func (l *Link) serve(ctx context.Context, g *leg) error {
 	waited, orphans := l.streams.attach(g)
 	l.ready.Store(true)
+	l.connects.Add(1)
 	l.log.Info("connected to the rendezvous", "registration", label([]byte(g.registrationID)))
 	over := make(chan struct{})
 	g.wg.Go(func() {
@@ -353,6 +359,19 @@ func (l *Link) Addr() net.Addr { return nil }
 
 // Ready tells whether the websocket to the rendezvous is up.
 func (l *Link) Ready() bool { return l.ready.Load() }
+
+// Stats says what a link has, and what it has done so far.
+type Stats struct {
+	Streams        int
+	Connects       uint64 // websockets
+	Refused        uint64 // handshakes
+	Sent, Received uint64 // bytes of websockets
+}
+
+// Stats returns how things are now.
+func (l *Link) Stats() Stats {
+	return Stats{l.streams.count(), l.connects.Load(), l.refused.Load(), l.traffic.Sent.Load(), l.traffic.Received.Load()}
+}
 
 // refusedForGood tells whether the rendezvous refused the websocket with a status
 // 4xx: then only a new registration can help (remote.md 3.5).

@@ -236,6 +236,13 @@ func (t *streams) owners() wire.StreamOwners {
 	return owners
 }
 
+// count returns how many streams are active.
+func (t *streams) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.active)
+}
+
 // stranded tells whether streams wait for the next websocket.
 func (t *streams) stranded() bool {
 	t.mu.Lock()

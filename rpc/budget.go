@@ -66,6 +66,14 @@ func NewBudget(limit int64) *Budget {
 	}
 }
 
+// Usage returns the memory that all messages take, in bytes, and the limits of large and small
+// ones together.
+func (b *Budget) Usage() (used, limit int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.large.used + b.large.suspended + b.small.used + b.small.suspended, b.large.limit + b.small.limit
+}
+
 // account returns the account in which a message of n bytes of memory counts.
 func (b *Budget) account(n int) *account {
 	if n > maxSmall {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/protocol"
@@ -33,6 +34,10 @@ type Config struct {
 	// of the handlers has ended, but before they have returned. The error says
 	// why, io.EOF after an orderly end.
 	Closing func(error)
+	// Answered hears of every answer that is about to be sent: which method it is for, how
+	// long after the request, and its error, which is nil for a result. The method is the
+	// client's word, known or not; "" for a message that was no request. Nil: nobody hears.
+	Answered func(method string, took time.Duration, err *protocol.Error)
 	// Concurrency is the number of requests that run at once, 0 for
 	// [DefaultConcurrency]. 1 is strict order: one after another, as sent.
 	Concurrency int
@@ -69,6 +74,9 @@ func NewPeer(conn Conn, cfg Config) *Peer {
 	}
 	if cfg.WireError == nil {
 		cfg.WireError = wireError
+	}
+	if cfg.Answered == nil {
+		cfg.Answered = func(string, time.Duration, *protocol.Error) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -166,7 +174,9 @@ func (p *Peer) read(ctx context.Context) error {
 				conn.Reject(err)
 				return err
 			}
-			if err := p.writeError(protocol.NoID, p.malformed(err)); err != nil {
+			malformed := p.malformed(err)
+			p.cfg.Answered("", 0, malformed)
+			if err := p.writeError(protocol.NoID, malformed); err != nil {
 				return err
 			}
 			continue
@@ -183,6 +193,7 @@ func (p *Peer) read(ctx context.Context) error {
 			err = p.answered(m, data)
 		}
 		if fatal, ok := errors.AsType[*protocol.Error](err); ok {
+			p.cfg.Answered("", 0, fatal)
 			_ = p.writeError(protocol.NoID, fatal)
 		}
 		if err != nil {
@@ -210,11 +221,12 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 		unknown := protocol.Errorf(protocol.CodeMethodNotFound, "unknown method `%.128s`", m.Method)
 		if !p.strict() {
 			p.intake.Recycle(data)
+			p.cfg.Answered(m.Method, 0, unknown)
 			return p.writeError(m.ID, unknown)
 		}
 		method.Handle = func(context.Context, json.RawMessage) (any, error) { return nil, unknown }
 	}
-	r := &request{Context: ctx, peer: p, handle: method.Handle, message: m, data: data}
+	r := &request{Context: ctx, peer: p, handle: method.Handle, message: m, data: data, arrived: time.Now()}
 	r.order, r.size, r.memory, r.start = method.Order, len(data), cap(data), r.run
 	if p.strict() {
 		r.order = Order{Queue: InQueue("strict"), Inline: method.Order.Inline}
@@ -237,7 +249,9 @@ func (p *Peer) request(ctx context.Context, m protocol.Message, data []byte) err
 	if err != nil {
 		p.handlers.Done()
 		p.intake.Recycle(data)
-		return p.writeError(m.ID, p.cfg.WireError(err))
+		refused := p.cfg.WireError(err)
+		p.cfg.Answered(m.Method, time.Since(r.arrived), refused)
+		return p.writeError(m.ID, refused)
 	}
 	return nil
 }
@@ -249,7 +263,8 @@ type request struct {
 	peer            *Peer
 	handle          Handler
 	message         protocol.Message
-	data            []byte // what message is sliced from
+	data            []byte    // what message is sliced from
+	arrived         time.Time // when it was read
 }
 
 // requestKey is the context key of the request itself.
@@ -363,8 +378,11 @@ func (p *Peer) serve(r *request) {
 	p.release(r) // before the write: the client may take long to read the answer
 	// An error of the write needs no answer: write has closed the connection.
 	if err != nil {
-		_ = p.writeError(r.message.ID, p.cfg.WireError(err))
+		failed := p.cfg.WireError(err)
+		p.cfg.Answered(r.message.Method, time.Since(r.arrived), failed)
+		_ = p.writeError(r.message.ID, failed)
 	} else {
+		p.cfg.Answered(r.message.Method, time.Since(r.arrived), nil)
 		p.send(&o)
 	}
 	if s, ok := result.(Sent); ok {

@@ -47,6 +47,13 @@ func (b *Budget) enter() bool {
 	return true
 }
 
+// Open returns how many sockets are open or being connected.
+func (b *Budget) Open() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
 func (b *Budget) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

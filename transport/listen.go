@@ -55,6 +55,11 @@ type Config struct {
 
 	Budget *rpc.Budget // of the messages of all connections; nil bounds nothing
 
+	// Metrics answers GET /metrics of those who may connect; nil: there is no such path.
+	Metrics http.Handler
+	// Refused hears of each client that may not connect; nil: nobody hears.
+	Refused func(Refusal)
+
 	// Log hears of clients that were refused, not more than a few at a time, and gets the
 	// complaints of the HTTP server; nil discards both.
 	Log *slog.Logger
@@ -80,6 +85,9 @@ type Listener struct {
 // Listen binds the address of config.URL and starts to serve it. The caller
 // closes the Listener.
 func Listen(config Config) (*Listener, error) {
+	if config.Refused == nil {
+		config.Refused = func(Refusal) {}
+	}
 	handler := slog.DiscardHandler
 	if config.Log != nil {
 		handler = config.Log.Handler()
@@ -332,6 +340,7 @@ func (l *Listener) dress(accepted stream) (*wire, net.Conn) {
 			level = slog.LevelDebug // a scan, or a probe that connects and leaves
 		}
 		l.refused.add(level, w.client(), "TLS handshake: "+err.Error())
+		l.config.Refused(RefusedTLS)
 		return err
 	}
 	return w, over

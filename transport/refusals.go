@@ -16,6 +16,20 @@ const (
 	maxReason = 200
 )
 
+// Refusal is why a client may not connect.
+type Refusal string
+
+// The refusals.
+const (
+	RefusedOrigin Refusal = "origin" // it is a browser
+	RefusedUser   Refusal = "uid"    // another user, at a UNIX socket
+	RefusedToken  Refusal = "token"  // none, or a wrong one
+	RefusedTLS    Refusal = "tls"    // the handshake failed, mostly for the client's certificate
+)
+
+// Refusals returns all of them.
+func Refusals() []Refusal { return []Refusal{RefusedOrigin, RefusedUser, RefusedToken, RefusedTLS} }
+
 // refusals writes refused clients into the log: as many as may be, so that nobody can fill the disk
 // by being refused.
 type refusals struct {

@@ -28,26 +28,37 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
 		l.refuse(r, slog.LevelWarn, http.StatusForbidden, "the request has an Origin, as those of web pages")
+		l.config.Refused(RefusedOrigin)
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
-	switch r.URL.EscapedPath() {
-	case "/":
+	switch path := r.URL.EscapedPath(); {
+	case path == "/":
 		l.serveUpgrade(w, r)
-	case "/readyz":
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET,HEAD")
-			w.WriteHeader(http.StatusMethodNotAllowed)
-		}
-	default:
+	case path != "/readyz" && (path != "/metrics" || l.config.Metrics == nil):
 		l.refuse(r, slog.LevelDebug, http.StatusNotFound, "nothing is served at that path")
 		w.WriteHeader(http.StatusNotFound)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET,HEAD")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case path == "/metrics":
+		l.serveMetrics(w, r)
 	}
 }
 
 // refuse notes a client that was refused. Of what it has sent nothing is in the log.
 func (l *Listener) refuse(r *http.Request, level slog.Level, status int, reason string) {
 	l.refused.add(level, r.Context().Value(wireKey{}).(*wire).client(), reason, slog.Int("status", status))
+}
+
+// serveMetrics lets those see the metrics who could connect.
+func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if _, status, text := l.admit(r); status != 0 {
+		l.refuse(r, slog.LevelWarn, status, text)
+		reply(w, status, text)
+		return
+	}
+	l.config.Metrics.ServeHTTP(w, r)
 }
 
 func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
@@ -98,6 +109,7 @@ func (l *Listener) admit(r *http.Request) (principal string, status int, text st
 	if l.local {
 		uid := from.uid
 		if !l.mayConnect(uid) {
+			l.config.Refused(RefusedUser)
 			return "", http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
 		}
 		principal = fmt.Sprintf("uid:%d", uid)
@@ -107,6 +119,7 @@ func (l *Listener) admit(r *http.Request) (principal string, status int, text st
 	}
 	subject, err := l.config.Auth.check(r.Header, time.Now())
 	if err != nil {
+		l.config.Refused(RefusedToken)
 		return "", http.StatusUnauthorized, err.Error()
 	}
 	if subject != "" {

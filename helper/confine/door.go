@@ -134,6 +134,12 @@ type Held struct {
 // error.
 func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
 
+// Refusal returns why nothing is run, nil where the command is run.
+func (h *Held) Refusal() error { return h.refusal }
+
+// Has tells whether the command runs in that layer.
+func (h *Held) Has(l sandbox.Layer) bool { return h.command.Backend.Has(l) }
+
 // Unconfined tells whether nothing is restricted. The caller then starts the
 // command as any other, without [Held.Stage] or [Held.Run], which would refuse
 // it.

@@ -326,6 +326,13 @@ func (e *entry) helpers() int {
 	return 1
 }
 
+// isHeld tells whether requests hold the entry.
+func (e *entry) isHeld() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holds > 0
+}
+
 // helper returns the entry's helper, for a request that holds the entry. The first
 // request that needs one has it started; when that request is given up, the start
 // is not.
@@ -372,6 +379,7 @@ func (e *entry) start() {
 		return
 	}
 	close(e.starting)
+	e.pool.countStart()
 	if aborted { // before abort could know of the helper
 		w.fail(errClosed)
 	}

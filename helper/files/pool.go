@@ -91,6 +91,38 @@ type Pool struct {
 	entries map[[32]byte]*entry // what the next request of a policy gets
 	live    map[*entry]struct{} // these, and those that are retired and not gone yet
 	told    bool                // the lack of a layer was logged
+	stats   Stats               // its counts
+}
+
+// Stats says what a pool has, and what it has done so far.
+type Stats struct {
+	Idle, Busy   int    // helper processes
+	Hits, Misses uint64 // requests whose policy was in use, and those whose policy was looked up
+	Starts       uint64 // of helper processes
+}
+
+// Stats returns how things are now.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	for e := range p.live {
+		if e.helpers() > 0 {
+			if e.isHeld() {
+				s.Busy++
+			} else {
+				s.Idle++
+			}
+		}
+	}
+	return s
+}
+
+// countStart counts a helper process.
+func (p *Pool) countStart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Starts++
 }
 
 const (
@@ -183,12 +215,14 @@ func (p *Pool) ask(key [32]byte) (e *entry, isNew bool, err error) {
 	}
 	if e = p.entries[key]; e != nil {
 		e.waiting++
+		p.stats.Hits++
 		return e, false, nil
 	}
 	e = newEntry(p, key)
 	e.waiting++
 	p.entries[key], p.live[e] = e, struct{}{}
 	p.running.Add(1) // until gone
+	p.stats.Misses++
 	return e, true, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -52,12 +53,30 @@ type Config struct {
 	// socket ends. Nil: no bound.
 	Large chan struct{}
 
+	// Traffic counts the bytes that pass; nil: nobody counts.
+	Traffic *Traffic
+
 	// The rest is for [Dial] alone.
 
 	// TLS is for wss; nil verifies against the system's roots. It is not changed.
 	TLS *tls.Config
 	// DialContext replaces TCP and the proxies of the environment; nil for none.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Traffic counts bytes of websockets, with the headers of their frames.
+type Traffic struct{ Sent, Received atomic.Uint64 }
+
+func (t *Traffic) sent(n int) {
+	if t != nil {
+		t.Sent.Add(uint64(n))
+	}
+}
+
+func (t *Traffic) received(n int) {
+	if t != nil {
+		t.Received.Add(uint64(n))
+	}
 }
 
 // withDefaults fills in what is left zero.
@@ -112,6 +131,7 @@ func newSocket(ws *websocket.Conn, w *wire, client bool, cfg Config) *Socket {
 		done:       make(chan struct{}),
 	}
 	w.upgraded()
+	w.traffic = cfg.Traffic
 	ws.SetReadLimit(int64(cfg.MaxMessage))
 	ws.SetPingHandler(s.answerPing)
 	ws.SetPongHandler(s.ponged)

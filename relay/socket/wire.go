@@ -36,6 +36,7 @@ type wire struct {
 	gathers bool // write sends both parts in one system call, without a copy
 
 	attempt *attempt // nil where there is none
+	traffic *Traffic // nil until the WebSocket is open, and where nobody counts
 	open    bool     // the upgrade is over
 	budget  int      // bytes that may still come before it is
 	reading atomic.Bool
@@ -85,6 +86,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	w.reading.Store(false)
 	w.noise += n
+	w.traffic.received(n)
 	return n, err
 }
 
@@ -111,6 +113,7 @@ func (w *wire) SetWriteDeadline(t time.Time) error {
 
 // write sends a and then b, which may be empty. TCP takes both at once.
 func (w *wire) write(a, b []byte) error {
+	w.traffic.sent(len(a) + len(b)) // one that fails is the last
 	if len(b) == 0 {
 		_, err := w.Conn.Write(a)
 		return err

@@ -82,6 +82,7 @@ func (s *Socket) tryInline(m *Message) {
 	b := appendFrame(buffer.Get(maxHeader+len(m.Bytes)), binaryFrame, m.Bytes, s.client)
 	m.Release()
 	n, err := s.wire.tryWrite(b)
+	s.wire.traffic.sent(n)
 	if err != nil {
 		s.fail(fmt.Errorf("writing: %w", err))
 	}
