@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
@@ -69,6 +70,10 @@ type Config struct {
 	// SocketBytes are kept for all sockets together, of what has come from their other
 	// ends and is not acknowledged; 0 for 64 MiB.
 	SocketBytes int64
+	// Metrics gets the metrics of the agent; nil: nobody asks for them.
+	Metrics *metrics.Set
+	// Transport says in the metrics how clients connect.
+	Transport string
 	// Reaper reaps orphans: the agent is PID 1, or becomes a subreaper. Without it
 	// neither may happen.
 	Reaper *procs.Reaper
@@ -113,6 +118,7 @@ type Agent struct {
 	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
 	inotify inotify.Group
 	watcher fswatch.Watcher
+	metrics counters
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -120,7 +126,7 @@ type Agent struct {
 	ended    []endedProcess // longest-ended first
 	closed   bool
 
-	connections int
+	connections map[*connection]struct{}
 	idle        *time.Timer
 
 	ending sync.WaitGroup // sessions that end by themselves
@@ -171,8 +177,11 @@ func New(cfg Config) *Agent {
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
+
+		connections: map[*connection]struct{}{},
 	}
 	a.watcher.Group = &a.inotify
+	a.measure()
 	return a
 }
 
@@ -206,20 +215,21 @@ func (a *Agent) Serve(ctx context.Context, l rpc.Listener) error {
 
 // ServeConn serves one connection until it or ctx ends; an orderly end is nil.
 func (a *Agent) ServeConn(ctx context.Context, conn rpc.Conn) error {
-	a.connected(1)
-	defer a.connected(-1)
-	return newConnection(a, conn).serve(ctx)
+	c := newConnection(a, conn)
+	a.update(func() { a.connections[c] = struct{}{} })
+	defer a.update(func() { delete(a.connections, c) })
+	return c.serve(ctx)
 }
 
-// connected counts connections. When nobody has been connected for a while, free
+// update changes the connections. When nobody has been connected for a while, free
 // memory goes back to the system, so that an idle agent is small. To do so while
 // clients work would empty the pools of buffers that they need again.
-func (a *Agent) connected(n int) {
+func (a *Agent) update(connections func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.connections += n
+	connections()
 	a.idle.Stop()
-	if a.connections == 0 && !a.closed {
+	if len(a.connections) == 0 && !a.closed {
 		a.idle.Reset(idleAfter)
 	}
 }

@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 
+	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -14,8 +16,11 @@ import (
 // this host cannot enforce it returns no error: a process starts, says why on
 // stderr and exits with 101 (sandbox.md 9.2), and nothing of the command runs.
 func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, error) {
-	profile, err := Profile(s, spec.Dir, sandbox.TmpDir(spec.Env))
-	if errors.Is(err, errNoMXC) {
+	asked, err := profile.Of(s, spec.Dir, sandbox.TmpDir(spec.Env))
+	if err != nil {
+		a.metrics.Refused(metrics.RefusedByRequest)
+	}
+	if errors.Is(err, profile.ErrNoMXC) {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
 	if err != nil {
@@ -24,11 +29,14 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, e
 	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
-	held, err := a.sandboxes.door.Enter(profile)
+	held, err := a.sandboxes.door.Enter(asked)
+	reason := refusal(err)
 	if err == nil && a.cfg.Cgroups != nil && !held.Unconfined() {
 		spec.Cgroup, err = a.cfg.Cgroups.New()
+		reason = metrics.RefusedByCgroup
 	}
 	if err != nil {
+		a.metrics.Refused(reason)
 		held.Release()
 		held = confine.Refused(err)
 	}

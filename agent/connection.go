@@ -61,6 +61,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 		Notification: c.notification,
 		WireError:    WireError,
 		Closing:      c.closing,
+		Answered:     a.metrics.Answered,
 		Concurrency:  a.cfg.ConcurrentRequests,
 		Logger:       a.cfg.Logger,
 	})

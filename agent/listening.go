@@ -27,13 +27,18 @@ func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 	}
 	for _, l := range listening {
 		if l.Path == "" && !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
-			return fmt.Errorf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
+			return openListenerError(fmt.Sprintf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
 				"network could become its client by way of a proxy or a published port; start the agent with --ws-auth, or have it "+
-				"listen at a loopback address", l.Addr)
+				"listen at a loopback address", l.Addr))
 		}
 	}
 	return nil
 }
+
+// openListenerError says that a command could become a client.
+type openListenerError string
+
+func (e openListenerError) Error() string { return string(e) }
 
 // portsAndPaths returns the ports of these listeners, and the paths of their sockets.
 func portsAndPaths(listening []Listening) (ports []uint16, paths []string) {

@@ -229,6 +229,9 @@ func (c *connection) writeProcess(ctx context.Context, p protocol.WriteParams) (
 		}
 		status, err = target.Write(ctx, p.WriteID, p.Chunk)
 	}
+	if status == procs.Accepted && err == nil {
+		c.agent.metrics.Input(len(p.Chunk))
+	}
 	return writeResult(status, err)
 }
 

@@ -308,6 +308,7 @@ func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s 
 // launch confines and executes the program of p.
 func (s *Session) launch(p *process, spec procs.Spec, enter func(*procs.Spec) (*confine.Held, error)) (*procs.Process, error) {
 	var err error
+	began := time.Now()
 	if p.box, err = enter(&spec); err != nil {
 		return nil, err
 	}
@@ -315,8 +316,10 @@ func (s *Session) launch(p *process, spec procs.Spec, enter func(*procs.Spec) (*
 	running, err := procs.Start(spec)
 	if err != nil {
 		_ = spec.Cgroup.Close() // no process is in it
+		return nil, err
 	}
-	return running, err
+	s.agent.metrics.Started(p.box, time.Since(began))
+	return running, nil
 }
 
 // await waits until the start of p is over, or ctx ends. Meanwhile the request
@@ -398,8 +401,12 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 // one. It blocks while that client does not read: then the process waits too,
 // and no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
-	if e.Kind == procs.Exited {
+	switch e.Kind {
+	case procs.Output:
+		s.agent.metrics.output[e.Stream].Add(len(e.Data))
+	case procs.Exited:
 		p.box.Release()
+		s.agent.metrics.Exited(e.ExitCode, p.box)
 	}
 	if peer := s.peer.Load(); peer != nil {
 		// An error means that the connection is gone. The retained output has

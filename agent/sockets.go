@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -78,14 +79,14 @@ func (a *Agent) socketProfile(s *protocol.Sandbox) (*sandbox.Profile, error) {
 	if s == nil {
 		return nil, nil
 	}
-	profile, err := Profile(s, "", a.sandboxes.tmpDir)
+	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
 	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
-	return &profile, nil
+	return &asked, nil
 }
 
 // maxConfinedDials is how many processes connect at once for sockets with a sandbox, of
@@ -96,6 +97,9 @@ const maxConfinedDials = 16
 // that is confined, and limited, like one does it.
 func (a *Agent) dialConfined(ctx context.Context, profile sandbox.Profile, address sockets.Address) (sockets.Conn, error) {
 	held, err := a.sandboxes.door.Enter(profile)
+	if err != nil {
+		a.metrics.Refused(refusal(err))
+	}
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
 	}

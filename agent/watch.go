@@ -37,6 +37,12 @@ func (w *watches) reserve(id string) error {
 	return nil
 }
 
+func (w *watches) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.byID)
+}
+
 func (w *watches) set(id string, watch *fileWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

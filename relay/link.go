@@ -75,8 +75,8 @@ type Link struct {
 	keptReserve    reserve
 	ready          atomic.Bool
 	registered     atomic.Pointer[registration] // the newest one
-	connects       atomic.Uint64 // websockets so far
-	refused        atomic.Uint64 // handshakes so far
+	connects       atomic.Uint64                // websockets so far
+	refused        atomic.Uint64                // handshakes so far
 	traffic        socket.Traffic
 
 	computing sync.Mutex // held by the handshake that is being computed

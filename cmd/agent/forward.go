@@ -65,14 +65,15 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
-	p, err := listenProbes(flags.HealthListen, logger)
+	plan := planMemory()
+	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
+	r.metrics = newMetrics(r.budget)
+	p, err := listenProbes(flags.HealthListen, r.metrics, logger)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 
-	plan := planMemory()
-	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
 	var secure *tls.Config // nil: Dial verifies against the roots of the system
 	if r.signIn.Roots != nil {
 		secure = tlsconfig.Client(r.signIn.Roots)

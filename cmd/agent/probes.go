@@ -24,21 +24,23 @@ const (
 
 // probeFlags say where probes are answered.
 type probeFlags struct {
-	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, and GET /readyz with 200 while clients can come, else 503. Nothing else can be asked there."`
+	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"HOST:PORT" help:"Answer GET /healthz with 200, GET /readyz with 200 while clients can come, else 503, and GET /metrics (Prometheus), all without authentication. Nothing else can be asked there."`
 }
 
-// probes answers the probes of whatever runs the server, such as Kubernetes. A nil
-// *probes answers none; its methods do nothing.
+// probes answers the probes of whatever runs the server, such as Kubernetes, and the
+// scrapes of Prometheus. A nil *probes answers none; its methods do nothing.
 type probes struct {
 	server  *http.Server
 	address netip.AddrPort
 	ready   atomic.Pointer[func() bool] // set by follow; nil: not ready
+	metrics http.Handler
 	running sync.WaitGroup
 }
 
-// listenProbes starts to answer probes at the address; /readyz says no until follow
-// is called. The caller closes the result. It is nil if the address is empty.
-func listenProbes(address string, log *slog.Logger) (*probes, error) {
+// listenProbes starts to answer probes at the address, and /metrics by that handler;
+// /readyz says no until follow is called. The caller closes the result. It is nil if the
+// address is empty.
+func listenProbes(address string, metrics http.Handler, log *slog.Logger) (*probes, error) {
 	if address == "" {
 		return nil, nil
 	}
@@ -47,7 +49,7 @@ func listenProbes(address string, log *slog.Logger) (*probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for probes: %w", err)
 	}
-	p := &probes{address: listener.Addr().(*net.TCPAddr).AddrPort()}
+	p := &probes{address: listener.Addr().(*net.TCPAddr).AddrPort(), metrics: metrics}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	p.server = &http.Server{
@@ -93,6 +95,8 @@ func (p *probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	case r.URL.Path == "/healthz":
+	case r.URL.Path == "/metrics":
+		p.metrics.ServeHTTP(w, r)
 	case r.URL.Path != "/readyz":
 		w.WriteHeader(http.StatusNotFound)
 	case ready == nil || !(*ready)():

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -32,6 +33,7 @@ type remote struct {
 	logger  *slog.Logger
 	budget  *rpc.Budget // for the messages of all streams; nil: no bound
 	reserve int64       // see relay.LinkConfig.ReserveBytes
+	metrics *metrics.Set
 }
 
 // exitOnStdinClose is the reference's variable for --exit-on-stdin-close.
@@ -97,6 +99,7 @@ func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context
 	link := relay.NewLink(relay.LinkConfig{
 		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve,
 	})
+	measureLink(r.metrics, link)
 	p.follow(link.Ready)
 
 	group, ctx := errgroup.WithContext(ctx)

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
@@ -154,7 +154,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 		if err != nil {
 			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}
-		return agent.Profile(asked, dir, tmp)
+		return profile.Of(asked, dir, tmp)
 	}
 	p := sandbox.Profile{
 		Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -43,6 +44,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		plan.output = int64(*flags.RetainTotalBytes)
 	}
 	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
+	s.metrics = newMetrics(s.budget)
 	if err := s.configure(); err != nil {
 		return err
 	}
@@ -69,6 +71,8 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,
 		SocketBytes:        plan.sockets,
+		Metrics:            s.metrics,
+		Transport:          flags.transport(),
 		Reaper:             reaper,
 		Guard:              guard,
 		Confines:           true,
@@ -119,14 +123,15 @@ func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 
 // server has what agent exec-server needs besides its agent.
 type server struct {
-	sys    program.System
-	flags  *serverFlags
-	logger *slog.Logger
-	memory memory                   // how much it may hold for clients
-	budget *rpc.Budget              // for the messages of all connections
-	auth   *transport.Authenticator // checks clients; nil: everybody may connect
-	remote *remote                  // nil: the server listens or uses stdio
-	probes *probes                  // nil: nobody probes
+	sys     program.System
+	flags   *serverFlags
+	logger  *slog.Logger
+	memory  memory                   // how much it may hold for clients
+	budget  *rpc.Budget              // for the messages of all connections
+	auth    *transport.Authenticator // checks clients; nil: everybody may connect
+	remote  *remote                  // nil: the server listens or uses stdio
+	probes  *probes                  // nil: nobody probes
+	metrics *metrics.Set
 }
 
 // configure checks what can be checked before anything is started, and begins
@@ -143,7 +148,7 @@ func (s *server) configure() (err error) {
 	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
 		return err
 	}
-	s.probes, err = listenProbes(s.flags.HealthListen, s.logger)
+	s.probes, err = listenProbes(s.flags.HealthListen, s.metrics, s.logger)
 	return err
 }
 
@@ -215,7 +220,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.budget, s.remote.reserve = s.budget, s.memory.streams
+	s.remote.budget, s.remote.reserve, s.remote.metrics = s.budget, s.memory.streams, s.metrics
 	go func() { done <- s.remote.run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}
 }
@@ -252,6 +257,8 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		AllowUIDs:            s.flags.AllowUID,
 		AllowUnauthenticated: s.flags.AllowUnauthenticated,
 		Budget:               s.budget,
+		Metrics:              s.page(),
+		Refused:              measureRefusals(s.metrics),
 		Log:                  s.logger,
 	})
 	if err != nil {

@@ -29,6 +29,7 @@ type serverFlags struct {
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
 	uidFlags
 	probeFlags
+	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for who could connect there."`
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
 	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
@@ -85,6 +86,8 @@ func (f *serverFlags) Validate() error {
 		return fmt.Errorf("--named-session-ttl %v is not positive", f.NamedSessionTTL)
 	case f.Remote != nil && f.Listen != nil:
 		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
+	case f.Metrics && (f.transport() == "relay" || f.transport() == "stdio"):
+		return errors.New("--metrics needs a listener: --health-listen has /metrics in any case")
 	case f.Remote == nil && f.KeepRevokedSessions:
 		return errors.New("--keep-revoked-sessions needs --remote")
 	}

@@ -1,4 +1,6 @@
-package agent
+// Package profile turns the sandbox of a request into what package sandbox takes. A request that
+// asks for confinement gets it exactly or is refused, never run with less (sandbox.md 15).
+package profile
 
 import (
 	"errors"
@@ -8,18 +10,14 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// This file turns the sandbox of a request into a policy. A request that asks
-// for confinement gets it exactly or is refused, never run with less
-// (sandbox.md 15).
-
-// Profile translates the sandbox of a request. Its policy context wins over the
+// Of translates the sandbox of a request. Its policy context wins over the
 // members beside it. cwd is used where neither names a working directory, and
 // may be empty; tmpdir is the TMPDIR of what is confined. For a path that is
 // not one of this system the error is a *protocol.ForeignPathError.
-func Profile(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
+func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	p := sandbox.Profile{Cwd: cwd, TmpDir: tmpdir}
 	if s.WindowsSandboxLevel == "mxc" {
-		return p, errNoMXC
+		return p, ErrNoMXC
 	}
 	switch s.Permissions.Type {
 	case protocol.PermissionsDisabled:
@@ -93,7 +91,8 @@ func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
 	return dynamic, projects
 }
 
-var errNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
+// ErrNoMXC refuses the sandbox of another system.
+var ErrNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this system")
 
 // maxGlobDepth is more names than a path can have. A request may give a depth that
 // does not fit an int.
@@ -125,27 +124,4 @@ var places = map[string]sandbox.Place{
 	"root": sandbox.PlaceRoot, "minimal": sandbox.PlaceMinimal, "current_working_directory": sandbox.PlaceCwd,
 	"project_roots": sandbox.PlaceProjectRoots, "tmpdir": sandbox.PlaceTmpDir, "slash_tmp": sandbox.PlaceSlashTmp,
 	"unknown": sandbox.PlaceUnknown,
-}
-
-// filePolicy returns the policy of a file request; nil if it restricts no file.
-func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	if s == nil || s.UnrestrictedFiles() {
-		return nil, nil
-	}
-	profile, err := Profile(s, "", a.sandboxes.tmpDir)
-	if err != nil {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
-	}
-	profile.Private = a.sandboxes.private
-	policy, err := profile.Compile()
-	if errors.Is(err, sandbox.ErrNeedsCwd) {
-		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
-	}
-	if err != nil {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
-	}
-	if !policy.Confined {
-		return nil, nil
-	}
-	return policy, nil
 }

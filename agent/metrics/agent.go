@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// other is the value of a label for all that has none of its own.
+const other = "other"
+
+const ms = time.Millisecond
+
+var (
+	// requestBounds are the upper bounds of the buckets for requests: from a look at a file to
+	// a command that is waited for.
+	requestBounds = []time.Duration{ms / 2, ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, time.Second, 5 * time.Second, 30 * time.Second}
+	// startBounds are those for starts of processes.
+	startBounds = []time.Duration{ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, time.Second, 5 * time.Second, 10 * time.Second}
+)
+
+// Agent has the metrics of one agent in a [Set].
+type Agent struct {
+	starts, refusals, exits map[string]*Counter
+	startTimes              map[string]*Histogram
+	requests                map[string]*Histogram
+	otherRequests           *Histogram
+	errors                  map[protocol.Code]*Counter
+	otherErrors             *Counter
+	input                   *Counter
+}
+
+// What confines a process.
+const (
+	none       = "none"
+	namespaces = "namespaces" // a view of the file system
+	supervised = "supervised" // the layer of that name of agent doctor
+	landlock   = "landlock"   // the layer of that name and a filter alone
+	refused    = "refused"    // nothing is run
+)
+
+// Why a sandbox is refused.
+const (
+	RefusedByHost     = "host"     // it lacks a layer
+	RefusedByListener = "listener" // a command could become a client
+	RefusedByCgroup   = "cgroup"   // no control group could be made
+	RefusedByRequest  = "request"  // the policy is wrong
+	RefusedByOther    = other      // paths that cannot be looked up, names that cannot be held
+)
+
+// How a process exits.
+const (
+	exitZero    = "code0"
+	exitCode    = "code"
+	exitSignal  = "signal"
+	exitUnknown = "unknown"
+)
+
+// NewAgent adds the metrics of an agent with these methods to s.
+func NewAgent(s *Set, methods []string) *Agent {
+	a := &Agent{
+		starts: map[string]*Counter{}, startTimes: map[string]*Histogram{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
+		requests: map[string]*Histogram{}, errors: map[protocol.Code]*Counter{},
+	}
+	for _, means := range []string{none, namespaces, supervised, landlock, refused} {
+		a.starts[means] = s.Counter("agent_processes_started_total", "Processes started, by what confines them.", "sandbox", means)
+		a.startTimes[means] = s.Histogram("agent_process_start_seconds", "How long starting a process takes, with its sandbox.", startBounds, "sandbox", means)
+	}
+	for _, reason := range []string{RefusedByHost, RefusedByListener, RefusedByCgroup, RefusedByRequest, RefusedByOther} {
+		a.refusals[reason] = s.Counter("agent_sandbox_refusals_total", "Processes and file requests whose sandbox was refused.", "reason", reason)
+	}
+	for _, exit := range []string{exitZero, exitCode, exitSignal, refused, exitUnknown} {
+		a.exits[exit] = s.Counter("agent_process_exits_total", "Processes that have exited, by how.", "kind", exit)
+	}
+	a.input = s.Counter("agent_input_bytes_total", "Input that processes were sent.")
+	const requests, took = "agent_request_duration_seconds", "How long requests take, from their arrival until there is an answer."
+	for _, method := range methods {
+		a.requests[method] = s.Histogram(requests, took, requestBounds, "method", method)
+	}
+	a.otherRequests = s.Histogram(requests, took, requestBounds, "method", other)
+	const errors, answered = "agent_request_errors_total", "Requests answered with an error, by its code."
+	for _, code := range []protocol.Code{
+		protocol.CodeInvalidRequest, protocol.CodeMethodNotFound, protocol.CodeInvalidParams, protocol.CodeInternal,
+		protocol.CodeNotFound, protocol.CodeSessionAttached,
+	} {
+		a.errors[code] = s.Counter(errors, answered, "code", strconv.Itoa(int(code)))
+	}
+	a.otherErrors = s.Counter(errors, answered, "code", other)
+	return a
+}
+
+// Answered counts a request that was answered, and its error if that is not nil. A message that
+// was no request has no method.
+func (a *Agent) Answered(method string, took time.Duration, err *protocol.Error) {
+	if method != "" {
+		h := a.requests[method]
+		if h == nil {
+			h = a.otherRequests
+		}
+		h.Observe(took)
+	}
+	if err != nil {
+		c := a.errors[err.Code]
+		if c == nil {
+			c = a.otherErrors
+		}
+		c.Inc()
+	}
+}
+
+// Started counts a process that was started in a sandbox, which is nil if there is none.
+func (a *Agent) Started(box *confine.Held, took time.Duration) {
+	means := meansOf(box)
+	a.starts[means].Inc()
+	a.startTimes[means].Observe(took)
+}
+
+func meansOf(box *confine.Held) string {
+	switch {
+	case box == nil:
+		return none
+	case box.Refusal() != nil:
+		return refused
+	case box.Unconfined():
+		return none
+	case box.Has(sandbox.MountNS):
+		return namespaces
+	case box.Has(sandbox.Supervised):
+		return supervised
+	}
+	return landlock
+}
+
+// Refused counts a sandbox that was refused.
+func (a *Agent) Refused(reason string) { a.refusals[reason].Inc() }
+
+// Input counts input.
+func (a *Agent) Input(n int) { a.input.Add(n) }
+
+// maxSignal is the highest number of a signal.
+const maxSignal = 64
+
+// Exited counts the exit of a process that was started in such a sandbox. Of the code, 128 and a
+// signal stand for a death of it, and -1 for an exit that nobody has seen.
+func (a *Agent) Exited(code int, box *confine.Held) {
+	kind := exitCode
+	switch {
+	case meansOf(box) == refused:
+		kind = refused
+	case code == 0:
+		kind = exitZero
+	case code < 0:
+		kind = exitUnknown
+	case code > 128 && code <= 128+maxSignal:
+		kind = exitSignal
+	}
+	a.exits[kind].Inc()
+}

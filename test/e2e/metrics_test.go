@@ -1,0 +1,572 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/transport"
+)
+
+// page is a page of metrics, as Prometheus reads it: families by name.
+type page map[string]*dto.MetricFamily
+
+// scrape asks for a page, and holds it to the rules of Prometheus.
+func scrape(t testing.TB, url string) page {
+	t.Helper()
+	response, err := http.Get(url) //nolint:noctx // the agent answers in seconds or ends the connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: status %d, %v", url, response.StatusCode, err)
+	}
+	return readPage(t, text)
+}
+
+func readPage(t testing.TB, text []byte) page {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	return families
+}
+
+// values returns the value of every series, or of a histogram how many values it has counted.
+func (p page) values() map[string]float64 {
+	all := map[string]float64{}
+	for name, family := range p {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			series := strings.TrimSpace(name + " " + strings.Join(labels, " "))
+			switch {
+			case m.Counter != nil:
+				all[series] = m.GetCounter().GetValue()
+			case m.Gauge != nil:
+				all[series] = m.GetGauge().GetValue()
+			case m.Histogram != nil:
+				all[series] = float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return all
+}
+
+// observed is an agent whose metrics are read.
+type observed struct {
+	*rig.Program
+	url, metrics string
+	complaints   *rig.Transcript
+	was          map[string]float64
+}
+
+// observe starts an agent whose page is at --health-listen.
+func observe(t *testing.T, argv ...string) *observed {
+	t.Helper()
+	address := rig.FreeAddress(t)
+	cmd := exec.Command(argv[0], append(argv[1:], "--health-listen", address, "--state-dir", t.TempDir()+"/state")...)
+	o := &observed{metrics: "http://" + address + "/metrics", complaints: &rig.Transcript{}}
+	cmd.Stderr = o.complaints
+	o.Program = rig.Start(t, cmd)
+	o.url = o.Line(t)
+	o.was = scrape(t, o.metrics).values()
+	return o
+}
+
+// moved waits until each of these has changed by as much since the last call.
+func (o *observed) moved(t *testing.T, by map[string]float64) {
+	t.Helper()
+	var now map[string]float64
+	rig.Until(t, fmt.Sprint("metrics move by ", by), func() bool {
+		now = scrape(t, o.metrics).values()
+		for series, n := range by {
+			if _, ok := now[series]; !ok {
+				t.Fatalf("there is no %s", series)
+			}
+			if now[series]-o.was[series] != n {
+				return false
+			}
+		}
+		return true
+	})
+	o.was = now
+}
+
+func (o *observed) connect(t *testing.T, cfg client.Config) *client.Client {
+	t.Helper()
+	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, o.url, transport.DialConfig{}) }
+	c, err := client.Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ran runs a program to its end.
+func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Process {
+	t.Helper()
+	params.Cwd, params.Env = protocol.NewPathURI("/"), map[string]string{"PATH": "/usr/bin:/bin"}
+	p, err := c.Start(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !params.PipeStdin {
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// readOnly is a sandbox in which everything can be read, and dir written.
+func readOnly(dir string) *protocol.Sandbox {
+	uri := protocol.NewPathURI(dir)
+	rules := &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+		{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}},
+		{Access: "write", Path: protocol.SandboxPath{Type: "path", Path: &uri}},
+	}}
+	return &protocol.Sandbox{
+		Permissions:         protocol.Permissions{Type: protocol.PermissionsManaged, FileSystem: rules, Network: protocol.NetworkRestricted},
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+	}
+}
+
+// TestMetrics: each metric moves with what it counts.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+	c := o.connect(t, client.Config{})
+	o.moved(t, map[string]float64{"agent_connections websocket": 1, "agent_sessions attached": 1, "agent_request_duration_seconds initialize": 1})
+
+	ran(t, c, protocol.StartParams{ProcessID: "true", Argv: []string{"true"}})
+	ran(t, c, protocol.StartParams{ProcessID: "3", Argv: []string{"sh", "-c", "printf 12345; printf 123 >&2; exit 3"}})
+	ran(t, c, protocol.StartParams{ProcessID: "kill", Argv: []string{"sh", "-c", "kill -9 $$"}})
+	ran(t, c, protocol.StartParams{ProcessID: "tty", Argv: []string{"printf", "1234567"}, TTY: true})
+	o.moved(t, map[string]float64{
+		"agent_processes_started_total none": 4, "agent_process_start_seconds none": 4, "agent_request_duration_seconds process/start": 4,
+		"agent_process_exits_total code0": 2, "agent_process_exits_total code": 1, "agent_process_exits_total signal": 1,
+		"agent_processes closed": 4, "agent_processes running": 0,
+		"agent_output_bytes_total stdout": 5, "agent_output_bytes_total stderr": 3, "agent_output_bytes_total pty": 7,
+	})
+	if o.was["agent_retained_bytes"] < 15 || o.was["agent_retained_limit_bytes"] < o.was["agent_retained_bytes"] {
+		t.Errorf("%v of %v bytes are retained", o.was["agent_retained_bytes"], o.was["agent_retained_limit_bytes"])
+	}
+
+	cat := ran(t, c, protocol.StartParams{ProcessID: "cat", Argv: []string{"cat"}, PipeStdin: true})
+	if err := cat.Write(t.Context(), []byte("123456789")); err != nil {
+		t.Fatal(err)
+	}
+	o.moved(t, map[string]float64{"agent_input_bytes_total": 9, "agent_processes running": 1, "agent_output_bytes_total stdout": 9})
+
+	box := readOnly(dir)
+	ran(t, c, protocol.StartParams{ProcessID: "box", Argv: []string{"true"}, Sandbox: box})
+	means := "namespaces"
+	now := scrape(t, o.metrics).values()
+	for _, other := range []string{"supervised", "refused"} { // this host has no namespaces
+		if now["agent_processes_started_total "+other] > 0 {
+			means = other
+		}
+	}
+	o.moved(t, map[string]float64{"agent_processes_started_total " + means: 1, "agent_process_start_seconds " + means: 1})
+
+	if err := c.FS(box).WriteFile(t.Context(), dir+"/f", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.FS(box).Stat(t.Context(), dir+"/f"); err != nil {
+		t.Fatal(err)
+	}
+	o.moved(t, map[string]float64{
+		"agent_helpers idle": 1, "agent_helpers busy": 0, "agent_helper_starts_total": 1, "agent_helper_lookups_total miss": 1,
+	})
+	if o.was["agent_helper_lookups_total hit"] == 0 {
+		t.Error("no policy was in use already")
+	}
+
+	if _, err := c.FS(nil).Stat(t.Context(), dir+"/missing"); err == nil {
+		t.Error("a file that is missing has metadata")
+	}
+	wrong := *box
+	wrong.WindowsSandboxLevel = "mxc"
+	if _, err := c.FS(&wrong).Stat(t.Context(), dir); err == nil {
+		t.Error("a sandbox of another system is served")
+	}
+	_ = c.Call(t.Context(), "fs/unheardOf", &protocol.PathParams{Path: protocol.NewPathURI("/")}, nil)
+	o.moved(t, map[string]float64{
+		"agent_request_errors_total -32004": 1, "agent_request_errors_total -32601": 1, "agent_request_errors_total -32600": 1,
+		"agent_request_duration_seconds other": 1, "agent_sandbox_refusals_total request": 1,
+	})
+
+	watch, err := c.FS(nil).Watch(t.Context(), dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := c.FS(nil).Open(t.Context(), dir+"/f", protocol.OpenRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	socket, err := c.DialSocket(t.Context(), "tcp://"+server.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.moved(t, map[string]float64{"agent_watches": 1, "agent_file_handles": 1, "agent_sockets": 1})
+	_, _, _ = watch.Close(), file.Close(), socket.Close()
+	o.moved(t, map[string]float64{"agent_watches": -1, "agent_file_handles": -1, "agent_sockets": -1})
+	if err := c.FS(nil).Copy(t.Context(), dir+"/f", dir+"/g"); err != nil {
+		t.Fatal(err)
+	}
+	o.moved(t, map[string]float64{"agent_request_duration_seconds fs/copy": 1})
+
+	named := o.connect(t, client.Config{SessionName: "n"})
+	o.moved(t, map[string]float64{"agent_named_sessions": 1, "agent_sessions attached": 1})
+	_, _ = named.Close(), c.Close()
+	o.moved(t, map[string]float64{"agent_sessions attached": -2, "agent_sessions detached": 2, "agent_connections websocket": -2, "agent_named_sessions": 0})
+	if o.was["agent_message_budget_limit_bytes"] < 1<<20 {
+		t.Errorf("messages have %v bytes", o.was["agent_message_budget_limit_bytes"])
+	}
+}
+
+// TestMetricsRefused: what is refused is counted, by the reason.
+func TestMetricsRefused(t *testing.T) {
+	t.Parallel()
+	launcher := filepath.Join(t.TempDir(), "nouserns")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	o := observe(t, launcher, rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--sandbox-minimum", "full")
+	c := o.connect(t, client.Config{})
+	ran(t, c, protocol.StartParams{ProcessID: "p", Argv: []string{"true"}, Sandbox: readOnly("/tmp")})
+	o.moved(t, map[string]float64{
+		"agent_sandbox_refusals_total host": 1, "agent_process_exits_total refused": 1, "agent_processes_started_total refused": 1,
+	})
+
+	supervised := observe(t, launcher, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+	c = supervised.connect(t, client.Config{})
+	ran(t, c, protocol.StartParams{ProcessID: "p", Argv: []string{"sh", "-c", "echo out; echo err >&2"}, Sandbox: readOnly("/tmp")})
+	supervised.moved(t, map[string]float64{
+		"agent_processes_started_total supervised": 1, "agent_process_exits_total code0": 1, "agent_output_bytes_total stderr": 4,
+	})
+}
+
+// TestMetricsOfListener: the listener has the page when it is asked to, for those who could connect.
+func TestMetricsOfListener(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guarded := []string{"--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", token}
+	o := observe(t, append([]string{rig.Agent(t), "--metrics"}, guarded...)...)
+	silent := observe(t, append([]string{rig.Agent(t)}, guarded...)...)
+	for _, tt := range []struct {
+		name, url, method, token, origin string
+		status                           int
+	}{
+		{"without a token", o.url, "GET", "", "", 401},
+		{"with a wrong one", o.url, "GET", "x", "", 401},
+		{"with the token", o.url, "GET", "let me in", "", 200},
+		{"only the header", o.url, "HEAD", "let me in", "", 200},
+		{"to be changed", o.url, "POST", "let me in", "", 405},
+		{"by a browser", o.url, "GET", "let me in", "null", 403},
+		{"where nobody asked for it", silent.url, "GET", "let me in", "", 404},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), tt.method, "http"+strings.TrimPrefix(tt.url, "ws")+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.token != "" {
+			request.Header.Set("Authorization", "Bearer "+tt.token)
+		}
+		if tt.origin != "" {
+			request.Header.Set("Origin", tt.origin)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != tt.status {
+			t.Errorf("%s: status %d, %v, want %d", tt.name, response.StatusCode, err, tt.status)
+		}
+		if tt.status == 200 && tt.method == "GET" {
+			if len(readPage(t, text)) < 40 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
+				t.Errorf("it is %s:\n%s", response.Header.Get("Content-Type"), text)
+			}
+		} else if bytes.Contains(text, []byte("agent_")) {
+			t.Errorf("%s: it says %s", tt.name, text)
+		}
+	}
+	if _, err := transport.Dial(t.Context(), o.url, transport.DialConfig{}); err == nil {
+		t.Error("a client without a token is let in")
+	}
+	o.moved(t, map[string]float64{"agent_refused_clients_total token": 3, "agent_refused_clients_total origin": 1, "agent_connections websocket": 0})
+
+	for _, args := range [][]string{{"--listen", "stdio"}, {"--remote", "http://127.0.0.1:1", "--environment-id", "e"}} {
+		out, err := exec.CommandContext(t.Context(), rig.Agent(t), append(args, "--metrics")...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "--metrics needs a listener") {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
+// TestMetricsHostile: nothing that clients send makes the page longer.
+func TestMetricsHostile(t *testing.T) {
+	t.Parallel()
+	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+	c := o.connect(t, client.Config{})
+	conn, err := rawclient.Dial(t.Context(), o.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw := rawclient.New(conn)
+	const n = 200
+	for i := range n {
+		random := rand.Text()
+		raw.Sendf(t, `{"id":%d,"method":"%s\n\" } 1","params":{"path":"file:///%[2]s"}}`, 2*i, random)
+		raw.Sendf(t, `{"id":%d,"method":"fs/%s","params":{}}`, 2*i+1, random)
+		_, _ = c.FS(nil).Stat(t.Context(), "/"+random)
+		_ = c.Call(t.Context(), protocol.MethodProcessRead, &protocol.ReadParams{ProcessID: random}, nil)
+		raw.Next(t)
+		raw.Next(t)
+	}
+	raw.Sendf(t, "no JSON")
+	raw.Next(t)
+	o.connect(t, client.Config{ClientName: "agent_x{y=\"z\"} 1", SessionName: "a.b"})
+	now := scrape(t, o.metrics).values()
+	if got, want := slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(o.was)); !slices.Equal(got, want) {
+		t.Errorf("the page has become\n%s", strings.Join(got, "\n"))
+	}
+	o.moved(t, map[string]float64{"agent_request_duration_seconds other": 2 * n, "agent_request_errors_total -32601": 2 * n, "agent_request_errors_total -32004": n})
+}
+
+// TestMetricsInFlood: a page is made while an agent has very much to do, and what it counts is
+// all of it.
+func TestMetricsInFlood(t *testing.T) {
+	t.Parallel()
+	const size = 256 << 20
+	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+	c := o.connect(t, client.Config{})
+	p, err := c.Start(t.Context(), protocol.StartParams{
+		Argv: []string{"/usr/bin/head", "-c", fmt.Sprint(size), "/dev/zero"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.CopyOutput(t.Context(), io.Discard, io.Discard)
+		ended <- err
+	}()
+	pages, last := 0, 0.0
+	for over := false; !over; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = true
+		default:
+			now := scrape(t, o.metrics).values()["agent_output_bytes_total stdout"]
+			if now < last {
+				t.Errorf("output shrinks from %v to %v", last, now)
+			}
+			pages, last = pages+1, now
+		}
+	}
+	o.moved(t, map[string]float64{"agent_output_bytes_total stdout": size})
+	t.Logf("%d pages", pages)
+}
+
+// TestMetricsRemote: the link to a registry is seen, and its end, and its return.
+func TestMetricsRemote(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	proxy := rig.NewProxy(t, s.Address)
+	address := rig.FreeAddress(t)
+	s.At(proxy.Address()).Serve(t, "ci-1", "--health-listen", address)
+	o := &observed{metrics: "http://" + address + "/metrics"}
+	s.Run(t, "ci-1", "echo", "here")
+	o.was = map[string]float64{}
+	o.moved(t, map[string]float64{
+		"agent_relay_link_up": 1, "agent_relay_reconnects_total": 0, "agent_processes_started_total none": 1, "agent_relay_streams": 0,
+		"agent_refused_clients_total handshake": 0, "agent_connections relay": 0,
+	})
+	for _, direction := range []string{"sent", "received"} {
+		if n := o.was["agent_relay_bytes_total "+direction]; n < 1000 {
+			t.Errorf("%v bytes were %s", n, direction)
+		}
+	}
+	hold := s.Exec(t, "ci-1", "cat")
+	stdin, err := hold.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness := rig.Start(t, hold)
+	o.moved(t, map[string]float64{"agent_relay_streams": 1, "agent_connections relay": 1})
+	proxy.Refuse(1 << 20)
+	proxy.Cut()
+	o.moved(t, map[string]float64{"agent_relay_link_up": -1})
+	proxy.Refuse(0)
+	o.moved(t, map[string]float64{"agent_relay_link_up": 1, "agent_relay_reconnects_total": 1, "agent_relay_streams": 0})
+	_ = stdin.Close()
+	if code := harness.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	o.moved(t, map[string]float64{"agent_relay_streams": -1})
+}
+
+// TestMetricsOfOthers: an ordinary user, whose agent may not read all of procfs about itself, has the
+// same page; and the log has no line that is not JSON.
+func TestMetricsOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("every agent here is of an ordinary user")
+	}
+	t.Parallel()
+	address := rig.FreeAddress(t)
+	program := socketFolder(t) + "/agent"
+	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--health-listen", address, "--log-format", "json", "--log-level", "debug")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	var log rig.Transcript
+	cmd.Stderr = &log
+	agent := rig.Start(t, cmd)
+	agent.Line(t)
+	now := scrape(t, "http://"+address+"/metrics").values()
+	for _, series := range []string{"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines"} {
+		if now[series] == 0 {
+			t.Errorf("%s is 0", series)
+		}
+	}
+	for line := range strings.Lines(log.String()) {
+		if !strings.HasPrefix(line, `{"`) {
+			t.Errorf("the log has %q", line)
+		}
+	}
+}
+
+// metricRow finds a row of a table of metrics: name, type, labels.
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|histogram|summary) \\| (.*?) ?\\| (.*) \\|$")
+
+// TestMetricsInDocs: the tables of docs/metrics.md have what the pages have.
+func TestMetricsInDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _, _ := strings.Cut(string(text), "\n## Registry")
+	listening := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
+	s := rig.NewSite(t)
+	remote, forwards := rig.FreeAddress(t), rig.FreeAddress(t)
+	s.Serve(t, "ci-1", "--health-listen", remote)
+	s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil,
+		"forward", "--connect", listening.url, "--remote", s.URL(), "--environment-id", "ci-2", "--health-listen", forwards)
+	up := func(address string) page {
+		var p page
+		rig.Until(t, "the link is measured", func() bool {
+			if rig.Status("http://"+address+"/readyz") != http.StatusOK {
+				return false
+			}
+			p = scrape(t, "http://"+address+"/metrics")
+			return true
+		})
+		return p
+	}
+	served, forwarded := up(remote), up(forwards)
+	all := scrape(t, listening.metrics)
+	maps.Copy(all, served)
+
+	documented := map[string]bool{}
+	for _, row := range metricRow.FindAllStringSubmatch(section, -1) {
+		name, kind, labels, meaning := row[1], row[2], row[3], row[4]
+		documented[name] = true
+		family := all[name]
+		if family == nil {
+			t.Errorf("no page has %s", name)
+			continue
+		}
+		if got := strings.ToLower(family.GetType().String()); got != kind {
+			t.Errorf("%s is a %s", name, got)
+		}
+		if got, want := forwarded[name] != nil, strings.HasPrefix(meaning, "F; ") || !strings.HasPrefix(name, "agent_"); got != want && name != "agent_refused_clients_total" {
+			t.Errorf("%s is on the page of forward: %v, want %v", name, got, want)
+		}
+		for _, label := range strings.Split(labels, "; ") {
+			if label == "" {
+				continue
+			}
+			label, values, ok := strings.Cut(strings.Replace(label, "`", "", 2), ": ")
+			if !ok {
+				t.Errorf("%s: label %q is not read", name, label)
+			}
+			for _, m := range slices.Concat(family.GetMetric(), listeningOnly(name, listening, t)) {
+				i := slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == label })
+				if kind != "summary" && (i < 0 || len(m.GetLabel()) != strings.Count(labels, "`")/2) {
+					t.Errorf("%s has the labels %v", name, m.GetLabel())
+				} else if i >= 0 && values != "…" && !slices.Contains(strings.Split(values, ", "), m.GetLabel()[i].GetValue()) {
+					t.Errorf("%s: label %s has the value %s", name, label, m.GetLabel()[i].GetValue())
+				}
+			}
+		}
+	}
+	for name := range all {
+		if !documented[name] {
+			t.Errorf("docs/metrics.md has no row for %s", name)
+		}
+	}
+	if len(documented) < 50 {
+		t.Errorf("%d rows were read", len(documented))
+	}
+}
+
+// listeningOnly returns what a listening agent has of a family.
+func listeningOnly(name string, o *observed, t *testing.T) []*dto.Metric {
+	return scrape(t, o.metrics)[name].GetMetric()
+}
