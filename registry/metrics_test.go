@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/rendezvous"
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 )
@@ -131,6 +133,20 @@ func TestMetrics(t *testing.T) {
 	}
 	if want, got := slices.Sorted(maps.Keys(has)), slices.Sorted(maps.Keys(said)); !slices.Equal(want, got) {
 		t.Errorf("docs/remote.md names\n%q, the page has\n%q", got, want)
+	}
+}
+
+// TestRelayedIsAll: each value that a rendezvous counts is on the page.
+func TestRelayedIsAll(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[rendezvous.Metrics]()) {
+		if field.IsExported() {
+			n++
+		}
+	}
+	if n != len(relayedValues) {
+		t.Errorf("a rendezvous counts %d values, and relayedValues has %d", n, len(relayedValues))
 	}
 }
 
