@@ -30,7 +30,7 @@ var longer = map[string]struct {
 	"fsops":            {4200, "the files of the host and of a view of it share what a path, a handle and an entry are"},
 	"helper/supervise": {4200, "one method for each system call, around what all of them share: the request, and how its path is found"},
 	"procs":            {3800, "a process, from its start over its output to its end"},
-	"relay":            {3800, "both ends of a stream are the same halves: what sends, and what receives"},
+	"relay":            {4000, "both ends of a stream are the same halves: what sends, and what receives"},
 }
 
 // TestPackageLines: no package has more lines than its bound.

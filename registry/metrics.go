@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/rendezvous"
 )
 
@@ -40,7 +40,8 @@ type metrics struct {
 }
 
 // newMetrics makes the metrics of a server, with what it can be asked when somebody looks.
-func newMetrics(cfg Config, defaults principal.Limits, ready func(context.Context) error, log *slog.Logger) *metrics {
+func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error, log *slog.Logger) *metrics {
+	defaults := l.Defaults()
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "registry_requests_total", Help: "Requests answered.",
@@ -75,6 +76,12 @@ func newMetrics(cfg Config, defaults principal.Limits, ready func(context.Contex
 	} {
 		limit.WithLabelValues(name).Set(value)
 	}
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "registry_held_bytes", Help: "Bytes that are held for peers: frames that wait in lanes, for a harness or between processes, and large messages that are being read.",
+	}, func() float64 { return float64(l.Usage("").Waiting) })
+	mostHeld := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "registry_held_limit_bytes", Help: "How many bytes may be held for peers.",
+	}, func() float64 { return float64(l.MaxWaiting()) })
 	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "registry_store_up", Help: "Whether the store can be written: 1 or 0.",
 	}, func() float64 {
@@ -85,7 +92,7 @@ func newMetrics(cfg Config, defaults principal.Limits, ready func(context.Contex
 	})
 
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(m.requests, m.requestTook, m.storeTook, build, limit, up, &relayed{metrics: &m.Metrics},
+	r.MustRegister(m.requests, m.requestTook, m.storeTook, build, limit, held, mostHeld, up, &relayed{metrics: &m.Metrics},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if cfg.CertificateNotAfter != nil {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -127,11 +134,13 @@ var (
 		{websockets, prometheus.GaugeValue, "executor", func(m *rendezvous.Metrics) float64 { return float64(m.Executors.Load()) }},
 		{websockets, prometheus.GaugeValue, "harness", func(m *rendezvous.Metrics) float64 { return float64(m.Harnesses.Load()) }},
 		{plain("registry_streams", "Streams with a route."), prometheus.GaugeValue, "", func(m *rendezvous.Metrics) float64 { return float64(m.Streams.Load()) }},
+		{plain("registry_waiting_streams", "Streams that wait for their harness to come back."), prometheus.GaugeValue, "", func(m *rendezvous.Metrics) float64 { return float64(m.Waiting.Load()) }},
 		counter("registry_frames_total", "Frames relayed.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Frames }),
 		counter("registry_bytes_total", "Bytes relayed.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Bytes }),
 		counter("registry_hop_frames_total", "Frames relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopFrames }),
 		counter("registry_hop_bytes_total", "Bytes relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopBytes }),
 		counter("registry_resets_total", "Resets sent by the rendezvous.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Resets }),
+		counter("registry_memory_ended_total", "Streams and websockets that ended since they held the most of what may be held for peers.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Relieved }),
 		counter("registry_dropped_frames_total", "Frames that had nowhere to go.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Dropped }),
 	}
 )

@@ -64,6 +64,10 @@ type Config struct {
 	// Limits count for principals that have none of their own.
 	Limits principal.Limits
 
+	// MemoryLimit is how much memory the process may take, in bytes: half of it may be
+	// held for peers. Zero means that there is no limit; then 512 MiB may be.
+	MemoryLimit int64
+
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets. Zero means DefaultGrace.
 	Grace time.Duration
@@ -109,14 +113,14 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		trustProxy: cfg.TrustProxy,
 		clockSkew:  cfg.ClockSkew,
 		urlLife:    cmp.Or(cfg.ExecutorURLs, executorTicketLife),
-		limits:     limits.New(cfg.Limits),
+		limits:     limits.New(cfg.Limits, cfg.MemoryLimit),
 		node:       uuid.NewString(),
 	}
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s.metrics = newMetrics(cfg, s.limits.Defaults(), func(ctx context.Context) error { return s.store.Ready(ctx, s.node) }, log)
+	s.metrics = newMetrics(cfg, s.limits, func(ctx context.Context) error { return s.store.Ready(ctx, s.node) }, log)
 	s.log = limits.NewLog(log, s.limits)
 	grace := cfg.Grace
 	if grace == 0 {

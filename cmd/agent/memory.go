@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/internal/cgroup"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/sockets"
 )
@@ -16,7 +16,7 @@ import (
 // quarter is for the commands. If GOMEMLIMIT is set, it stays as it is.
 func limitMemory(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
-		debug.SetMemoryLimit(procs.MemoryLimit() / 4 * 3)
+		debug.SetMemoryLimit(cgroup.MemoryLimit() / 4 * 3)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/internal/cgroup"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/sockets"
 )
@@ -46,7 +46,7 @@ func TestLimitMemory(t *testing.T) {
 		t.Errorf("%d although GOMEMLIMIT was set", got)
 	}
 	limitMemory([]string{"A=b", "XGOMEMLIMIT=1"})
-	if got, all := debug.SetMemoryLimit(-1), procs.MemoryLimit(); got > all/4*3 || got < all/2 {
+	if got, all := debug.SetMemoryLimit(-1), cgroup.MemoryLimit(); got > all/4*3 || got < all/2 {
 		t.Errorf("%d of %d bytes", got, all)
 	}
 }

@@ -79,6 +79,7 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 			{Key: "store", Title: "Where keys, identities and registrations are:"},
 			{Key: "web", Title: "How clients come in:"},
 			{Key: "limits", Title: "Limits of a principal, at each registry process; negative: none:"},
+			{Key: "memory", Title: "Memory:"},
 			{Key: "log", Title: "Log:"},
 		}),
 		kong.Vars{
@@ -163,6 +164,8 @@ type serveFlags struct {
 	Streams      int          `default:"${streams}" env:"REGISTRY_STREAMS" group:"limits" placeholder:"N" help:"Streams of its websockets, and of those of an executor's that no harness has come for. Default: ${default}."`
 	Bytes        program.Size `default:"${bytes}" env:"REGISTRY_BYTES" group:"limits" placeholder:"N" help:"Bytes relayed per second; each frame counts its length plus 4 KiB. Default: ${default}."`
 
+	MemoryLimit program.Size `env:"REGISTRY_MEMORY_LIMIT" name:"memory-limit" group:"memory" placeholder:"SIZE" help:"How much the process may take. Half of it may be held for clients that do not read or send in time; when that is nearly used up, the streams that hold the most end. It is also the limit of the garbage collector, unless GOMEMLIMIT is set. Default: three quarters of the memory of its control group, or of the machine."`
+
 	storeFlags
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"REGISTRY_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
@@ -225,6 +228,9 @@ func (f *serveFlags) Validate() error {
 		return fmt.Errorf("--grace %v is not positive", f.Grace)
 	case f.ClockSkew <= 0:
 		return fmt.Errorf("--clock-skew %v is not positive", f.ClockSkew)
+	}
+	if f.MemoryLimit != 0 && f.MemoryLimit < minMemoryLimit {
+		return fmt.Errorf("--memory-limit %d is less than 64M", f.MemoryLimit)
 	}
 	for _, limit := range []struct {
 		name string

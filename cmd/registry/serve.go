@@ -54,6 +54,7 @@ func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	limitMemory(f.memoryLimit(), os.Getenv("GOMEMLIMIT"))
 	orderly, atOnce, stop := sys.endings()
 	defer stop()
 	done := make(chan error, 1)
@@ -128,6 +129,7 @@ func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.
 		TrustProxy:          f.TrustProxy,
 		Logger:              logger,
 		Version:             build.Version,
+		MemoryLimit:         f.memoryLimit(),
 		Limits:              f.limits(),
 		Grace:               f.Grace,
 		ClockSkew:           f.ClockSkew,

@@ -37,13 +37,26 @@ const FrameCost = 4 << 10
 // A message of an honest peer is held for milliseconds.
 const maxLarge = 1024
 
-// maxWaiting bounds the bytes that wait in a process for ends that do not read, and
-// maxPrincipalWaiting those of one principal's streams, so that one principal cannot use
-// up all of it. Without them a principal could let several MiB wait in each of thousands
-// of streams.
+// maxPrincipalWaiting bounds the bytes that a process holds for one principal's streams
+// and websockets, so that one principal cannot use up all of what it may hold. Without it
+// a principal could let several MiB wait in each of thousands of streams.
+const maxPrincipalWaiting = 128 << 20
+
+// Bounds of the bytes that a process holds for peers: waitingShare is their part of the
+// process's memory; the rest is for websockets, the store and the garbage of all of it.
+// defaultWaiting counts where the memory has no limit, and minWaiting where it has next to
+// none.
 const (
-	maxWaiting          = 512 << 20
-	maxPrincipalWaiting = 128 << 20
+	waitingShare   = 2
+	defaultWaiting = 512 << 20
+	minWaiting     = 16 << 20
+)
+
+// Of what a process may hold for peers, an alarm is raised when alarmShare is taken, and
+// calm is back when no more than calmShare is.
+const (
+	alarmShare = 7. / 8
+	calmShare  = 3. / 4
 )
 
 // MaxNewEnvironments is how many environments without a registration a principal may
@@ -77,7 +90,8 @@ const (
 // Limiter holds principals to their limits.
 type Limiter struct {
 	defaults principal.Limits
-	waiting  *socket.Budget // bytes for ends that do not read, of all principals
+	waiting  *socket.Budget  // bytes that are held for peers, of all principals
+	alarm    <-chan struct{} // has a value when little of waiting is left
 
 	mu         sync.Mutex            // protects the field below, and the counts in it
 	allowances map[string]*Allowance // by principal; at most maxAllowances
@@ -104,17 +118,33 @@ type Allowance struct {
 }
 
 // New makes a limiter. Defaults are the limits of principals that have none of their own;
-// where they are zero, the constants above count.
-func New(defaults principal.Limits) *Limiter {
-	return &Limiter{
+// where they are zero, the constants above count. The memory is what the process may take,
+// in bytes, 0 for no limit.
+func New(defaults principal.Limits, memory int64) *Limiter {
+	most := int64(defaultWaiting)
+	if memory > 0 {
+		most = max(memory/waitingShare, minWaiting)
+	}
+	l := &Limiter{
 		defaults: defaults.Or(principal.Limits{
 			Requests: DefaultRequests, RequestBurst: DefaultRequestBurst,
 			Connections: DefaultConnections, Streams: DefaultStreams, Bytes: DefaultBytes,
 		}),
-		waiting:    socket.NewBudget(maxWaiting, nil),
+		waiting:    socket.NewBudget(most, nil),
 		allowances: make(map[string]*Allowance),
 	}
+	l.alarm = l.waiting.Alarm(int64(float64(most) * alarmShare))
+	return l
 }
+
+// Alarm has a value when little is left of the memory for what is held for peers.
+func (l *Limiter) Alarm() <-chan struct{} { return l.alarm }
+
+// Excess returns how many bytes too much are held for peers to be calm.
+func (l *Limiter) Excess() int { return l.waiting.Used() - int(float64(l.waiting.Limit())*calmShare) }
+
+// MaxWaiting is how many bytes may be held for peers.
+func (l *Limiter) MaxWaiting() int64 { return l.waiting.Limit() }
 
 // Defaults returns the limits of principals that have none of their own.
 func (l *Limiter) Defaults() principal.Limits { return l.defaults }
@@ -233,6 +263,24 @@ func (l *Limiter) Stream(p *principal.Principal) (release func(), ok bool) {
 	return l.take(p, func(a *Allowance) (*int, int) { return &a.streams, a.limits.Streams })
 }
 
+// KeepStream takes a place for a stream that had one at another server, until release. It
+// gets one even if the principal has as many streams as it may have.
+func (l *Limiter) KeepStream(principalID string) (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accountLocked(principalID)
+	if a == nil {
+		return func() {}
+	}
+	a.streams++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.streams--
+		a.used = time.Now()
+	}
+}
+
 // take raises the count that of returns until release, unless it has reached the limit.
 func (l *Limiter) take(p *principal.Principal, of func(*Allowance) (count *int, limit int)) (release func(), ok bool) {
 	l.mu.Lock()
@@ -337,7 +385,7 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 		a = &Allowance{
 			Created: rate.NewLimiter(rate.Every(EnvironmentsTime/MaxNewEnvironments), MaxNewEnvironments),
 			Large:   make(chan struct{}, maxLarge),
-			waiting: socket.NewBudget(maxPrincipalWaiting, l.waiting),
+			waiting: socket.NewBudget(min(maxPrincipalWaiting, l.waiting.Limit()/2), l.waiting),
 		}
 		l.allowances[p.ID] = a
 	}

@@ -14,7 +14,7 @@ import (
 func TestLimitRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(principal.Limits{Requests: 2, RequestBurst: 3})
+		l := New(principal.Limits{Requests: 2, RequestBurst: 3}, 0)
 		p, other := &principal.Principal{ID: "key:1"}, &principal.Principal{ID: "key:2"}
 		for i := range 3 {
 			if _, ok := l.Request(p); !ok {
@@ -48,7 +48,7 @@ func TestLimitRequests(t *testing.T) {
 
 func TestLimitOpen(t *testing.T) {
 	t.Parallel()
-	l := New(principal.Limits{Connections: 2, Streams: 1})
+	l := New(principal.Limits{Connections: 2, Streams: 1}, 0)
 	p := &principal.Principal{ID: "key:1"}
 	for name, take := range map[string]func(*principal.Principal) (func(), bool){"connect": l.Connect, "stream": l.Stream} {
 		limit := map[string]int{"connect": 2, "stream": 1}[name]
@@ -82,7 +82,7 @@ func TestLimitOpen(t *testing.T) {
 func TestLimitBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(principal.Limits{Bytes: 1 << 20})
+		l := New(principal.Limits{Bytes: 1 << 20}, 0)
 		p := &principal.Principal{ID: "key:1"}
 		start := time.Now()
 		for range 8 {
@@ -112,7 +112,7 @@ func TestLimitBytes(t *testing.T) {
 func TestLimiterBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(principal.Limits{})
+		l := New(principal.Limits{}, 0)
 		release, ok := l.Connect(&principal.Principal{ID: "open"})
 		if !ok {
 			t.Fatal("refused")
@@ -154,7 +154,7 @@ func TestLimiterBounded(t *testing.T) {
 }
 
 func BenchmarkLimitBytes(b *testing.B) {
-	l, p := New(principal.Limits{Bytes: 1 << 50}), &principal.Principal{ID: "key:1"}
+	l, p := New(principal.Limits{Bytes: 1 << 50}, 0), &principal.Principal{ID: "key:1"}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := l.Bytes(b.Context().Done(), p, 61_500); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -168,7 +168,7 @@ func BenchmarkLimitBytes(b *testing.B) {
 func TestLimitChangedBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := New(principal.Limits{Requests: 1, RequestBurst: 3})
+		l := New(principal.Limits{Requests: 1, RequestBurst: 3}, 0)
 		old, now := &principal.Principal{ID: "agent:1"}, &principal.Principal{ID: "agent:1", Limits: principal.Limits{Requests: 2, RequestBurst: 4}}
 		allowed := 0
 		for range 100 {

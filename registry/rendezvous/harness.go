@@ -58,8 +58,7 @@ func (h *harness) serve() {
 func (h *harness) giveUpLocked(rt *route) {
 	delete(h.routes, rt)
 	rt.down.Close()
-	rt.release()
-	rt.harness, rt.down, rt.release = nil, nil, nil
+	rt.harness, rt.down = nil, nil
 	if len(h.routes) == 0 {
 		h.opening.Reset(h.rs.opening)
 	}

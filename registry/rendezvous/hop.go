@@ -39,6 +39,10 @@ const (
 	maxNodes     = 1024 // other servers that are remembered at most
 )
 
+// hopShare is the part of what may be held for peers that may wait in a subscription to
+// the letters of other servers.
+const hopShare = 4
+
 // hop sends letters to the other servers of the store, receives theirs, and knows which
 // of them live.
 type hop struct {
@@ -55,7 +59,7 @@ type hop struct {
 // openHop starts to listen. A server that learns of this one after openHop has returned
 // can reach it. The context must have a deadline.
 func openHop(ctx context.Context, rs *Routes) (*hop, error) {
-	post, err := rs.store.OpenPost(ctx, rs.node)
+	post, err := rs.store.OpenPost(ctx, rs.node, rs.limits.MaxWaiting()/hopShare)
 	if err != nil {
 		return nil, err
 	}

@@ -84,9 +84,14 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 	case !m.onlineLocked() && !f.Acknowledges() && (rt == nil || !rt.acknowledges):
 		return nil, errAbsent
 	}
-	release, ok := m.rs.limits.Stream(h.principal)
-	if !ok {
-		return nil, errCrowded
+	var release func()
+	if rt != nil && rt.principal == h.principal.ID && rt.release != nil {
+		release, rt.release = rt.release, nil // it has a place, and keeps it
+	} else {
+		var ok bool
+		if release, ok = m.rs.limits.Stream(h.principal); !ok {
+			return nil, errCrowded
+		}
 	}
 	if rt == nil {
 		rt = m.addLocked(string(f.StreamID))
@@ -114,10 +119,7 @@ func (m *meeting) openLocked(h *harness, f *frame.Frame) (*route, error) {
 // here or at another server, since the harness has come with a new one. A websocket
 // that loses its last stream is closed.
 func (m *meeting) takeFromHarnessLocked(rt *route) {
-	if rt.grace != nil {
-		rt.grace.Stop()
-		rt.grace = nil
-	}
+	rt.waitsNoMoreLocked()
 	if rt.node != "" {
 		m.rs.hop.tell(rt.node, notice.Notice{Kind: notice.Moved, Registration: m.id, Stream: rt.stream})
 		rt.node = ""
@@ -156,10 +158,13 @@ func (m *meeting) harnessGoneLocked(rt *route) {
 // awaitHarnessLocked ends the route after the grace time, unless a harness has come
 // for it by then.
 func (m *meeting) awaitHarnessLocked(rt *route) {
-	if rt.grace != nil {
-		rt.grace.Stop()
-	}
+	rt.waitsNoMoreLocked()
 	m.reopenWindowLocked(rt)
+	if rt.release == nil && rt.principal != "" {
+		// The harness was at another server, which counts the stream no more.
+		rt.release = m.rs.limits.KeepStream(rt.principal)
+	}
+	m.rs.metrics.Waiting.Add(1)
 	rt.grace = time.AfterFunc(m.rs.grace, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -167,6 +172,15 @@ func (m *meeting) awaitHarnessLocked(rt *route) {
 			m.endLocked(rt, resetHarnessGone, toExecutor)
 		}
 	})
+}
+
+// waitsNoMoreLocked undoes awaitHarnessLocked.
+func (rt *route) waitsNoMoreLocked() {
+	if rt.grace != nil {
+		rt.grace.Stop()
+		rt.grace = nil
+		rt.meeting.rs.metrics.Waiting.Add(-1)
+	}
 }
 
 // endLocked forgets a route and sends the ends that tell names a reset of its stream
@@ -191,9 +205,7 @@ func (m *meeting) endLocked(rt *route, reason string, tell side) {
 	if rt.up != nil {
 		rt.up.Close()
 	}
-	if rt.grace != nil {
-		rt.grace.Stop()
-	}
+	rt.waitsNoMoreLocked()
 	m.reopenWindowLocked(rt)
 	m.stirLocked()
 	m.dropHeldLocked(rt)

@@ -12,6 +12,7 @@ type Metrics struct {
 	Executors atomic.Int64 // open websockets
 	Harnesses atomic.Int64
 	Streams   atomic.Int64 // routes of streams
+	Waiting   atomic.Int64 // those among them that wait for their harness
 
 	Frames    atomic.Uint64 // read from websockets of this server
 	Bytes     atomic.Uint64
@@ -19,6 +20,7 @@ type Metrics struct {
 	HopBytes  atomic.Uint64
 	Resets    atomic.Uint64 // sent by the rendezvous itself
 	Dropped   atomic.Uint64 // frames that had nowhere to go
+	Relieved  atomic.Uint64 // streams and websockets that ended since memory was short
 
 	mu       sync.Mutex
 	rejected map[string]uint64 // upgrades by reason: a reject constant of this package or of ticket

@@ -138,6 +138,7 @@ type relayServer struct {
 type settings struct {
 	Logger *slog.Logger
 	Limits principal.Limits
+	Memory int64         // that a server may take; zero: no limit
 	Grace  time.Duration // zero: 30 s
 }
 
@@ -161,7 +162,7 @@ func (c *cluster) server(cfg settings) *relayServer {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	l := limits.New(cfg.Limits)
+	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
 		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, 30*time.Second),

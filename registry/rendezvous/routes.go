@@ -52,7 +52,7 @@ type Routes struct {
 	serving    sync.WaitGroup // websockets, and what they started
 
 	retire   context.CancelFunc // ends the goroutines that watching counts
-	watching sync.WaitGroup     // heartbeat, revocations, audit
+	watching sync.WaitGroup     // heartbeat, revocations, audit, relief
 
 	mu       sync.Mutex // protects the fields below; taken after a meeting's
 	closed   bool
@@ -108,6 +108,7 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	}
 	rs.watching.Go(func() { revoked.Run(lasting, func(id string) { rs.review(lasting, id) }) })
 	rs.watching.Go(func() { rs.audit(lasting) })
+	rs.watching.Go(func() { rs.relieve(lasting) })
 	rs.watching.Go(func() { rs.store.Heartbeat(lasting, rs.self) })
 	return nil
 }

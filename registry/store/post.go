@@ -33,6 +33,7 @@ type Post struct {
 	conn     *nats.Conn
 	node     string
 	own, all *nats.Subscription
+	pending  int // bytes that may wait in each of them
 	statuses chan nats.Status
 }
 
@@ -44,10 +45,11 @@ type Letter struct {
 }
 
 // OpenPost subscribes to the letters to node and to those to all. Other servers can reach
-// node once OpenPost has returned. The context must have a deadline. The caller closes the
-// post.
-func (st *Store) OpenPost(ctx context.Context, node string) (*Post, error) {
-	p := &Post{conn: st.nc, node: node}
+// node once OpenPost has returned. Letters of up to pending bytes wait to be received, or
+// of postPendingBytes if that is less. The context must have a deadline. The caller closes
+// the post.
+func (st *Store) OpenPost(ctx context.Context, node string, pending int64) (*Post, error) {
+	p := &Post{conn: st.nc, node: node, pending: int(min(pending, postPendingBytes))}
 	var err error
 	if p.own, err = p.subscribe(postSubject + "." + node + ".>"); err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func (st *Store) OpenPost(ctx context.Context, node string) (*Post, error) {
 func (p *Post) subscribe(subject string) (*nats.Subscription, error) {
 	sub, err := p.conn.SubscribeSync(subject)
 	if err == nil {
-		err = sub.SetPendingLimits(postPendingMessages, postPendingBytes)
+		err = sub.SetPendingLimits(postPendingMessages, p.pending)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribing: %w", err)

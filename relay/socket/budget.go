@@ -8,6 +8,9 @@ type Budget struct {
 	limit  int64
 	parent *Budget
 	used   atomic.Int64
+	alarm  chan struct{} // holds a value after alarmAt was passed; nil: nobody looks
+	// alarmAt is in bytes.
+	alarmAt int64
 }
 
 // NewBudget returns a budget of limit bytes. What is taken from it is taken from
@@ -17,8 +20,34 @@ func NewBudget(limit int64, parent *Budget) *Budget { return &Budget{limit: limi
 // Take takes n bytes, even beyond the limit: callers look at Spent before.
 func (b *Budget) Take(n int) {
 	for ; b != nil; b = b.parent {
-		b.used.Add(int64(n))
+		if used := b.used.Add(int64(n)); b.alarm != nil && n > 0 && used >= b.alarmAt {
+			select {
+			case b.alarm <- struct{}{}:
+			default: // whoever looks has yet to look
+			}
+		}
 	}
+}
+
+// Alarm returns a channel that has a value after at bytes or more are taken. It must be
+// called once, before anything is taken.
+func (b *Budget) Alarm(at int64) <-chan struct{} {
+	b.alarm, b.alarmAt = make(chan struct{}, 1), at
+	return b.alarm
+}
+
+// Limit is how many bytes there are.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// rootSpent tells whether nothing is left of that which b and all others are a part of.
+func (b *Budget) rootSpent() bool {
+	if b == nil {
+		return false
+	}
+	for b.parent != nil {
+		b = b.parent
+	}
+	return b.used.Load() >= b.limit
 }
 
 // Give gives n bytes back.

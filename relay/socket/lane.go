@@ -123,6 +123,31 @@ func (l *Lane) Close() {
 	l.room.Broadcast()
 }
 
+// Waiting is how much memory the messages take that wait in the lane, in bytes.
+func (l *Lane) Waiting() int {
+	if l == nil {
+		return 0
+	}
+	l.socket.mu.Lock()
+	defer l.socket.mu.Unlock()
+	return l.waiting
+}
+
+// Discard closes the lane, and throws away what waits in it.
+func (l *Lane) Discard() {
+	s := l.socket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.closed = true
+	if !l.isEmptyLocked() {
+		s.sched.delist(l)
+		for !l.isEmptyLocked() {
+			l.popLocked().release()
+		}
+	}
+	l.room.Broadcast()
+}
+
 // Locked means Socket.mu in the methods below.
 
 // refusalLocked returns why the lane takes no message at all, or nil.

@@ -81,7 +81,11 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 				// This fails on a closed connection only, and so does the next read.
 				defer func() { _ = s.ws.SetReadDeadline(time.Time{}) }()
 			}
-			b = moved(b, min(max(recordBuffer, 2*cap(b)), s.maxMessage))
+			size := min(max(recordBuffer, 2*cap(b)), s.maxMessage)
+			if err := s.takeMemory(size); err != nil {
+				return b, err
+			}
+			b = moved(b, size)
 			space = b[len(b):cap(b)]
 		}
 		n, err := r.Read(space)
@@ -93,6 +97,7 @@ func (s *Socket) readAll(r io.Reader) ([]byte, error) {
 				// memory that it takes.
 				b = moved(b, len(b))
 			}
+			s.whole()
 			return b, nil
 		}
 		if err != nil {
@@ -126,7 +131,7 @@ func (s *Socket) beginLarge() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isLarge = true
+	s.isLarge, s.since = true, time.Now()
 	if s.err != nil {
 		s.freeLargeLocked()
 		return s.err
@@ -139,9 +144,52 @@ func (s *Socket) beginLarge() error {
 // freeLargeLocked gives the place of the last message back.
 func (s *Socket) freeLargeLocked() {
 	if s.isLarge {
-		s.isLarge = false
+		s.isLarge, s.since = false, time.Time{}
 		<-s.large
 	}
+	s.memory.Give(s.taken)
+	s.taken = 0
+}
+
+// memoryRetry is the pause after which a socket looks again for memory.
+const memoryRetry = 20 * time.Millisecond
+
+// takeMemory waits until there is memory, and then counts n bytes in all for the message
+// that is being read.
+func (s *Socket) takeMemory(n int) error {
+	for s.memory.rootSpent() {
+		select {
+		case <-time.After(memoryRetry):
+		case <-s.done:
+			return s.Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.memory.Take(n - s.taken)
+	s.taken = n
+	return nil
+}
+
+// whole notes that the message has come in whole.
+func (s *Socket) whole() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
+}
+
+// Incomplete returns how much memory a message above 1 KiB has taken that is being read,
+// and since when; 0 if none is.
+func (s *Socket) Incomplete() (bytes int, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return 0, time.Time{}
+	}
+	return s.taken, s.since
 }
 
 // moved returns b in a pooled buffer for n bytes.

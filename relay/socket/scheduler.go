@@ -50,6 +50,32 @@ func (q *laneList) pop() *Lane {
 	return l
 }
 
+// remove takes a lane out of the list, if it is there.
+func (q *laneList) remove(l *Lane) {
+	var before *Lane
+	for at := q.first; at != nil; before, at = at, at.next {
+		if at != l {
+			continue
+		}
+		if before == nil {
+			q.first = l.next
+		} else {
+			before.next = l.next
+		}
+		if q.last == l {
+			q.last = before
+		}
+		l.next = nil
+		return
+	}
+}
+
+// delist takes a lane out of the list that it is in.
+func (c *scheduler) delist(l *Lane) {
+	c.small.remove(l)
+	c.bulk.remove(l)
+}
+
 // enlist puts a lane whose queue is not empty at the end of the list for its next
 // message.
 func (c *scheduler) enlist(l *Lane) {

@@ -56,6 +56,11 @@ type Config struct {
 	// Traffic counts the bytes that pass; nil: nobody counts.
 	Traffic *Traffic
 
+	// Memory counts the buffers of messages above 1 KiB, while they are read and until
+	// the next Read. A socket waits before it takes another buffer while nothing is left
+	// of the budget that Memory and others are a part of. Nil: no bound.
+	Memory *Budget
+
 	// The rest is for [Dial] alone.
 
 	// TLS is for wss; nil verifies against the system's roots. It is not changed.
@@ -106,6 +111,7 @@ type Socket struct {
 	client     bool
 	maxMessage int
 	large      chan struct{} // Config.Large
+	memory     *Budget       // Config.Memory
 	patience   time.Duration // Config.PongTimeout
 
 	done     chan struct{} // closed by the end
@@ -114,6 +120,8 @@ type Socket struct {
 	mu      sync.Mutex // protects the fields below and those of the lanes
 	err     error      // why it ended; nil before
 	isLarge bool       // the last message, or the one that is being read, has a place in large
+	taken   int        // bytes of memory, for the same message
+	since   time.Time  // when it got its place, if it is still being read
 	sched   scheduler
 	beat    heartbeat
 }
@@ -127,6 +135,7 @@ func newSocket(ws *websocket.Conn, w *wire, client bool, cfg Config) *Socket {
 		client:     client,
 		maxMessage: cfg.MaxMessage,
 		large:      cfg.Large,
+		memory:     cfg.Memory,
 		patience:   cfg.PongTimeout,
 		done:       make(chan struct{}),
 	}

@@ -1,4 +1,4 @@
-package procs
+package cgroup
 
 import (
 	"math"
@@ -6,33 +6,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// MemoryLimit returns how much memory this process and its children can have
-// together, in bytes: the least limit of its control group and of those above,
-// as far as they can be seen from here, or the memory of the machine.
-func MemoryLimit() int64 {
-	limit := int64(math.MaxInt64)
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		if total := info.Totalram * uint64(info.Unit); total > 0 && total < math.MaxInt64 {
-			limit = int64(total)
-		}
-	}
-	return min(limit, cgroupMemory("/proc/self/cgroup", "/proc/self/mountinfo"))
-}
-
 // cgroupMemory returns the least limit of the control groups, or the largest
-// number where there is none. The files are those of ownCgroup.
+// number where there is none. The files are those of Find.
 func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 	limit := int64(math.MaxInt64)
 	for _, version := range []struct{ controller, file string }{
 		{"", "memory.max"},
 		{"memory", "memory.limit_in_bytes"}, // v1
 	} {
-		mount, dir, err := findCgroup(cgroupFile, mountinfoFile, version.controller)
+		mount, dir, err := Find(cgroupFile, mountinfoFile, version.controller)
 		if err != nil {
 			continue // there is no such hierarchy, or it cannot be seen
 		}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"math"
+	"runtime/debug"
+
+	"github.com/execagent/execagent/internal/cgroup"
+)
+
+// minMemoryLimit is the least that --memory-limit takes: a registry with an embedded store
+// has 30 MiB when nobody is connected.
+const minMemoryLimit = 64 << 20
+
+// memoryLimit returns how much memory the process may take: what the flag says, else
+// three quarters of what there is; 0 if that is not known.
+func (f *serveFlags) memoryLimit() int64 {
+	if f.MemoryLimit > 0 {
+		return int64(f.MemoryLimit)
+	}
+	all := cgroup.MemoryLimit()
+	if all == math.MaxInt64 {
+		return 0
+	}
+	return all / 4 * 3
+}
+
+// limitMemory makes the garbage collector keep within limit. If the variable GOMEMLIMIT
+// is set, its limit stays.
+func limitMemory(limit int64, variable string) {
+	if variable == "" && limit > 0 {
+		debug.SetMemoryLimit(limit)
+	}
+}

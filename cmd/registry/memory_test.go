@@ -1,0 +1,28 @@
+package main
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+
+	"github.com/execagent/execagent/internal/cgroup"
+)
+
+// TestMemoryLimit: the flag counts, else three quarters of what there is, and the garbage
+// collector gets the same limit, unless GOMEMLIMIT has given it one. The test is not
+// parallel, since the limit is that of the whole process.
+func TestMemoryLimit(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	if got, all := new(serveFlags).memoryLimit(), cgroup.MemoryLimit(); got > all/4*3 || got < all/2 {
+		t.Errorf("%d of %d bytes", got, all)
+	}
+	f := serveFlags{MemoryLimit: 100 << 20}
+	limitMemory(f.memoryLimit(), "1GiB")
+	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+		t.Errorf("%d although GOMEMLIMIT was set", got)
+	}
+	limitMemory(f.memoryLimit(), "")
+	if got := debug.SetMemoryLimit(-1); got != 100<<20 {
+		t.Errorf("the limit of the garbage collector is %d", got)
+	}
+}
