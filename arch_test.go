@@ -79,8 +79,8 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
-	"hostenv":    {nil, "what the host is like is told as plain values"},
-	"httpclient": {nil, "the HTTP client knows nothing of JSON-RPC"},
+	"hostenv":       {nil, "what the host is like is told as plain values"},
+	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent/metrics": {[]string{"helper/confine", "protocol", "sandbox"}, "things are counted here that have happened elsewhere"},
 	"agent/profile": {[]string{"protocol", "sandbox"}, "a sandbox is translated; nothing of this host is looked at"},
 	"agent": {[]string{"agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets"},
