@@ -165,3 +165,42 @@ func TestMetricsWithoutStore(t *testing.T) {
 		return value(t, families, "registry_store_up") == 0
 	})
 }
+
+// TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
+func TestMetricsInDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Registry")
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, CertificateNotAfter: time.Now})
+	s.do(t, "GET", "/nowhere", "", nil)     // so that requests have been counted
+	s.metrics.Refused(ticket.RejectExpired) // and a refused upgrade
+	families, _ := metricsPage(t, s)
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| (.*?) ?\\| .+ \\|$").FindAllStringSubmatch(section, -1) {
+		name, kind, labels := row[1], row[2], row[3]
+		documented[name] = true
+		family := families[name]
+		if family == nil {
+			t.Errorf("docs/metrics.md has %s, and the page has not", name)
+			continue
+		}
+		if got := strings.ToLower(family.GetType().String()); got != kind {
+			t.Errorf("%s is a %s, in docs/metrics.md a %s", name, got, kind)
+		}
+		for _, pair := range family.GetMetric()[0].GetLabel() {
+			if !strings.Contains(labels, "`"+pair.GetName()+"`") {
+				t.Errorf("docs/metrics.md does not have the label %s of %s", pair.GetName(), name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		ours := strings.HasPrefix(name, "registry_")
+		if ours && !documented[name] {
+			t.Errorf("docs/metrics.md has no row for %s: %s", name, families[name].GetHelp())
+		}
+	}
+}
