@@ -178,8 +178,8 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	}
 	p.Says(t, "the certificate was read again", again+1)
 	p.Terminate(t)
-	lines := strings.Split(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
-	for _, line := range lines {
+	lines := strings.SplitSeq(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
+	for line := range lines {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("no JSON: %s", line)
 		}
