@@ -104,7 +104,7 @@ var rules = map[string]rule{
 		"the store knows keys, identities, registrations and presences, not who asks for them over which socket"},
 	"registry/store/storetest": {[]string{"registry/store", "registry/wire"}, "stores for tests, as others have them"},
 	"registry/ticket":          {[]string{"registry/wire", "internal/strictbase64"}, "what is signed is checked without asking anybody"},
-	"registry/wire":            {[]string{"protocol/strict"}, "what is said over HTTP is decoded here, and meant elsewhere"},
+	"registry/wire":            {[]string{"protocol/strict", "internal/strictbase64"}, "what is said over HTTP is decoded here, and meant elsewhere"},
 
 	"client/internal/duplex": {[]string{"client/internal/queue", "internal/backlog"}, "two directions are counted here, and carried elsewhere"},
 	"cmd/agent/forwarding":   {[]string{"client"}, "connections are joined here, whichever agent the client has reached"},

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // StreamOwners says whose the streams are that an executor is about to resume, so that a
@@ -53,7 +55,7 @@ func (o StreamOwners) Header() string {
 // ParseStreamOwners reads the value of HeaderStreamOwners, "" for none.
 func ParseStreamOwners(header string) (StreamOwners, error) {
 	const entry = 2 * len(ownerHash{})
-	b, err := base64.RawURLEncoding.DecodeString(header)
+	b, err := strictbase64.RawURL.Decode(header)
 	if err != nil || len(b)%entry != 0 || len(b) > maxStreamOwners*entry {
 		return nil, errors.New("it does not say whose streams there are")
 	}
