@@ -19,7 +19,7 @@ var (
 	// a command that is waited for.
 	requestBounds = []time.Duration{ms / 2, ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, time.Second, 5 * time.Second, 30 * time.Second}
 	// startBounds are those for starts of processes.
-	startBounds = []time.Duration{ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, time.Second, 5 * time.Second, 10 * time.Second}
+	startBounds = []time.Duration{ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, time.Second, 2500 * ms, 5 * time.Second, 10 * time.Second}
 )
 
 // Agent has the metrics of one agent in a [Set].

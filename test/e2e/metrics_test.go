@@ -294,7 +294,8 @@ func TestMetricsRefused(t *testing.T) {
 	})
 }
 
-// TestMetricsOfListener: the listener has the page when it is asked to, for those who could connect.
+// TestMetricsOfListener: the listener has the page when it is asked to, for those who could
+// connect.
 func TestMetricsOfListener(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
@@ -463,8 +464,8 @@ func TestMetricsRemote(t *testing.T) {
 	o.moved(t, map[string]float64{"agent_relay_streams": -1})
 }
 
-// TestMetricsOfOthers: an ordinary user, whose agent may not read all of procfs about itself, has the
-// same page; and the log has no line that is not JSON.
+// TestMetricsOfOthers: an ordinary user, whose agent may not read all of procfs about itself, has
+// the same page; and the log has no line that is not JSON.
 func TestMetricsOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every agent here is of an ordinary user")
