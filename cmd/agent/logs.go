@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/execagent/execagent/client"
@@ -13,10 +14,10 @@ import (
 // logsFlags say whose output is printed, and how much of it.
 type logsFlags struct {
 	agentFlags
-	Follow     bool    `short:"f" help:"Print what comes, too, until the command has ended."`
-	Since      string  `placeholder:"WHEN" help:"Only what was printed since then: a duration such as 10m, or a time such as 2026-01-31T15:04:05Z."`
-	Tail       *uint64 `short:"n" placeholder:"N" help:"Only the last N lines of what there is already."`
-	Timestamps bool    `short:"t" help:"Put the time before each line, in UTC."`
+	Follow     bool   `short:"f" help:"Print what comes, too, until the command has ended."`
+	Since      string `placeholder:"WHEN" help:"Only what was printed since then: a duration such as 10m, or a time such as 2026-01-31T15:04:05Z."`
+	Tail       string `short:"n" placeholder:"N" help:"Only the last N lines of what there is already, or all."`
+	Timestamps bool   `short:"t" help:"Put the time before each line, in UTC."`
 
 	Name    string `arg:"" name:"name" complete:"sessions" help:"Name of the session."`
 	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where it has several: see agent ps."`
@@ -39,6 +40,9 @@ func (f *logsFlags) Validate() error {
 	if _, err := f.since(); err != nil {
 		return err
 	}
+	if _, err := f.tail(); err != nil {
+		return err
+	}
 	if err := validNames(f.Name); err != nil {
 		return err
 	}
@@ -56,6 +60,18 @@ func (f *logsFlags) since() (time.Time, error) {
 	return since, nil
 }
 
+// tail is how many lines are wanted, nil for all.
+func (f *logsFlags) tail() (*uint64, error) {
+	if f.Tail == "" || f.Tail == "all" || f.Tail == "-1" { // as docker and kubectl have it
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(f.Tail, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("--tail: %q is neither a number nor all", f.Tail)
+	}
+	return &n, nil
+}
+
 func (f *logsFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		found, err := sessions.Named(ctx, c, f.Name)
@@ -70,8 +86,12 @@ func (f *logsFlags) run(sys program.System) int {
 		if err != nil {
 			return 0, err
 		}
+		tail, err := f.tail()
+		if err != nil {
+			return 0, err
+		}
 		logs := sessions.Logs{
-			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: f.Follow, Timestamps: f.Timestamps, Since: since, Tail: f.Tail,
+			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: f.Follow, Timestamps: f.Timestamps, Since: since, Tail: tail,
 			Missing: func() {
 				program.Complain(sys.Stderr, "some output is missing here: the agent has not kept it")
 			},

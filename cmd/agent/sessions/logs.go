@@ -24,8 +24,12 @@ type Logs struct {
 
 	after   uint64  // the last event that was seen
 	exited  bool    // the exit was one of them
+	guessed bool    // that is a guess: it may have been a piece of output that is missing
+	late    bool    // and it was one, as the exit came later
 	missing bool    // output was found missing, and nothing was printed since
 	within  [2]bool // a line of standard output, of standard error
+	begun   [2]bool // something was printed
+	broken  bool    // what is printed first may have lost the beginning of its line
 	line    []byte  // memory for stamped
 }
 
@@ -48,6 +52,9 @@ func (l *Logs) Print(ctx context.Context, o *client.Observer, processID string) 
 				return err
 			}
 		}
+	}
+	if (l.missing || l.late) && l.Since.IsZero() {
+		l.Missing()
 	}
 	return nil
 }
@@ -81,11 +88,15 @@ func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID stri
 		}
 	}
 	kept, cut := lastLines(kept, *l.Tail)
-	l.missing = l.missing && whole && !cut
+	l.missing = (l.missing || l.late) && whole && !cut
+	l.late = false
 	for i := range kept {
 		if err := l.write(&kept[i]); err != nil {
 			return err
 		}
+	}
+	if l.missing && !l.Follow && l.Since.IsZero() {
+		l.Missing()
 	}
 	return nil
 }
@@ -119,22 +130,36 @@ func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputC
 	return chunks, false
 }
 
-// note takes notice of what a result says, and tells whether output is missing before it.
+// note takes notice of what a result says, and tells whether output is missing before it. What an
+// agent drops is older than all that it keeps, so of the numbers between chunks and behind them no
+// output is missing: those are of the exit and of the end.
 func (l *Logs) note(r *protocol.ReadResult) (missing bool) {
 	through := r.NextSeq - 1
 	if through <= l.after {
 		return false
 	}
-	others := through - l.after - uint64(min(len(r.Chunks), int(through-l.after)))
+	others := through - l.after - min(uint64(len(r.Chunks)), through-l.after)
+	before := others // the first chunk
+	if len(r.Chunks) > 0 {
+		first := r.Chunks[0].Seq
+		before = min(others, first-min(first, l.after+1))
+	}
 	l.after = through
-	if others > 0 && r.Exited && !l.exited {
-		l.exited = true
-		others--
+	switch exit := r.Exited && !l.exited; {
+	case len(r.Chunks) == 0:
+		if r.Closed && before > 0 {
+			before--
+		}
+		if before > 0 && r.Exited && (exit || l.guessed) {
+			before--
+			l.exited, l.guessed, l.late = true, false, l.guessed
+		}
+	case others > before:
+		l.exited = l.exited || r.Exited
+	case before == 1 && exit:
+		l.exited, l.guessed, before = true, true, 0
 	}
-	if others > 0 && r.Closed && len(r.Chunks) == 0 {
-		others--
-	}
-	return others > 0
+	return before > 0
 }
 
 // write prints a chunk.
@@ -150,12 +175,19 @@ func (l *Logs) write(chunk *protocol.OutputChunk) error {
 	if l.missing {
 		l.missing = false
 		l.Missing()
+		l.broken = true
 	}
-	w, within := l.Stdout, &l.within[0]
+	w, i := l.Stdout, 0
 	if chunk.Stream == protocol.StreamStderr {
-		w, within = l.Stderr, &l.within[1]
+		w, i = l.Stderr, 1
 	}
-	data := chunk.Chunk
+	data, within := chunk.Chunk, &l.within[i]
+	if l.broken && !l.begun[i] {
+		if _, lines, ok := bytes.Cut(data, []byte{'\n'}); ok && len(lines) > 0 {
+			data = lines
+		}
+	}
+	l.begun[i] = true
 	if l.Timestamps {
 		data = l.stamped(data, within, atMs)
 	}

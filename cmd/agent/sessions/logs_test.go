@@ -57,6 +57,9 @@ func TestMissing(t *testing.T) {
 		"front and the exit":   {{[]uint64{7, 9}, 10, true, false, true}, {nil, 11, true, true, false}},
 		"nothing was kept":     {{nil, 9, true, true, true}},
 		"nothing was printed":  {{nil, 3, true, true, false}},
+		"front, and the end":   {{[]uint64{7, 8}, 11, true, true, true}, {nil, 11, true, true, false}},
+		"front in pieces":      {{[]uint64{7}, 8, true, true, true}, {[]uint64{8}, 9, true, true, false}, {nil, 11, true, true, false}},
+		"one piece, or exit":   {{[]uint64{2}, 3, true, true, false}, {nil, 5, true, true, false}},
 		"in the middle":        {{[]uint64{1}, 2, false, false, false}, {[]uint64{5, 6}, 7, false, false, true}},
 		"after the exit":       {{nil, 2, true, false, false}, {[]uint64{3}, 4, true, false, true}},
 		"the same again":       {{[]uint64{1}, 2, false, false, false}, {nil, 2, false, false, false}},
@@ -96,5 +99,21 @@ func TestWrite(t *testing.T) {
 	want := stamp(2, "ab\n") + stamp(4, "c\n") + stamp(5, "\n")
 	if stdout.String() != want || stderr.String() != stamp(3, "e\n")+stamp(6, "fg\n") || missing != 1 {
 		t.Errorf("%d times something was missing; printed was\n%s and\n%s", missing, &stdout, &stderr)
+	}
+}
+
+// TestBroken: where the beginning is missing a stream begins with a whole line, if it has one.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	l := Logs{Stdout: &stdout, Stderr: &stderr, Missing: func() {}, missing: true}
+	for _, piece := range []string{"stdout 07\n8\n", "stderr no line", "stdout 9\n"} {
+		stream, text, _ := strings.Cut(piece, " ")
+		if err := l.write(&protocol.OutputChunk{Stream: stream, Chunk: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stdout.String() != "8\n9\n" || stderr.String() != "no line" {
+		t.Errorf("printed was %q and %q", &stdout, &stderr)
 	}
 }
