@@ -12,17 +12,19 @@ type lsFlags struct {
 	agentFlags
 	Long   bool   `short:"l" name:"long" help:"With kind (- file, d directory, l link), size in bytes and time of the last change."`
 	All    bool   `short:"a" name:"all" help:"Also names that begin with a dot."`
+	Human  bool   `name:"human-readable" help:"With -l, sizes such as 1.5K or 20M. Short in -lh; -h alone is help."`
+	One    bool   `short:"1" name:"one" help:"Nothing: it is always one file a line. For the habit of typing -1."`
 	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs: objects with name, path, type, link, size, modified. Default: ${default}."`
 
 	Paths []string `arg:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
 }
 
 func (*lsFlags) Help() string {
-	return `Lists files of an agent, one a line, in the order of their names. A relative path is below the agent's working directory. A link is described as what it leads to; one that leads nowhere is not listed.
+	return `Lists files of an agent, one a line, in the order of their names. A relative path is below the agent's working directory. A link is described as what it leads to; one that leads nowhere is not listed. For modes, owners and all below a directory there is agent exec -- ls -lR.
 
 Examples:
 
-    agent ls --url 127.0.0.1:7000 -l /srv
+    agent ls --url 127.0.0.1:7000 -lh /srv
     agent ls --url 127.0.0.1:7000 -o json | jq -r '.[].path'
 
 Exit codes: 0, 1 when something could not be listed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
@@ -38,7 +40,7 @@ func (f *lsFlags) run(sys program.System) int {
 			paths = []string{there.Dir}
 		}
 		listing := files.Listing{
-			Long: f.Long, All: f.All, JSON: f.Output == "json", Terminal: program.NewTerminal(sys.Stdout) != nil,
+			Long: f.Long, All: f.All, Human: f.Human, JSON: f.Output == "json", Terminal: program.NewTerminal(sys.Stdout) != nil,
 		}
 		return there.List(ctx, sys.Stdout, paths, listing)
 	})

@@ -17,7 +17,7 @@ type rmFlags struct {
 }
 
 func (*rmFlags) Help() string {
-	return `Removes files of an agent, and links, never what those lead to. A relative path is below the agent's working directory.
+	return `Removes files of an agent, and links, never what those lead to. A relative path is below the agent's working directory. That itself, what is above it, and a path that ends in . or .. are never removed.
 
 Examples:
 

@@ -44,7 +44,7 @@ func (f *Files) each(ctx context.Context, names []string, do func(ctx context.Co
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			failed = append(failed, explain(name, err))
+			failed = append(failed, Explain(name, err))
 		}
 	}
 	if len(failed) == 0 {
@@ -53,8 +53,8 @@ func (f *Files) each(ctx context.Context, names []string, do func(ctx context.Co
 	return failed
 }
 
-// explain says what is wrong with a path, without the words of the protocol.
-func explain(name string, err error) error {
+// Explain says what is wrong with a path, without the words of the protocol.
+func Explain(name string, err error) error {
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
 		text, _, _ := strings.Cut(refused.Err.Message, " (os error ")
 		return fmt.Errorf("%s: %s", filecopy.Quote(name), text)
@@ -89,6 +89,12 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 		if strings.Trim(path, "/.") == "" {
 			return errors.New("is not removed: that would be everything")
 		}
+		if isDot(name) {
+			return errors.New("is not removed: it ends in . or .., not in a name")
+		}
+		if all && f.around(ctx, path) {
+			return errors.New("is not removed: the agent's working directory is there")
+		}
 		params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &force}
 		if !all {
 			// Of a link that leads nowhere the server says that nothing is there.
@@ -103,6 +109,27 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 		missing := func(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 		return f.twice(ctx, protocol.MethodFSRemove, params, missing)
 	})
+}
+
+// isDot tells whether a path, as it was typed, ends in . or .. or stands for the working directory.
+func isDot(name string) bool {
+	name = strings.TrimRight(strings.TrimPrefix(name, ":"), "/")
+	last := name[strings.LastIndexByte(name, '/')+1:]
+	return last == "" || last == "." || last == ".."
+}
+
+// around tells whether a path is the working directory or one above it, by whatever links it leads
+// there. A path that is itself a link is not: only the link would be removed.
+func (f *Files) around(ctx context.Context, name string) bool {
+	real := func(name string) string {
+		if resolved, err := f.Client.FS(nil).Canonicalize(ctx, name); err == nil {
+			return resolved
+		}
+		return name // it is gone, and so is all below it; or the request to remove says why
+	}
+	name = path.Join(real(path.Dir(path.Clean(name))), path.Base(name))
+	dir := real(f.Dir)
+	return dir == name || strings.HasPrefix(dir, name+"/")
 }
 
 // Mkdir makes directories; with parents also those above, and one that is there is no error.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ const asked = 32
 type Listing struct {
 	Long     bool // with kind, size and time
 	All      bool // also names that begin with a dot
+	Human    bool // sizes in the units that they need
 	JSON     bool
 	Terminal bool // names that would do something to a terminal are quoted
 }
@@ -146,11 +148,26 @@ func (l Listing) name(name string) string {
 	return name
 }
 
+// size is a size as it is printed; with Human as by ls -h, in powers of 1024, rounded up.
+func (l Listing) size(n uint64) string {
+	if !l.Human || n < 1024 {
+		return fmt.Sprint(n)
+	}
+	value, unit := float64(n)/1024, 0
+	for math.Ceil(value) >= 1024 {
+		value, unit = value/1024, unit+1
+	}
+	if up := math.Ceil(value*10) / 10; up < 10 {
+		return fmt.Sprintf("%.1f%c", up, "KMGTPE"[unit])
+	}
+	return fmt.Sprintf("%.0f%c", math.Ceil(value), "KMGTPE"[unit])
+}
+
 // write writes a list for people.
 func (l Listing) write(w *bytes.Buffer, entries []entry) {
 	width := 0
 	for _, e := range entries {
-		width = max(width, len(fmt.Sprint(e.Size)))
+		width = max(width, len(l.size(e.Size)))
 	}
 	for _, e := range entries {
 		if !l.Long {
@@ -162,6 +179,6 @@ func (l Listing) write(w *bytes.Buffer, entries []entry) {
 			kind = "l"
 		}
 		when := e.Modified.Local().Format("2006-01-02 15:04")
-		fmt.Fprintf(w, "%s %*d %s %s\n", cmp.Or(kind, "?"), width, e.Size, when, l.name(e.Name))
+		fmt.Fprintf(w, "%s %*s %s %s\n", cmp.Or(kind, "?"), width, l.size(e.Size), when, l.name(e.Name))
 	}
 }
