@@ -259,6 +259,73 @@ func TestAttachPipes(t *testing.T) {
 	})
 }
 
+// TestAttachWithoutTerminal: at a terminal of their own, users leave a command that has none by the
+// keys, by ~., by closing the window, and with --sig-proxy=false by Ctrl-C.
+func TestAttachWithoutTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := behindProxy(t)
+	w := &way{flags: []string{"--url", url}}
+	size := pty.Winsize{Rows: 24, Cols: 200}
+	const runsOn = "agent: job runs on: agent attach job comes back, agent kill job ends it\r\n"
+	w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "while read -r line; do echo got $line; done; echo over; exit 7")
+
+	u := w.user(t, size, "attach", "job")
+	u.sees(t, "agent: attached to job: ctrl-p ctrl-q leaves it running, and so does ~. with Enter; Ctrl-C interrupts it\r\n")
+	u.types(t, "one~.\r")
+	u.sees(t, "got one~.\r\n")
+	u.types(t, "\x10\x11")
+	u.sees(t, runsOn)
+	u.ends(t, 0)
+
+	u = w.user(t, size, "attach", "--sig-proxy=false", "job")
+	u.sees(t, "Ctrl-C leaves it running\r\n")
+	u.types(t, "two\r")
+	u.sees(t, "got two\r\n")
+	u.types(t, "\x03")
+	u.sees(t, runsOn)
+	u.ends(t, 128+2)
+
+	u = w.user(t, size, "attach", "job")
+	u.sees(t, "interrupts it\r\n")
+	u.types(t, "three\r")
+	u.sees(t, "got three\r\n")
+	u.ptmx.Close()
+	_ = u.Wait()
+	if code := u.ProcessState.ExitCode(); code != 128+1 {
+		t.Errorf("without its window it ends with %d", code)
+	}
+
+	u = w.user(t, size, "attach", "job")
+	u.types(t, "four\r")
+	u.sees(t, "got four\r\n")
+	u.types(t, "~.\r")
+	u.sees(t, runsOn)
+	u.ends(t, 0)
+
+	u = w.user(t, size, "attach", "job")
+	u.types(t, "five\r")
+	u.sees(t, "got five\r\n")
+	u.types(t, "\x04")
+	u.sees(t, "over\r\n")
+	u.ends(t, 7)
+	if _, _, code := w.run(t, "wait", "job"); code != 7 {
+		t.Errorf("wait ends with %d", code)
+	}
+}
+
+// TestTailOfMuch: the last lines of more output than an agent keeps are there, also over
+// connections that are cut.
+func TestTailOfMuch(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, w *way) {
+		w.must(t, "exec", "--name", "job", "-n", "--", "sh", "-c", "seq 200000 >&2; echo END")
+		w.proxy.CutAfter(3000, nil)
+		if last := w.must(t, "logs", "--tail", "1", "job"); last != "END\n" {
+			t.Errorf("the last line is %q", last)
+		}
+	})
+}
+
 // TestOnDisconnect: with kill a command ends soon after its client is gone for good, and with a
 // connection that comes back it does not.
 func TestOnDisconnect(t *testing.T) {

@@ -46,6 +46,8 @@ type Command struct {
 	// DetachKeys are what the user types for that, see [ParseKeys]; they count only at a
 	// terminal, and with Keep.
 	DetachKeys []byte
+	// KeepSignals has signals end the console, and not the command.
+	KeepSignals bool
 	// Redraw makes a command that fills its terminal draw it again, for a user who comes to it.
 	Redraw bool
 }
@@ -66,6 +68,17 @@ type Console struct {
 
 	command Command     // from joined on
 	lost    atomic.Bool // the user was told so, and the connection is not back
+}
+
+// AtTerminal tells whether the user types at a terminal.
+func (c *Console) AtTerminal() bool { return c.stdin != nil }
+
+// Say writes a line to standard error beside the command's output.
+func (c *Console) Say(text string) {
+	if c.stdin.IsRaw() {
+		text += "\r" // the terminal does not return by itself
+	}
+	program.Complain(c.sys.Stderr, text)
 }
 
 // Open catches the signals of this program. The caller calls Close.
@@ -105,6 +118,10 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	if command.TTY {
 		if err := c.stdin.Raw(); err != nil {
 			return 0, errors.Join(err, c.abandon())
+		}
+	} else if n := len(command.DetachKeys); command.Keep && command.Stdin && n > 0 && command.DetachKeys[n-1] < ' ' {
+		if err := c.stdin.EndAt(command.DetachKeys[n-1]); err != nil {
+			return 0, err
 		}
 	}
 	c.running.Go(func() { c.tellLoss(c.ctx) })

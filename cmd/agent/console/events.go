@@ -81,8 +81,8 @@ var wireSignals = map[os.Signal]protocol.Signal{
 
 // passSignals passes signals on to the command until ctx ends; with SIGWINCH it
 // gives the command's terminal the new size. A signal that comes before a command has
-// joined, or that the server refuses, ends exec: it ends with a
-// signalError.
+// joined, that is not for it, or that the server refuses, ends exec: it ends with a
+// SignalError.
 func (c *Console) passSignals(ctx context.Context) {
 	var interrupts interrupts
 	for {
@@ -104,6 +104,11 @@ func (c *Console) passSignals(ctx context.Context) {
 		if received == syscall.SIGWINCH {
 			c.resize(ctx)
 			continue
+		}
+		// A terminal that is closed is a client that goes.
+		if c.command.KeepSignals || c.command.Keep && received == syscall.SIGHUP {
+			c.end(SignalError{received.(syscall.Signal)})
+			return
 		}
 		if received == syscall.SIGINT && interrupts.enough(time.Now()) {
 			c.end(SignalError{syscall.SIGINT})
@@ -152,7 +157,7 @@ func (c *Console) tellLoss(ctx context.Context) {
 	WatchLoss(ctx, c.command.Client, func(lost bool) {
 		c.lost.Store(lost)
 		if lost {
-			c.say(LostText)
+			c.Say(LostText)
 		}
 	})
 }
@@ -193,14 +198,6 @@ func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bo
 			return
 		}
 	}
-}
-
-// say writes a line to standard error beside the command's output.
-func (c *Console) say(text string) {
-	if c.stdin.IsRaw() {
-		text += "\r" // the terminal does not return by itself
-	}
-	program.Complain(c.sys.Stderr, text)
 }
 
 // resize gives the command's terminal the size of ours. It does nothing where one

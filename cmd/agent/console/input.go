@@ -21,7 +21,7 @@ func (c *Console) copyStdin(ctx context.Context) {
 	if c.stdin != nil {
 		in = c.stdin.Foreground(c.sys.Stdin)
 	}
-	if c.command.TTY {
+	if c.command.TTY || c.stdin != nil && c.command.Keep {
 		in = c.readAhead(in)
 	}
 	last := &lastByte{w: c.command.Process.Stdin()}
@@ -30,7 +30,7 @@ func (c *Console) copyStdin(ctx context.Context) {
 	if _, err := io.Copy(last, in); last.err != nil && err != nil {
 		return
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || c.command.Keep && c.stdin.Gone() {
 		return // what has ended is the console, and the command may go on
 	}
 	switch {
@@ -55,7 +55,8 @@ const keystrokes = 256
 
 // readAhead reads a terminal also while nothing can be sent, for the sake of what is typed
 // for us: in a raw terminal Ctrl-C is a byte for the command, but once the user was told
-// that the connection is lost, it ends the console. So does ~. at any time, see [escapes].
+// that the connection is lost, it ends the console. So does ~. at any time, see [escapes]. A
+// terminal that edits lines hands ~. over with the end of its line.
 func (c *Console) readAhead(in io.Reader) io.Reader {
 	typed := make(chan []byte, keystrokes)
 	go func() {
@@ -84,9 +85,9 @@ func (c *Console) readAhead(in io.Reader) io.Reader {
 				c.end(errLeft)
 				return
 			case asked == list && c.command.Keep:
-				c.say(escapesHelpKept)
+				c.Say(escapesHelpKept)
 			case asked == list:
-				c.say(escapesHelp)
+				c.Say(escapesHelp)
 			}
 			if len(input) > 0 {
 				select {

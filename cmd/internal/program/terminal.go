@@ -13,7 +13,8 @@ import (
 // the methods of a nil terminal do nothing, and only Hide needs one.
 type Terminal struct {
 	fd    int
-	saved *unix.Termios // the mode before Raw or Hide; nil: neither is in force
+	saved *unix.Termios // the mode before Raw, EndAt or Hide; nil: none is in force
+	raw   bool          // it is Raw
 }
 
 // NewTerminal returns the terminal that the file is, or nil. It does not own the
@@ -67,8 +68,39 @@ func (t *Terminal) Raw() error {
 	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &raw); err != nil {
 		return err
 	}
+	t.saved, t.raw = saved, true
+	return nil
+}
+
+// EndAt has what is typed handed over at each of this control character too, not only at the end
+// of a line, until Restore. Everything else stays as it is: the terminal edits lines and echoes.
+func (t *Terminal) EndAt(control byte) error {
+	if t == nil {
+		return nil
+	}
+	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	ended := *saved
+	ended.Cc[unix.VEOL] = control
+	if control == ended.Cc[unix.VSTART] || control == ended.Cc[unix.VSTOP] {
+		ended.Iflag &^= unix.IXON
+	}
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &ended); err != nil {
+		return err
+	}
 	t.saved = saved
 	return nil
+}
+
+// Gone tells whether the terminal has been closed at its other end.
+func (t *Terminal) Gone() bool {
+	if t == nil {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	return err != nil
 }
 
 // Hide makes the terminal show nothing of what is typed, until Restore.
@@ -87,16 +119,16 @@ func (t *Terminal) Hide() error {
 }
 
 // IsRaw tells whether raw is in force.
-func (t *Terminal) IsRaw() bool { return t != nil && t.saved != nil }
+func (t *Terminal) IsRaw() bool { return t != nil && t.raw }
 
-// Restore undoes Raw and Hide. It may be called often.
+// Restore undoes Raw, EndAt and Hide. It may be called often.
 func (t *Terminal) Restore() {
 	if t == nil || t.saved == nil {
 		return
 	}
 	// It fails only if the terminal is gone; then there is nothing to restore.
 	_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.saved)
-	t.saved = nil
+	t.saved, t.raw = nil, false
 }
 
 // background is how often a program in the background looks whether it is in the foreground
