@@ -247,7 +247,7 @@ func TestTargets(t *testing.T) {
 }
 
 // TestLeftOut: what is neither a file nor a directory nor a link is named and left out, and so is
-// what cannot be read, which is an error in the end.
+// what cannot be read. Both are an error in the end.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -255,8 +255,13 @@ func TestLeftOut(t *testing.T) {
 	must(t, unix.Mkfifo(dir+"/src/fifo", 0o644))
 	var noted []string
 	note := func(path string, err error) { noted = append(noted, strings.TrimPrefix(path, dir)+": "+err.Error()) }
-	must(t, transfer(Sender{Sources: []string{dir + "/src"}, Note: note}, Receiver{Target: dir + "/dst"}))
-	if want := []string{"/src/fifo: " + errSpecial.Error()}; !slices.Equal(noted, want) {
+	for _, source := range []string{"/src", "/src/fifo"} {
+		err := transfer(Sender{Sources: []string{dir + source}, Note: note}, Receiver{Target: dir + "/dst"})
+		if !errors.Is(err, ErrIncomplete) {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+	if want := []string{"/src/fifo: " + errSpecial.Error(), "/src/fifo: " + errSpecial.Error()}; !slices.Equal(noted, want) {
 		t.Errorf("noted %q", noted)
 	}
 	if got, want := harvest(t, dir+"/dst"), []string{"a a", "z z"}; !slices.Equal(got, want) {

@@ -39,7 +39,8 @@ type Receiver struct {
 }
 
 // Receive reads the stream to its end. After an error, what had come whole is there, and nothing
-// of anything else: what was in the place of the rest is still there.
+// of anything else: what was in the place of the rest is still there. With [ErrIncomplete] all has
+// come but what Note has heard of.
 func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	to, err := aim(r.Target, r.Many || r.Plain)
 	if err != nil {
@@ -63,6 +64,9 @@ func (r *Receiver) Receive(ctx context.Context, stream io.Reader) error {
 	if left := in.tree.leave(0); err == nil {
 		err = about(r.Target, left)
 	}
+	if err == nil && in.failed {
+		return ErrIncomplete
+	}
 	return err
 }
 
@@ -79,6 +83,8 @@ type incoming struct {
 	plain bool
 	began bool // the stream has said what it is
 	ended bool // and that this is all
+
+	failed bool // something was left out
 
 	// A file that has come and waits for its sum.
 	file  *newFile
@@ -201,6 +207,7 @@ func (in *incoming) entry(h *tar.Header) error {
 	case h.Typeflag == tar.TypeLink:
 		err = in.again(names, h.Linkname)
 	default:
+		in.failed = true
 		if in.Note != nil {
 			in.Note(in.to.path(names), errSpecial)
 		}

@@ -39,9 +39,9 @@ type Sender struct {
 	Progress func(sent, total int64)
 }
 
-// ErrIncomplete says that something could not be read, and all else was sent. Note has the
-// reasons.
-var ErrIncomplete = errors.New("some files could not be read")
+// ErrIncomplete says that something was left out, mostly because it could not be read, and all else
+// was copied. Note has the reasons.
+var ErrIncomplete = errors.New("some files were left out")
 
 // Send sends all sources. If one of them is not there it sends nothing.
 func (s *Sender) Send(ctx context.Context, w io.Writer) error {
@@ -224,7 +224,7 @@ func (o *outgoing) tree(name string, n node, st *unix.Stat_t) error {
 	case unix.S_IFDIR:
 		return o.directory(name, n, st)
 	}
-	o.note(n.path, errSpecial)
+	o.omit(n.path, errSpecial)
 	return nil
 }
 
@@ -306,7 +306,7 @@ func (o *outgoing) file(name string, at node) error {
 	}
 	defer f.Close()
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		o.note(at.path, errSpecial)
+		o.omit(at.path, errSpecial)
 		return nil
 	}
 	h := newHeader(name, &st)
