@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/execagent/execagent/cmd/agent/habits"
 	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -79,14 +80,17 @@ Examples:
   agent sandbox --workspace . -- make test         run a command that can write only here
   agent doctor                                     tell which sandboxes can be enforced here`
 
+// errEmpty is why a command line of another program is refused that has no program.
+var errEmpty = errors.New("the command is empty")
+
 // validCommand refuses a command line of another program that is empty, or that begins with
 // what looks like a flag of ours and is not.
-func validCommand(command []string, flags any) error {
+func validCommand(name string, command []string, flags any) error {
 	switch first := first(command); {
 	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
-		return errors.New("the command is empty")
+		return errEmpty
 	case first != "--" && strings.HasPrefix(first, "-") && first != "-":
-		return errors.New(unknownFlag(first, flags) + " (a command that begins with - comes after --)")
+		return errors.New(unknownFlag(name, first, flags) + " (a command that begins with - comes after --)")
 	}
 	return nil
 }
@@ -107,6 +111,9 @@ func first(words []string) string {
 func parse(args []string, stdout, stderr io.Writer) (flags command, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
+	}
+	if args, err = asHere(args); err != nil {
+		return nil, &wrongLine{commandOf(args), err}
 	}
 	line := givenOn(args)
 	line.prefer()
@@ -130,7 +137,7 @@ func parseAny(args []string, stdout, stderr io.Writer) (flags command, err error
 	if err != nil {
 		return nil, err
 	}
-	name, err := commandline.Command(parser.Model, args, commandHabits)
+	name, err := commandline.Command(parser.Model, args, habits.Commands)
 	if err != nil {
 		return nil, &wrongLine{name, err}
 	}
@@ -190,6 +197,18 @@ func newFlags(name string) command {
 		}
 	}
 	return nil
+}
+
+// commandNames returns the names of all commands.
+func commandNames() (names []string) {
+	all := reflect.TypeFor[commandLine]()
+	for i := range all.NumField() {
+		_, isCommand := all.Field(i).Tag.Lookup("cmd")
+		if _, hidden := all.Field(i).Tag.Lookup("hidden"); isCommand && !hidden {
+			names = append(names, plain.Dashed(all.Field(i).Name))
+		}
+	}
+	return names
 }
 
 // newParser makes the parser of the whole command line.

@@ -87,7 +87,7 @@ func (f *execFlags) Validate() error {
 	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
 		return err
 	}
-	return validCommand(f.Command, f)
+	return validCommand("exec", f.Command, f)
 }
 
 // dir is the directory that the flags name.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/execagent/execagent/cmd/agent/habits"
+	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/manual"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
@@ -8,7 +10,7 @@ import (
 
 // manFlags name the page.
 type manFlags struct {
-	Command []string `arg:"" optional:"" help:"Command that the page is about, as in: agent man context add. Default: all of it."`
+	Command []string `arg:"" optional:"" complete:"commands" help:"Command that the page is about, as in: agent man context add. Default: all of it."`
 	Dir     string   `type:"path" placeholder:"DIR" help:"Write the pages of all commands to this folder."`
 }
 
@@ -26,6 +28,10 @@ func (f *manFlags) run(sys program.System) int {
 	}
 	if f.Dir != "" {
 		return sys.Exit(manual.Write(f.Dir, parser.Model, build.Version))
+	}
+	if _, err := commandline.Command(parser.Model, f.Command, habits.Commands); err != nil {
+		program.Complain(sys.Stderr, err)
+		return program.ExitUsage
 	}
 	command, err := manual.Find(parser.Model, f.Command)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -67,7 +68,7 @@ func (f *sandboxFlags) Validate() error {
 	case f.Policy != "" && f.Network != "":
 		return errors.New("--policy says whether there is a network: --network has no meaning with it")
 	}
-	return validCommand(f.Command, f)
+	return validCommand("sandbox", f.Command, f)
 }
 
 // run runs a command under a policy. The result is its exit code.
@@ -151,6 +152,9 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 	tmp := sandbox.TmpDir(sys.Environ)
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w (the policies of agent doctor have flags, --read-only and --workspace)", err)
+		}
 		if err != nil {
 			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)
 		}

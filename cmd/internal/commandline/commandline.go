@@ -18,7 +18,7 @@ func (e UsageError) Error() string { return string(e) }
 
 // Command returns the command that a line names, with the commands above it: "context add".
 // It is "" for the default command. The error is a [UsageError] about a word that is none;
-// habits are such words of other programs, and what is the nearest here.
+// habits are such words of other programs, behind the commands above them, and what is the nearest here.
 func Command(app *kong.Application, args []string, habits map[string]string) (command string, err error) {
 	var path []string
 	node := app.Node
@@ -48,8 +48,8 @@ func unknown(path []string, word string, node *kong.Node, habits map[string]stri
 		}
 	}
 	meant := Near(word, known)
-	habit := habits[word]
-	if name, _, _ := strings.Cut(habit, " "); meant == "" && above == "" && slices.Contains(known, name) {
+	habit := habits[above+word]
+	if name, _, _ := strings.Cut(habit, " "); meant == "" && slices.Contains(known, name) {
 		meant = habit
 	}
 	if meant != "" {
@@ -73,6 +73,7 @@ var mends = []struct {
 }{
 	{`^(--?[\w-]+): expected \w+ value but got "EOL" \(<EOL>\)$`, "$1 needs a value"},
 	{`^(--?[\w-]+): missing value, expecting .*$`, "$1 needs a value"},
+	{`^(--?[\w-]+): expected \w+ value but got "--" .*$`, "$1 needs a value"},
 	{`^(--?[\w-]+): expected \w+ value but got "(-.*)" \((?:short|long) flag\).*$`, "$1 needs a value; one that begins with - is written $1=$2"},
 	{`^(--?[\w-]+): expected duration but got (".*"): time: .*$`, "$1: $2 is no duration such as 30s, 5m or 1h30m"},
 	{`^(--?[\w-]+): expected a valid \d+ bit u?int but got (".*")$`, "$1: $2 is no number"},
