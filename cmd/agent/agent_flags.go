@@ -13,16 +13,13 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// errNowhere says that no agent is named, for commands that embed none.
-var errNowhere = errors.New("which agent? --context, --url or --registry says it")
-
 // agentFlags name the agent of a command that asks it something.
 type agentFlags struct{ target.Flags }
 
 // validate finds flags that contradict each other.
 func (f *agentFlags) validate() error {
 	if !f.Elsewhere() {
-		return errNowhere
+		return f.Nowhere()
 	}
 	return f.Flags.Validate()
 }

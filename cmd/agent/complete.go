@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -27,15 +26,10 @@ type completeFlags struct {
 // so far says of the agent.
 var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
 	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {
-		path, err := contexts.Locate(at.Config)
-		if err != nil {
-			return nil, err
-		}
-		file, err := contexts.Read(path)
-		if err != nil {
-			return nil, err
-		}
-		return file.Names(), nil
+		return at.Contexts(), nil
+	},
+	"commands": func(context.Context, program.System, *target.Flags) ([]string, error) {
+		return commandNames(), nil
 	},
 	"sessions": func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error) {
 		c, err := at.Connect(ctx, sys)

@@ -41,7 +41,7 @@ Exit codes: 0 after a signal or the end of standard input, 1 when the agent cann
 func (f *connectFlags) Validate() error {
 	switch {
 	case !f.Elsewhere():
-		return errNowhere
+		return f.Nowhere()
 	case f.Listen == "stdio" && f.authFlags != (authFlags{}):
 		return errors.New("--ws-auth has no meaning with --listen stdio")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,6 +48,23 @@ func (f *configFlags) read() (*contexts.File, error) {
 		return nil, err
 	}
 	return contexts.Read(path)
+}
+
+// inForce is the context that commands use, and "" if that is none. It says so if a variable comes
+// before the current one.
+func inForce(sys program.System, file *contexts.File) string {
+	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT"} {
+		value, set := sys.Lookup(name)
+		switch {
+		case name == "AGENT_CONTEXT" && set && value != file.Current:
+			program.Complain(sys.Stderr, "AGENT_CONTEXT comes before the current context")
+			return value
+		case name != "AGENT_CONTEXT" && value != "":
+			program.Complain(sys.Stderr, name+" is set: no context is used without --context")
+			return ""
+		}
+	}
+	return file.Current
 }
 
 // change changes it.
@@ -124,6 +142,13 @@ func (f *contextAddFlags) run(sys program.System) int {
 		}
 		return err
 	})
+	if err == nil {
+		text := "context " + f.Name
+		if f.Use {
+			text = "current " + text
+		}
+		_, err = fmt.Fprintln(sys.Stdout, text)
+	}
 	return sys.Exit(err)
 }
 
@@ -145,9 +170,10 @@ func (f *contextListFlags) run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(err)
 	}
+	current := inForce(sys, file)
 	list := make([]shownContext, 0, len(file.Contexts))
 	for _, c := range file.Contexts {
-		list = append(list, shownContext{c, c.Name == file.Current})
+		list = append(list, shownContext{c, c.Name == current})
 	}
 	return sys.Exit(printList(sys.Stdout, f.listFlags, list, func(c shownContext) string { return c.Name },
 		"NAME\tCURRENT\tAGENT\tENVIRONMENT\tTOKEN", func(c shownContext) []string {
@@ -162,7 +188,7 @@ func (f *contextListFlags) run(sys program.System) int {
 // contextUseFlags name the new current context.
 type contextUseFlags struct {
 	Name string `arg:"" optional:"" complete:"contexts" help:"Name of the context."`
-	None bool   `help:"Have no current context: commands then run in an agent of their own."`
+	None bool   `help:"Have no current context: commands then ask which one, and agent exec --local runs here."`
 	configFlags
 }
 
@@ -175,7 +201,14 @@ func (f *contextUseFlags) Validate() error {
 }
 
 func (f *contextUseFlags) run(sys program.System) int {
-	return sys.Exit(f.change(func(file *contexts.File) error { return file.Use(f.Name) }))
+	err := f.change(func(file *contexts.File) error { return file.Use(f.Name) })
+	if err == nil {
+		_, err = fmt.Fprintf(sys.Stdout, "current context: %s\n", cmp.Or(f.Name, "none"))
+	}
+	if file, broken := f.read(); err == nil && broken == nil {
+		inForce(sys, file) // which says that it is not this one
+	}
+	return sys.Exit(err)
 }
 
 // contextShowFlags name a context and say how to print it.
@@ -190,9 +223,9 @@ func (f *contextShowFlags) run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(err)
 	}
-	name := f.Name
+	name, current := f.Name, inForce(sys, file)
 	if name == "" {
-		name = file.Current
+		name = cmp.Or(current, file.Current)
 	}
 	if name == "" {
 		return sys.Fail(errors.New("no context is the current one: name one, or see agent context use"))
@@ -202,7 +235,7 @@ func (f *contextShowFlags) run(sys program.System) int {
 		return sys.Fail(err)
 	}
 	if f.Output == "json" {
-		return sys.Exit(program.PrintJSON(sys.Stdout, shownContext{*c, c.Name == file.Current}))
+		return sys.Exit(program.PrintJSON(sys.Stdout, shownContext{*c, c.Name == current}))
 	}
 	for _, row := range []struct{ key, value string }{
 		{"name", c.Name}, {"url", c.URL}, {"registry", c.Registry}, {"environment", c.EnvironmentID}, {"token", c.TokenSource()},
@@ -219,6 +252,7 @@ func (f *contextShowFlags) run(sys program.System) int {
 
 // contextRemoveFlags name contexts.
 type contextRemoveFlags struct {
+	Force bool     `short:"f" name:"force" help:"Also the current one. Then none is."`
 	Names []string `arg:"" name:"name" complete:"contexts" help:"Names of the contexts."`
 	configFlags
 }
@@ -234,6 +268,9 @@ func (f *contextRemoveFlags) run(sys program.System) int {
 			c, err := file.Find(name)
 			if err != nil {
 				return err
+			}
+			if name == file.Current && !f.Force {
+				return fmt.Errorf("context %s is the current one: --force removes it all the same", name)
 			}
 			removed = append(removed, *c)
 			if err := file.Remove(name); err != nil {

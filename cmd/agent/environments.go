@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/registry/wire"
@@ -38,13 +40,17 @@ func (f *environmentsFlags) run(sys program.System) int {
 	at := target.Flags{Context: f.Context, Config: f.Config, Registry: f.Registry, RegistryTokenFile: f.RegistryTokenFile}
 	environments, err := at.Environments(ctx, sys)
 	if err != nil {
-		return sys.Fail(err)
+		program.Complain(sys.Stderr, err)
+		if errors.Is(err, target.ErrNoRegistry) {
+			return program.ExitUsage
+		}
+		return program.ExitFailure
 	}
 	return sys.Exit(printList(sys.Stdout, f.listFlags, environments, func(e wire.Environment) string { return e.ID },
 		"ENVIRONMENT\tSTATE\tSINCE\tEXECUTOR", func(e wire.Environment) []string {
 			state, since := "offline", ""
 			if e.Online {
-				state, since = "online", e.Since.UTC().Format(time.RFC3339)
+				state, since = "online", sessions.Age(time.Since(e.Since))
 			}
 			return []string{e.ID, state, since, e.Executor}
 		}))

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/files"
 	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -39,13 +42,13 @@ type execFlags struct {
 func (*execFlags) Help() string {
 	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
 
-Where: on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context); without any of these, and with --local, in an agent that is embedded here.
+Where: on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context); with --local, and without any context, in an agent that is embedded here.
 
 Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. Elsewhere the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
 
 It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
 
-With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a lost connection does, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
+With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a terminal that is closed (SIGHUP) and a lost connection do, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
 
 Examples:
 
@@ -84,10 +87,16 @@ func (f *execFlags) Validate() error {
 	if err := f.Flags.Validate(); err != nil {
 		return err
 	}
+	if !f.Elsewhere() && f.Context == nil && !f.named() && len(f.Contexts()) > 0 {
+		return fmt.Errorf("%w; --local runs it here", f.Nowhere())
+	}
 	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
 		return err
 	}
-	return validCommand("exec", f.Command, f)
+	if err := validCommand("exec", f.Command, f); !errors.Is(err, errEmpty) {
+		return err
+	}
+	return fmt.Errorf("%w; a shell is: agent exec -t -- bash", errEmpty)
 }
 
 // dir is the directory that the flags name.
@@ -261,6 +270,18 @@ func hasStdin(sys program.System) bool {
 	return err != nil || !os.SameFile(in, null)
 }
 
+// meant says what may have been meant by a command that was not found: ssh and docker exec have
+// the host first, and ssh takes a line of shell.
+func (e *execution) meant(argv []string) string {
+	switch {
+	case slices.Contains(e.flags.Contexts(), argv[0]):
+		return fmt.Sprintf("; %[1]s is a context: agent exec --context %[1]s -- %[2]s", argv[0], cmp.Or(strings.Join(argv[1:], " "), "COMMAND"))
+	case len(argv) == 1 && strings.ContainsAny(argv[0], " \t"):
+		return "; a line of shell is run by sh -c"
+	}
+	return ""
+}
+
 // startFailed finds the exit code and the error for a command that was not
 // started. The server's text does not tell a missing program from a missing
 // directory, so startFailed asks for the directory.
@@ -271,16 +292,20 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	}
 	dir, _ := params.Cwd.Native() // params made it of a native path
 	info, statErr := e.client.FS(nil).Stat(ctx, dir)
-	if statErr != nil {
-		return 0, fmt.Errorf("directory %s: %w", dir, statErr)
-	}
-	if !info.IsDirectory {
-		return 0, fmt.Errorf("directory %s: is not a directory", dir)
+	switch {
+	case errors.Is(statErr, fs.ErrNotExist) && e.flags.dir() == "":
+		return 0, fmt.Errorf("%s: the agent's working directory is gone: -C names another", dir)
+	case errors.Is(statErr, fs.ErrNotExist):
+		return 0, fmt.Errorf("%s: no such directory for the command to run in", dir)
+	case statErr != nil:
+		return 0, files.Explain(dir, statErr)
+	case !info.IsDirectory:
+		return 0, fmt.Errorf("%s: not a directory", dir)
 	}
 	text := refused.Err.Message
 	for _, missing := range []string{"(os error 2)", "(os error 20)", "No viable candidates found in PATH"} {
 		if strings.Contains(text, missing) {
-			return exitNotFound, fmt.Errorf("%s: command not found", params.Argv[0])
+			return exitNotFound, fmt.Errorf("%s: command not found%s", params.Argv[0], e.meant(params.Argv))
 		}
 	}
 	for _, unfit := range []string{"(os error 13)", "(os error 8)", "(os error 21)", "(os error 40)"} {

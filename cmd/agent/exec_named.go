@@ -26,7 +26,7 @@ const (
 
 // namedFlags say how long a command outlives its client, and how it is found again.
 type namedFlags struct {
-	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave it running. It needs --url or --registry."`
+	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave it running. It needs an agent elsewhere, see --context."`
 	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. With -d one is made up if it is not given."`
 	Retain       *time.Duration `name:"retain" placeholder:"DURATION" help:"How long the agent keeps a session with a name when nothing runs in it. Default: a day, or what the agent allows."`
 	DetachKeys   string         `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"What to type at a terminal to leave a command of --name running. Default: ctrl-p,ctrl-q."`
@@ -39,9 +39,9 @@ func (f *namedFlags) named() bool { return f.Detach || f.SessionName != "" }
 func (f *namedFlags) validate(elsewhere bool) error {
 	switch {
 	case f.Detach && !elsewhere:
-		return errors.New("--detach needs an agent that goes on: --url or --registry says which")
+		return errors.New("--detach needs an agent that goes on: --context, --url or --registry says which")
 	case f.SessionName != "" && !elsewhere:
-		return errors.New("--name needs an agent that goes on: --url or --registry says which")
+		return errors.New("--name needs an agent that goes on: --context, --url or --registry says which")
 	case f.named() && f.OnDisconnect == "kill":
 		return errors.New("--on-disconnect kill has no meaning with --name and -d: such a command outlives its client")
 	case f.Retain != nil && !f.named():
@@ -129,7 +129,11 @@ func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (
 	case len(all) == 0:
 		return true, nil
 	case !slices.ContainsFunc(all, func(p protocol.ListedProcess) bool { return !p.Closed }):
-		return false, c.EndSession(ctx, c.SessionID())
+		err := c.EndSession(ctx, c.SessionID())
+		if err == nil {
+			program.Complain(e.sys.Stderr, fmt.Sprintf("session %s had ended before, %s: its output is forgotten", name, sessions.Status(&all[len(all)-1])))
+		}
+		return false, err
 	case e.flags.SessionName == "":
 		return false, nil // somebody has made up the same name
 	}
@@ -189,7 +193,11 @@ func leftNamed(sys program.System, name string, err error) error {
 	case late:
 		return err
 	}
-	program.Complain(sys.Stderr, fmt.Sprintf("%s runs on: agent attach %s comes back, agent kill %s ends it", name, name, name))
+	does := "runs on"
+	if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
+		does = "may run on"
+	}
+	program.Complain(sys.Stderr, fmt.Sprintf("%s %s: agent attach %s comes back, agent kill %s ends it", name, does, name, name))
 	if errors.Is(err, console.ErrDetached) {
 		return nil
 	}

@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -25,11 +28,26 @@ func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
 	}
-	program.Complain(sys.Stderr, err)
+	program.Complain(sys.Stderr, plainly(err))
 	if _, ok := errors.AsType[timeoutError](err); ok {
 		return exitTimedOut
 	}
 	return code
+}
+
+// plainly says in fewer words why a client has lost its agent for good.
+func plainly(err error) error {
+	lost, ok := errors.AsType[*client.DisconnectedError](err)
+	if !ok || lost.Resume == nil {
+		return err
+	}
+	if sessions.Unknown(lost.Resume) {
+		return errors.New("the agent was restarted or has given up the session: what ran in it is gone")
+	}
+	if cause, ok := errors.AsType[*net.OpError](lost.Resume); ok {
+		return fmt.Errorf("the agent has not come back: %w", cause)
+	}
+	return err
 }
 
 // timeoutError is why a command ends that has taken longer than --timeout.

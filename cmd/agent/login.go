@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/relay"
 )
 
 const (
@@ -26,7 +29,7 @@ const (
 
 // loginFlags name a registry and a key for it.
 type loginFlags struct {
-	Registry      string `arg:"" help:"URL of the registry."`
+	Registry      string `arg:"" help:"URL of the registry, or its host."`
 	Name          string `placeholder:"NAME" help:"Name of the context. Default: the host of the registry."`
 	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment of the context. Without it commands name one."`
 	KeyFile       string `type:"path" placeholder:"FILE" help:"File with the key. Default: standard input, which on a terminal shows nothing of it."`
@@ -49,6 +52,13 @@ Examples:
 func (f *loginFlags) Validate() error {
 	if f.Registry == "" {
 		return errors.New("which registry? give its URL")
+	}
+	if !strings.Contains(f.Registry, "://") {
+		scheme := "https://"
+		if u, err := url.Parse("//" + f.Registry); err == nil && auth.IsLoopback(u.Hostname()) {
+			scheme = "http://"
+		}
+		f.Registry = scheme + f.Registry
 	}
 	if _, err := auth.CheckBase(f.Registry, nil); err != nil {
 		return fmt.Errorf("registry %w", err)
@@ -89,9 +99,13 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 	ctx, cancel := context.WithTimeout(ctx, askRegistry)
 	defer cancel()
 	environments, err := target.List(ctx, sys, f.Registry, key)
+	if refused, ok := errors.AsType[*relay.RegistryError](err); ok && refused.Status == http.StatusForbidden {
+		return fmt.Errorf("%w: login takes the key of a harness, not that of an agent", err)
+	}
 	if err != nil {
 		return err
 	}
+	current := ""
 	c := contexts.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID}
 	err = contexts.Change(path, func(file *contexts.File) error {
 		if old, err := file.Find(c.Name); err == nil {
@@ -109,6 +123,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 		if err = file.Put(c); err == nil && f.Use {
 			err = file.Use(c.Name)
 		}
+		current = file.Current
 		return err
 	})
 	if err != nil {
@@ -119,6 +134,9 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 		if e.Online {
 			online++
 		}
+	}
+	if current == "" {
+		program.Complain(sys.Stderr, fmt.Sprintf("no context is the current one: agent context use %s makes it this one", c.Name))
 	}
 	_, err = fmt.Fprintf(sys.Stdout, "context %s: environments %d, online %d\n", c.Name, len(environments), online)
 	return err

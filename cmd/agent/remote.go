@@ -50,7 +50,7 @@ func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, 
 		return nil, err
 	}
 	if _, err := auth.CheckBase(*flags.Remote, nil); err != nil {
-		return nil, fmt.Errorf("--remote %w", err)
+		return nil, fmt.Errorf("--remote %w: want https://HOST, or http:// for this machine", err)
 	}
 	s, err := executor.NewSignIn(sys, flags, logger)
 	if err != nil {

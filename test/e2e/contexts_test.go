@@ -68,10 +68,11 @@ func TestContexts(t *testing.T) {
 		stdout, said string
 	}{
 		{"login " + s.URL(), "xa_wrong\n", 1, "", "agent: asking the registry for its environments: registry answered 401 unauthorized: the credential is missing or not valid\n"},
-		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is not for this operation\n"},
-		{"login " + s.URL() + " --name ci", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", ""},
+		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is not for this operation: login takes the key of a harness, not that of an agent\n"},
+		{"login " + s.URL() + " --name ci", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", "agent: no context is the current one: agent context use ci makes it this one\n"},
+		{"exec -- true", "", 2, "", "agent: which agent? --context, --url or --registry says it; contexts are ci; --local runs it here\nagent: see agent exec --help\n"},
 		{"environments --context ci -q", "", 0, "ci-1\n", ""},
-		{"environments -q", "", 1, "", "agent: which registry? --registry or --context says it\n"},
+		{"environments -q", "", 2, "", "agent: which registry? --registry or --context says it\n"},
 		{"exec --context ci -- true", "", 2, "", "agent: context ci names a registry and no environment: --environment-id says which\nagent: see agent exec --help\n"},
 		{"exec --context ci --environment-id ci-1 -- cat", "through", 0, "through", ""},
 		{"exec --context ci --environment-id prod-1 -- cat", "", 125, "", "agent: environment prod-1: asking the registry for the executor: registry answered 403 forbidden: the credential is not for this operation and environment\n"},
@@ -81,6 +82,10 @@ func TestContexts(t *testing.T) {
 		{"health", "", 0, "", ""},
 		{"context list", "", 0, fmt.Sprintf("NAME  CURRENT  %-*s  ENVIRONMENT  TOKEN\nci    *        %s  ci-1         file keys/ci\n", len(s.URL()), "AGENT", s.URL()), ""},
 		{"context list -q", "", 0, "ci\n", ""},
+		{"context remove ci", "", 1, "", "agent: context ci is the current one: --force removes it all the same\n"},
+		{"context use --none", "", 0, "current context: none\n", ""},
+		{"context use ci", "", 0, "current context: ci\n", ""},
+		{"--context ci exec -- cat", "first", 0, "first", ""},
 		{"login " + hidden.URL() + "/ --name ci", hidden.Harness + "\n", 1, "", "agent: context ci is there already, for " + s.URL() + ": give another --name\n"},
 		{"complete environments -- exec --environment-id", "", 0, "ci-1\n", ""},
 	} {
@@ -96,7 +101,7 @@ func TestContexts(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &listed); err != nil || code != 0 || len(listed) != 1 || listed[0].ID != "ci-1" || !listed[0].Online || listed[0].Since.IsZero() {
 		t.Errorf("environments: %d, %s, %s, %v", code, stdout, stderr, err)
 	}
-	if _, stdout, _ = u.types(t, "", "environments"); !regexp.MustCompile(`^ENVIRONMENT  STATE   SINCE                 EXECUTOR\nci-1         online  \S{20}  key:\S+\n$`).MatchString(stdout) {
+	if _, stdout, _ = u.types(t, "", "environments"); !regexp.MustCompile(`^ENVIRONMENT  STATE   SINCE +EXECUTOR\nci-1         online  (now|\d+ \w+ ago) +key:\S+\n$`).MatchString(stdout) {
 		t.Errorf("environments:\n%s", stdout)
 	}
 
@@ -130,7 +135,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("a revoked key, %q: %d, %s", args, code, stderr)
 		}
 	}
-	if code, _, stderr := u.types(t, "", "context", "remove", "other", "ci"); code != 0 {
+	if code, _, stderr := u.types(t, "", "context", "remove", "-f", "other", "ci"); code != 0 {
 		t.Errorf("remove: %s", stderr)
 	}
 	if left, err := os.ReadDir(filepath.Join(u.home, ".config/execagent/keys")); err != nil || len(left) > 0 {

@@ -51,6 +51,9 @@ func (f *File) Token(ctx context.Context, sys program.System, c *Context) (strin
 // ReadToken reads a bearer token from a file, and complains if others can read it. A file that
 // others can change is refused. Its errors never quote the content of the file.
 func ReadToken(sys program.System, file string) (string, error) {
+	if file == "-" {
+		return "", errors.New("- is no file with a token: standard input is /dev/stdin")
+	}
 	warning, err := secretfile.Check(file)
 	if err != nil {
 		return "", err

@@ -31,6 +31,9 @@ type SignIn struct {
 	logger *slog.Logger
 }
 
+// errNoKey says how an executor gets the key that it has not.
+var errNoKey = errors.New("no credential for the registry: set CODEX_API_KEY, name a file with --api-key-file, pass it with --registration-bearer-stdin, or sign in with codex login")
+
 // NewSignIn reads the environment and keeps the one key that the flags ask for. It
 // clears sys.Keys, so that no other key stays in memory.
 func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, error) {
@@ -97,7 +100,14 @@ func (s *SignIn) Source(ctx context.Context, stdin *os.File, flags *Flags) (auth
 	case s.token != "":
 		return auth.APIKey(s.token), nil
 	case s.home == "":
-		return nil, auth.ErrNoCredential
+		return nil, errNoKey
 	}
-	return auth.OpenSignIn(s.home, auth.SignInConfig{RefreshURL: s.refreshURL, HTTP: services})
+	signIn, err := auth.OpenSignIn(s.home, auth.SignInConfig{RefreshURL: s.refreshURL, HTTP: services})
+	if errors.Is(err, auth.ErrNoCredential) {
+		return nil, errNoKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	return signIn, nil
 }

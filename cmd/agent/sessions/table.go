@@ -28,15 +28,15 @@ func Rows(all []*Found, now time.Time) (rows [][]string) {
 			rows = append(rows, []string{s.Name, "-", "empty" + attached, "-", "-"})
 		}
 		for _, p := range s.Processes {
-			rows = append(rows, []string{s.Name, plain(p.ProcessID, maxCommand), status(&p) + attached,
-				age(now.Sub(time.UnixMilli(p.StartedAtMs))), plain(commandLine(p.Argv), maxCommand)})
+			rows = append(rows, []string{s.Name, plain(p.ProcessID, maxCommand), Status(&p) + attached,
+				Age(now.Sub(time.UnixMilli(p.StartedAtMs))), plain(commandLine(p.Argv), maxCommand)})
 		}
 	}
 	return rows
 }
 
-// status says what a process does.
-func status(p *protocol.ListedProcess) string {
+// Status says what a process does, or how it has ended.
+func Status(p *protocol.ListedProcess) string {
 	switch {
 	case !p.Exited || p.ExitCode == nil:
 		return "running"
@@ -46,8 +46,8 @@ func status(p *protocol.ListedProcess) string {
 	return fmt.Sprintf("exited %d", *p.ExitCode)
 }
 
-// age says how long ago something was, in one unit. The clock of an agent may be ahead.
-func age(d time.Duration) string {
+// Age says how long ago something was, in one unit. The clock of an agent may be ahead.
+func Age(d time.Duration) string {
 	units := []struct {
 		name string
 		d    time.Duration

@@ -39,6 +39,8 @@ func CheckURL(address string) error {
 		return errors.New("--url is no URL") // err quotes it
 	case u.Scheme == "unix" && u.Host == "" && u.User == nil && u.Path != "":
 		return nil
+	case strings.HasPrefix(address, "/"):
+		return fmt.Errorf("--url %.100s is not a URL: that of a UNIX socket is unix://%[1]s", address)
 	case u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "":
 		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", u.Redacted())
 	case u.User != nil:

@@ -226,9 +226,20 @@ func (w *waiting) reason() string {
 	case answered && status.Status == http.StatusNotFound:
 		text = "no agent, but something else answers there (a registry is named by --registry)"
 	case answered && status.Status == http.StatusUnauthorized && w.flags.TokenFile == "" && w.flags.URL != "":
-		text += " (see --token-file)"
+		text += w.ignored()
 	}
 	return text
+}
+
+// ignored says why the agent was shown no token, after it has asked for one.
+func (w *waiting) ignored() string {
+	if file, _ := w.sys.Lookup("AGENT_TOKEN_FILE"); file != "" {
+		return " (AGENT_TOKEN_FILE is for the agent of AGENT_URL alone and was not used, see --token-file)"
+	}
+	if token, _ := w.sys.Lookup("AGENT_TOKEN"); token != "" {
+		return " (AGENT_TOKEN is not used: a token is in a file, see --token-file)"
+	}
+	return " (see --token-file)"
 }
 
 // hopelessLocked tells whether no time changes anything: the connection is there, and the

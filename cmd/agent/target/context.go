@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/contexts"
@@ -20,6 +21,34 @@ type chosen struct {
 	context *contexts.Context // nil: none
 	err     error             // why it cannot be found
 	known   string            // its token, once it was asked for
+}
+
+// maxNamed is how many contexts an error names.
+const maxNamed = 10
+
+// Contexts returns the names of all contexts, nil if they cannot be read.
+func (f *Flags) Contexts() []string {
+	path, err := contexts.Locate(f.Config)
+	if err != nil {
+		return nil
+	}
+	file, err := contexts.Read(path)
+	if err != nil {
+		return nil
+	}
+	return file.Names()
+}
+
+// Nowhere is the error of a command that has to be told where the agent is.
+func (f *Flags) Nowhere() error {
+	names := f.Contexts()
+	if len(names) == 0 {
+		return errors.New("which agent? --context, --url or --registry says it")
+	}
+	if len(names) > maxNamed {
+		names = append(names[:maxNamed], "...")
+	}
+	return fmt.Errorf("which agent? --context, --url or --registry says it; contexts are %s", strings.Join(names, ", "))
 }
 
 // choose finds the context, and completes the flags with what it says. It looks once: a
@@ -80,8 +109,8 @@ func (c *chosen) token(ctx context.Context, sys program.System) (token string, e
 // renews tells whether the token may be another one when it is asked for again.
 func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
 
-// errNoRegistry is why no environments can be listed.
-var errNoRegistry = errors.New("which registry? --registry or --context says it")
+// ErrNoRegistry is why no environments can be listed.
+var ErrNoRegistry = errors.New("which registry? --registry or --context says it")
 
 // Environments asks the registry that the flags name, or the context, for the environments
 // that the token is for.
@@ -92,7 +121,7 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	case f.Registry == "" && c.context != nil:
 		return nil, fmt.Errorf("context %s names an agent and no registry", c.context.Name)
 	case f.Registry == "":
-		return nil, errNoRegistry
+		return nil, ErrNoRegistry
 	}
 	token, err := f.registryToken(ctx, sys)
 	if err != nil {

@@ -80,6 +80,12 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--registry %s is no URL, want https://HOST, or http:// for this machine", f.Registry)
 	}
 	switch {
+	case f.URL != "" && c.context == nil:
+		if err := CheckURL(f.URL); err != nil {
+			return err
+		}
+	}
+	switch {
 	case f.Wait != nil && *f.Wait < 0:
 		return fmt.Errorf("--wait %v is negative", *f.Wait)
 	case f.Timeout < 0:

@@ -103,7 +103,9 @@ func newCommand(node *kong.Node, above []string) command {
 	for _, positional := range node.Positional {
 		c.program = positional.Passthrough
 		c.many = positional.IsCumulative()
-		c.argument = newWords(positional)
+		if c.argument.kind == "" { // else the words are for the argument before
+			c.argument = newWords(positional)
+		}
 	}
 	return c
 }
