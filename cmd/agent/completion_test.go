@@ -62,11 +62,15 @@ func TestBashCompletion(t *testing.T) {
 		{"agent context add --ur", "--url"},
 		{"agent context use _", "--config --help --none --version -h box prod"},
 		{"agent context use p", "prod"},
-		{"agent context remove box _", "--config --help --version -h box prod"},
+		{"agent context remove box _", "--config --force --help --version -f -h box prod"},
 		{"agent exec --context _", "box prod"},
 		{"agent exec --context = p", "prod"},
 		{"agent exec --context prod --environment-id _", "environments-of-exec---context-prod---environment-id"},
 		{"agent kill tru", ""},
+		{"agent kill j", "job"},
+		{"agent logs j", "job"},
+		{"agent attach --url :1 j", "job"},
+		{"agent man e", "exec"},
 		{"agent ver", "version"},
 		{"agent --listen ws://127.0.0.1:0 --log-l", "--log-level"},
 		{"agent --log-level _", levels},
@@ -136,6 +140,8 @@ kind=$2
 shift 3
 case $kind in
 contexts) printf '%s\n' box prod ;;
+sessions) echo job ;;
+commands) echo exec ;;
 environments) echo "environments-of-$*" | tr ' ' - ;;
 esac
 `

@@ -3,8 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/agent/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -13,6 +18,8 @@ import (
 type cpFlags struct {
 	agentFlags
 	Recursive bool `short:"r" name:"recursive" help:"Nothing: directories are always copied with all below them. For the habit of typing -r."`
+	Preserve  bool `short:"p" name:"preserve" help:"Nothing: modes and times are always kept. For the habit of typing -p."`
+	Force     bool `short:"f" name:"force" help:"Nothing: a file always takes the place of a file. For the habit of typing -f."`
 	Archive   bool `short:"a" name:"archive" env:"AGENT_CP_ARCHIVE" help:"Keep the owners (uid and gid), which takes root where the copy is made."`
 	Follow    bool `short:"L" name:"follow-link" env:"AGENT_CP_FOLLOW_LINK" help:"Copy what a link leads to that is named as a source."`
 	Quiet     bool `short:"q" name:"quiet" env:"AGENT_CP_QUIET" help:"Show no progress."`
@@ -25,7 +32,7 @@ func (*cpFlags) Help() string {
 
 A directory is copied into a target that is a directory, and becomes the target if nothing is there; DIR/. stands for what is in a directory. A file takes the place of a file, or goes into a directory. Several sources need a directory. The folder of the target has to exist.
 
-Modes, times and links are kept, owners with -a, set-ID bits never. Devices, FIFOs and sockets are left out and named. What was there before stays until all of what replaces it has come and its SHA-256 is the same. A target that is itself a link is followed, as by cp; links below it are not. Nothing comes from an agent but what the sources name. A lost connection is repaired without a trace. Ctrl-C leaves no half file.
+Modes, times and links are kept, owners with -a, set-ID bits never. Devices, FIFOs and sockets are left out and named, and count as not copied. What was there before stays until all of what replaces it has come and its SHA-256 is the same. A target that is itself a link is followed, as by cp; links below it are not. Nothing comes from an agent but what the sources name. A lost connection is repaired without a trace. Ctrl-C leaves no half file.
 
 - as the source is a tar archive on standard input, for a directory; as the target it is one on standard output.
 
@@ -43,9 +50,25 @@ Exit codes: 0 when everything was copied, 1 when something was not, 124 after --
 // Validate finds flags that contradict each other. The parser calls it.
 func (f *cpFlags) Validate() error {
 	if _, err := transfer.NewPlan(f.Paths); err != nil {
-		return err
+		return f.asOfScp(err)
 	}
 	return f.validate()
+}
+
+// asOfScp is the error of paths that agent cp does not take. If scp would, it says how they are
+// written here.
+func (f *cpFlags) asOfScp(err error) error {
+	known := f.Contexts()
+	context, paths := transfer.Named(f.Paths, func(name, there string) bool {
+		return slices.Contains(known, name) || contexts.ValidName(name) && path.IsAbs(there)
+	})
+	if _, wrong := transfer.NewPlan(paths); context == "" || wrong != nil {
+		return err
+	}
+	if f.URL == "" && f.Registry == "" && f.Context == nil {
+		paths = append([]string{"--context", context}, paths...)
+	}
+	return fmt.Errorf("a path at the agent is written :PATH, as in: agent cp %s", strings.Join(paths, " "))
 }
 
 func (f *cpFlags) run(sys program.System) int {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/forwarding"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -79,6 +80,9 @@ func (f *portForwardFlags) run(sys program.System) int {
 		specs, err := f.specs()
 		if err != nil {
 			return err
+		}
+		if !auth.IsLoopback(f.Address) {
+			say("everybody who reaches this machine at " + f.Address + " can use what is forwarded")
 		}
 		forwarder := &forwarding.Forwarder{Client: c, Say: say}
 		defer forwarder.Close()

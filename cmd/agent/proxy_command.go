@@ -15,7 +15,7 @@ import (
 type proxyCommandFlags struct {
 	agentFlags
 
-	Address []string `arg:"" name:"address" help:"HOST PORT, or /PATH of a UNIX socket."`
+	Address []string `arg:"" name:"address" help:"HOST PORT or HOST:PORT, or /PATH of a UNIX socket."`
 }
 
 func (*proxyCommandFlags) Help() string {
@@ -48,6 +48,7 @@ func (f *proxyCommandFlags) remote() (string, error) {
 		text = fmt.Sprintf("[%s]:%s", strings.Trim(text, "[]"), f.Address[1])
 	case len(f.Address) == 2:
 		text += ":" + f.Address[1]
+	case len(f.Address) == 1 && strings.Contains(text, ":"): // as ssh -W has it
 	case len(f.Address) > 2 || !strings.HasPrefix(text, "/"):
 		return "", errors.New("want HOST PORT, or the path of a UNIX socket")
 	}

@@ -28,14 +28,14 @@ type commandLine struct {
 	Serve serveFlags `cmd:"" default:"withargs" help:"Serve executors and harnesses. This is the default command."`
 	Keys  struct {
 		Create keysCreateFlags `cmd:"" help:"Make an API key and print it, once."`
-		List   keysListFlags   `cmd:"" help:"List API keys, without the keys themselves."`
+		List   keysListFlags   `cmd:"" aliases:"ls" help:"List API keys, without the keys themselves."`
 		Rotate keysRotateFlags `cmd:"" help:"Replace an API key by a new one with the same id and rights."`
-		Revoke keysRevokeFlags `cmd:"" help:"Make an API key invalid, at once."`
+		Revoke keysRevokeFlags `cmd:"" aliases:"rm" help:"Make an API key invalid, at once."`
 	} `cmd:"" help:"API keys of executors and harnesses."`
 	Identities struct {
 		Add    identitiesAddFlags    `cmd:"" help:"Let an agent identity be an executor."`
-		List   identitiesListFlags   `cmd:"" help:"List agent identities."`
-		Remove identitiesRemoveFlags `cmd:"" help:"Make an agent identity invalid, at once."`
+		List   identitiesListFlags   `cmd:"" aliases:"ls" help:"List agent identities."`
+		Remove identitiesRemoveFlags `cmd:"" aliases:"rm" help:"Make an agent identity invalid, at once."`
 	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
 	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
 	Status       statusFlags       `cmd:"" help:"Tell what runs, with which limits, and who is online."`

@@ -75,18 +75,29 @@ func TestFiles(t *testing.T) {
 			{`agent cp :missing back`, "agent: $THERE/missing: no such file or directory\nexit 1\n"},
 			{`agent cp missing :new`, "agent: missing: no such file or directory\nexit 1\n"},
 			{`agent cp :new missing/new`, "agent: missing: no such file or directory\nexit 1\n"},
-			{`echo nonsense | agent cp - :a`, "agent: the stream ends too early\nexit 1\n"},
+			{`echo nonsense | agent cp - :a`, "agent: standard input is no tar archive\nexit 1\n"},
+			{`tar cz site | agent cp - :a`, "agent: the archive is compressed: gzip -d makes it a tar archive\nexit 1\n"},
+			{`agent cp - :a </dev/null`, ""},
+			{`mkfifo site/p && agent cp site :a/p`, "agent: site/p: left out: neither a file nor a directory nor a link\nexit 1\n"},
+			{`agent cp site/p :a/q; rm site/p; agent ls a/p`, "agent: site/p: left out: neither a file nor a directory nor a link\nempty\nindex\nlink\nrun\n"},
+			{`agent cp :/dev/null .`, "agent: /dev/null: left out: neither a file nor a directory nor a link\nexit 1\n"},
+			{`agent cp -rpf site/run :a/p/ && agent ls -lh a/p/run | sed 's/ 2.*//'`, "- 3\n"},
 			{`agent cp :a/run /dev/null`, "agent: /dev/null: is neither a file nor a directory\nexit 1\n"},
 			{`agent rm a`, "agent: a: is a directory, see -r\nexit 1\n"},
-			{`agent rm a/link a/run && agent ls a`, "b\nempty\nindex\n"},
+			{`agent rm a/link a/run && agent ls a`, "b\nempty\nindex\np\n"},
 			{`agent rm -r a && agent ls`, "new\n"},
 			{`agent rm a new`, "agent: a: No such file or directory\nexit 1\n"},
 			{`agent rm -f a new; agent ls`, ""},
 			{`agent rm -rf /`, "agent: /: is not removed: that would be everything\nexit 1\n"},
+			{`agent mkdir keep; ln -s ${THERE%/*} $HOME/up`, ""},
+			{`agent rm -rf . :`, "agent: .: is not removed: it ends in . or .., not in a name\nagent: :: is not removed: it ends in . or .., not in a name\nexit 1\n"},
+			{`agent rm -rf .. ./ keep/.. keep/. 2>&1 | grep -c 'not in a name'`, "4\n"},
+			{`agent rm -rf $THERE $THERE/ ${THERE%/*} $HOME/up/${THERE##*/} 2>&1 | sed 's/^.*: //'`, strings.Repeat("the agent's working directory is there\n", 4)},
+			{`agent ls; agent rm -rf $HOME/up keep; agent ls`, "keep\n"},
 			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
 		} {
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", step.line)
-			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "TZ=UTC"), here
+			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "THERE="+there, "TZ=UTC"), here
 			out, err := cmd.CombinedOutput()
 			got := string(out)
 			if err != nil {

@@ -171,8 +171,25 @@ func TestPortForwardTaken(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd := exec.Command(rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
 	cmd.Stderr = &stderr
-	want := fmt.Sprintf("agent: listen tcp %v: bind: address already in use\n", taken)
+	want := fmt.Sprintf("agent: listen tcp4 %v: bind: address already in use\n", taken)
 	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || stderr.String() != want {
 		t.Errorf("%v, %s, want %s", err, &stderr, want)
+	}
+}
+
+// TestPortForwardToAll: all addresses of IPv4 are not those of IPv6, and that others can connect is
+// said.
+func TestPortForwardToAll(t *testing.T) {
+	t.Parallel()
+	_, url := behindProxy(t)
+	w := &way{flags: []string{"--url", url}}
+	var stderr rig.Transcript
+	cmd := w.command(t, "port-forward", "--address", "0.0.0.0", ":80")
+	cmd.Stderr = &stderr
+	if line := connect(t, cmd).line(t); !strings.HasPrefix(line, "0.0.0.0:") {
+		t.Errorf("it listens on %s", line)
+	}
+	if want := "agent: everybody who reaches this machine at 0.0.0.0 can use what is forwarded\n"; stderr.String() != want {
+		t.Errorf("it says %s", stderr.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -38,7 +39,11 @@ func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
 		// Nobody but this user may connect, from the first moment on.
 		defer syscall.Umask(syscall.Umask(0o177))
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, s.Network, s.Local)
+	network := s.Network
+	if address, err := netip.ParseAddrPort(s.Local); err == nil && address.Addr().Is4() {
+		network = "tcp4" // for tcp, 0.0.0.0 are the addresses of IPv6 too
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, s.Local)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type Spec struct {
 // is where ports of ours are.
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
+	if _, err := netip.ParseAddr(local); err == nil && strings.Contains(local, ".") {
+		return Spec{}, fmt.Errorf("%q begins with an address of this machine: --address %s, and %s", text, local, remote)
+	}
 	if !two {
 		remote = local
 	}

@@ -1,7 +1,9 @@
 package transfer
 
 import (
+	"archive/tar"
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +52,9 @@ type Copy struct {
 // Run copies. After an error the files that were there before are there, unless all of what
 // replaces them had come.
 func (c *Copy) Run(ctx context.Context) error {
+	if c.stream() && !c.Up && program.NewTerminal(c.System.Stdout) != nil {
+		return errors.New("a tar archive is nothing for a terminal: agent cat prints a file")
+	}
 	if !c.Quiet && !c.stream() {
 		c.bar = newBar(c.System)
 	}
@@ -75,7 +80,8 @@ func (c *Copy) run(ctx context.Context) (err error) {
 		}
 	}
 	c.tool, err = c.Client.Spawn(ctx, client.Spec{
-		Argv: request.Argv(), Builtin: true, PipeStdin: true, Dir: c.Dir,
+		Argv: request.Argv(), Builtin: true, PipeStdin: true,
+		Dir:       "/", // all paths are absolute, and Dir may be gone
 		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritNone},
 	})
 	if err != nil {
@@ -189,7 +195,11 @@ func (c *Copy) pass(ctx context.Context, in *input) error {
 	go func() {
 		// A read of standard input cannot be interrupted: this goroutine may last until the
 		// program ends.
-		_, err := io.CopyBuffer(in, onlyReader{c.System.Stdin}, make([]byte, piece))
+		archive := bufio.NewReaderSize(onlyReader{c.System.Stdin}, piece)
+		err := checkArchive(archive)
+		if err == nil {
+			_, err = io.Copy(in, archive)
+		}
 		passed <- err
 	}()
 	select {
@@ -198,6 +208,27 @@ func (c *Copy) pass(ctx context.Context, in *input) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// packers are what archives are compressed with, by what these begin with.
+var packers = map[string]string{
+	"\x1f\x8b": "gzip", "\x28\xb5\x2f\xfd": "zstd", "\xfd7zXZ\x00": "xz", "BZh": "bzip2",
+}
+
+// checkArchive refuses what does not begin as a tar archive; nothing at all is an empty one.
+func checkArchive(r *bufio.Reader) error {
+	const header = 512
+	begin, _ := r.Peek(header) // an error comes again with the next read
+	for magic, packer := range packers {
+		if bytes.HasPrefix(begin, []byte(magic)) {
+			return fmt.Errorf("the archive is compressed: %s -d makes it a tar archive", packer)
+		}
+	}
+	_, err := tar.NewReader(bytes.NewReader(begin)).Next()
+	if errors.Is(err, tar.ErrHeader) || len(begin) > 0 && len(begin) < header {
+		return errors.New("standard input is no tar archive")
+	}
+	return nil
 }
 
 // down receives here what was asked for.

@@ -5,6 +5,7 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 )
@@ -53,6 +54,23 @@ func NewPlan(args []string) (*Plan, error) {
 		return nil, fmt.Errorf("both sides are here: a path at the agent is written :PATH, as in :%s", strings.TrimPrefix(args[len(args)-1], archive))
 	}
 	return p, nil
+}
+
+// Named reads paths as scp has them, CONTEXT:PATH, and returns the context with the paths as agent
+// cp has them; "" if they are none, or of several. isContext tells what is one.
+func Named(args []string, isContext func(name, path string) bool) (context string, paths []string) {
+	for _, arg := range args {
+		name, rest, ok := strings.Cut(arg, ":")
+		if _, err := os.Lstat(arg); !ok || err == nil || !isContext(name, rest) {
+			paths = append(paths, arg)
+			continue
+		}
+		if context != "" && context != name {
+			return "", nil
+		}
+		context, paths = name, append(paths, ":"+rest)
+	}
+	return context, paths
 }
 
 // at makes a path of the agent absolute, which is relative to a directory there. It keeps what the
