@@ -42,6 +42,7 @@ type commandLine struct {
 	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`
 	ProxyCommand proxyCommandFlags `cmd:"" help:"Join standard input and output with a port on an agent's side, as ssh's ProxyCommand."`
 	Health       healthFlags       `cmd:"" help:"Ask an agent whether it serves, for health checks."`
+	Install      installFlags      `cmd:"" help:"Copy this program to a folder, for an image with tools."`
 
 	Ps     psFlags     `cmd:"" help:"List the sessions with a name, and what runs in them."`
 	Logs   logsFlags   `cmd:"" help:"Print what a command in a session has printed."`

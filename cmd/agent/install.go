@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// installFlags say where the program goes.
+type installFlags struct {
+	Path string `arg:"" name:"path" help:"Folder, or file to make or replace."`
+}
+
+func (*installFlags) Help() string {
+	return `Copies this program to PATH, so that everybody can execute it there. Its image has nothing else that could: in Kubernetes an init container with that image puts the agent beside the tools of another image.
+
+Examples:
+
+    agent install /shared
+    agent install /shared/bin/agent
+
+Exit codes: 0, 1 when it could not be copied, 2 for a wrong command line.`
+}
+
+func (f *installFlags) run(sys program.System) int {
+	return sys.Exit(install("/proc/self/exe", f.Path))
+}
+
+// install copies the file at source to path, or into the folder at path as agent. What is there
+// stays until all of it is copied, and goes on to run if it is a program that does.
+func install(source, path string) (err error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "agent")
+	}
+	from, err := os.Open(source)
+	if err != nil {
+		return fmt.Errorf("installing the agent: %w", err)
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	to, err := os.CreateTemp(filepath.Dir(path), ".agent-")
+	if err != nil {
+		return fmt.Errorf("installing the agent: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	err = errors.Join(err, to.Chmod(0o755), to.Close())
+	if err == nil {
+		err = os.Rename(to.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("installing the agent: %w", errors.Join(err, os.Remove(to.Name())))
+	}
+	return nil
+}
