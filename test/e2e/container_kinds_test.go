@@ -3,6 +3,7 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -49,6 +50,7 @@ func containerKinds(t *testing.T) []containerKind {
 		dockerPlain = append(dockerPlain, "--cap-add="+c)
 	}
 	unmasked, unguarded := "--security-opt=unmask=ALL", seccompFlag(t, withoutLandlock(t))
+	own := "--security-opt=seccomp=" + ownProfile(t)
 	return []containerKind{
 		// The engine of the tests as it is: its profile allows user namespaces.
 		{"hardened", containerUser, hard, sharedPIDs},
@@ -61,6 +63,9 @@ func containerKinds(t *testing.T) []containerKind {
 		{"docker root without capabilities", 0, []string{docker, "--cap-drop=ALL"}, supervisor},
 		{"docker user", containerUser, with(ordinary, dockerPlain...), supervisor},
 		{"docker hardened", containerUser, with(hard, docker), supervisor}, // and a restricted pod with RuntimeDefault
+		// Our own profile, for where an operator allows user namespaces.
+		{"own profile", containerUser, with(hard, own), sharedPIDs},
+		{"own profile, unmasked", containerUser, with(hard, unmasked, own), namespaces}, // and procMount: Unmasked
 		// Another filter above, that has a listener or lets none be made.
 		{"docker without listeners", containerUser, with(hard, seccompFlag(t, withoutListeners(dockerProfile(t, nil, []string{"seccomp"})))), landlockOnly},
 		// Older kernels.
@@ -68,6 +73,16 @@ func containerKinds(t *testing.T) []containerKind {
 		{"masked, without Landlock", containerUser, with(hard, unguarded), sharedUnguarded},
 		{"docker without Landlock", containerUser, with(hard, seccompFlag(t, dockerProfile(t, nil, landlockCalls))), nothing},
 	}
+}
+
+// ownProfile is the path of the seccomp profile that is there for operators.
+func ownProfile(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../deploy/seccomp-agent.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // flagKinds has escapes tried in every kind of container.
