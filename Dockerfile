@@ -4,10 +4,24 @@
 #	make image
 #
 # To run commands in an image of your own, copy the binary into it instead (README,
-# "Container entrypoint").
+# "Container entrypoint"), or have it copied when a container starts (deploy/README.md).
 FROM scratch
-COPY bin/agent /agent
+# The folder that make has built the programs in, for the image's architecture.
+ARG BIN=bin
+COPY ${BIN}/agent /agent
 # A user without a name and without rights. An image made from this one sets a user of its own.
 USER 65532:65532
+EXPOSE 7000
 ENTRYPOINT ["/agent"]
 CMD ["--listen", "ws://127.0.0.1:7000"]
+# Connects as a client. With --ws-auth set AGENT_TOKEN_FILE to a file with a token, and with
+# --remote take --no-healthcheck.
+HEALTHCHECK --interval=30s --timeout=15s --start-period=10s CMD ["/agent", "health", "--url", "127.0.0.1:7000"]
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="execagent agent" \
+      org.opencontainers.image.description="Runs commands, file operations and HTTP requests for clients of codex exec-server" \
+      org.opencontainers.image.source="https://github.com/execagent/execagent" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"

@@ -99,10 +99,8 @@ vuln: ## look for known vulnerabilities (needs the internet)
 	$(TOOL) govulncheck $(PACKAGES)
 
 .PHONY: cross
-cross: ## build and check the agent for arm64, and compile what is not bound to Linux for others
-	GOARCH=arm64 $(PRODUCT) -o $(BIN)/arm64/agent ./cmd/agent
-	E2E_BINARY=$(abspath $(BIN))/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/registry
+cross: build-arm64 ## build for arm64 and check the agent, and compile what is not bound to Linux for others
+	E2E_BINARY=$(abspath bin)/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./relay/... ./auth ./sandbox
 
 .PHONY: e2e
@@ -168,13 +166,41 @@ hunt: build ## let a command loose on its sandbox for long: random calls, deaths
 
 CONTAINERS = $(or $(shell command -v podman),$(shell command -v docker),$(error podman or docker is needed))
 
+# What the images are labelled with. podman keeps health checks only in images of Docker's format.
+IMAGES = $(CONTAINERS) build $(if $(findstring podman,$(CONTAINERS)),--format docker) \
+	--build-arg VERSION=$$($(BIN)/agent version | sed -n 's/^agent //p') \
+	--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown)
+
 .PHONY: image
 image: build ## build the container images execagent/agent and execagent/registry, from scratch
-	$(CONTAINERS) build -t execagent/agent .
-	$(CONTAINERS) build -t execagent/registry -f deploy/registry.Dockerfile .
+	$(IMAGES) -t execagent/agent .
+	$(IMAGES) -t execagent/registry -f deploy/registry.Dockerfile .
+
+# The architectures of the images, as Go and container engines call them.
+ARCHITECTURES ?= amd64 arm64
+
+.PHONY: images
+images: build $(ARCHITECTURES:%=build-%) ## build both images for amd64 and arm64, as manifest lists (podman)
+	for name in agent registry; do \
+		$(CONTAINERS) manifest rm execagent/$$name:all 2>/dev/null; \
+		for arch in $(ARCHITECTURES); do \
+			file=Dockerfile; test $$name = agent || file=deploy/$$name.Dockerfile; \
+			$(IMAGES) --platform linux/$$arch --build-arg BIN=bin/$$arch --manifest execagent/$$name:all -f $$file . || exit; \
+		done; \
+	done
+
+.PHONY: $(ARCHITECTURES:%=build-%)
+$(ARCHITECTURES:%=build-%): build-%:
+	GOARCH=$* $(PRODUCT) -o bin/$*/agent ./cmd/agent
+	GOARCH=$* $(PRODUCT) -o bin/$*/registry ./cmd/registry
+
+# Without go vet, which would look at all of Kubernetes' packages too.
+.PHONY: deploy-check
+deploy-check: build ## render and check what is in deploy: manifests, chart, compose, units, profile
+	cd deploy/check && $(GO) test -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: check
-check: lint build cross test ## what .ci/run runs, besides the network-dependent steps
+check: lint build cross test deploy-check ## what .ci/run runs, besides the network-dependent steps
 
 .PHONY: clean
 clean: ## remove what was built

@@ -2,13 +2,17 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // imageUser is the user and group that the images run as. The manifest of the registry names the
@@ -66,5 +70,98 @@ func TestImages(t *testing.T) {
 	}
 	if out, code := run(t, "--volume="+folder+":/data", "localhost/execagent/registry", "keys", "list"); code != 0 {
 		t.Errorf("in a folder of its own: exit code %d, %q", code, out)
+	}
+}
+
+// TestImageLists makes the images as make images does: for amd64 and arm64. That of this machine
+// says what it is, where its state lies and what it listens at, and the engine finds its container
+// healthy, without anything in it but the program.
+func TestImageLists(t *testing.T) {
+	t.Parallel()
+	newContainers(t)
+	engine := filepath.Join(t.TempDir(), "podman")
+	if err := os.WriteFile(engine, []byte(podmanScript(nil)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
+		t.Fatalf("make images: %v\n%s", err, out)
+	}
+	for name, want := range map[string]struct{ port, volume string }{"agent": {"7000/tcp", ""}, "registry": {"8080/tcp", "/data"}} {
+		image := "localhost/execagent/" + name + ":all"
+		var list struct {
+			Manifests []struct {
+				Platform struct{ OS, Architecture string }
+			}
+		}
+		inspected(t, &list, "manifest", "inspect", image)
+		var platforms []string
+		for _, m := range list.Manifests {
+			platforms = append(platforms, m.Platform.OS+"/"+m.Platform.Architecture)
+		}
+		slices.Sort(platforms)
+		if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
+			t.Errorf("%s is for %q", image, platforms)
+		}
+
+		container := strings.TrimSpace(succeeds(t, "run", "-d", "--pull=never", "--timeout="+containerSeconds, "--cgroups=disabled", "--network=none",
+			"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", image))
+		defer func() { _ = podman("rm", "-f", "-t", "0", container).Run() }()
+		var details []struct {
+			Architecture string
+			Config       struct {
+				Labels       map[string]string
+				ExposedPorts map[string]struct{}
+				Volumes      map[string]struct{}
+			}
+		}
+		var running []struct{ Image string }
+		inspected(t, &running, "inspect", container)
+		inspected(t, &details, "image", "inspect", running[0].Image)
+		d := details[0]
+		if d.Architecture != runtime.GOARCH {
+			t.Errorf("%s: the container has an image for %s", image, d.Architecture)
+		}
+		if _, ok := d.Config.ExposedPorts[want.port]; !ok || len(d.Config.ExposedPorts) != 1 {
+			t.Errorf("%s exposes %v, want %s", image, d.Config.ExposedPorts, want.port)
+		}
+		if _, ok := d.Config.Volumes[want.volume]; !ok && want.volume != "" {
+			t.Errorf("%s has the volumes %v, want %s", image, d.Config.Volumes, want.volume)
+		}
+		for _, label := range []string{"title", "description", "source", "licenses", "version", "revision"} {
+			if value := d.Config.Labels["org.opencontainers.image."+label]; value == "" || value == "unknown" && label != "revision" {
+				t.Errorf("%s: the label %s is %q", image, label, value)
+			}
+		}
+		if version := strings.TrimSpace(succeeds(t, "exec", container, "/"+name, "version")); !strings.HasPrefix(version, name+" "+d.Config.Labels["org.opencontainers.image.version"]+"\n") {
+			t.Errorf("%s: labelled %q, and says %q", image, d.Config.Labels["org.opencontainers.image.version"], version)
+		}
+		var out []byte
+		err := fmt.Errorf("not tried")
+		for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			out, err = podman("healthcheck", "run", container).CombinedOutput()
+		}
+		if err != nil {
+			t.Errorf("%s does not become healthy: %v\n%s", image, err, out)
+		}
+	}
+}
+
+// succeeds runs podman, which must succeed, and returns what it prints.
+func succeeds(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := podman(args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("podman %s: %v\n%s%s", args, err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// inspected decodes what podman prints.
+func inspected(t *testing.T, to any, args ...string) {
+	t.Helper()
+	if out := succeeds(t, args...); json.Unmarshal([]byte(out), to) != nil {
+		t.Fatalf("podman %s prints\n%s", args, out)
 	}
 }
