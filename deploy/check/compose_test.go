@@ -1,0 +1,190 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// composed loads compose.yaml as docker compose does, strictly.
+func composed(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithName("execagent"), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return project
+}
+
+// TestCompose: the services are hardened, get keys as secrets, and are given flags and variables
+// that the programs know.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	project := composed(t)
+	for name, s := range project.Services {
+		if !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" || len(s.CapAdd) > 0 || s.Privileged || len(s.SecurityOpt) != 1 || s.SecurityOpt[0] != "no-new-privileges:true" {
+			t.Errorf("%s is not hardened: %+v", name, s)
+		}
+		for variable, value := range s.Environment {
+			if strings.HasPrefix(variable, "REGISTRY_") || strings.HasPrefix(variable, "AGENT_") {
+				known(t, "compose.yaml", name, "$"+variable)
+			}
+			if file, ok := strings.CutPrefix(*value, "/run/secrets/"); ok {
+				found := false
+				for _, secret := range s.Secrets {
+					found = found || secret.Source == file && secret.Target == "/run/secrets/"+file
+				}
+				if !found {
+					t.Errorf("%s has no secret %s: %v", name, file, s.Secrets)
+				}
+			}
+		}
+		for _, argument := range s.Command {
+			if flag, _, _ := strings.Cut(argument, "="); strings.HasPrefix(flag, "-") {
+				known(t, "compose.yaml", name, flag)
+			}
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s publishes %s on %q", name, p.Published, p.HostIP)
+			}
+		}
+	}
+	if len(project.Services) != 2 {
+		t.Errorf("compose.yaml has %d services, want 2", len(project.Services))
+	}
+}
+
+// TestComposeCommands makes the secrets with the commands that compose.yaml names, and runs both
+// programs with its flags and variables, on loopback addresses: the worker comes online.
+func TestComposeCommands(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip(err)
+	}
+	text, err := os.ReadFile("../compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	registry, metrics, health := free(t), free(t), free(t)
+	here := strings.NewReplacer("/run/secrets/", filepath.Join(dir, "secrets")+"/", "0.0.0.0:7300", registry, "127.0.0.1:7302", metrics, "127.0.0.1:7301", health,
+		"https://registry:7300", "https://localhost:"+registry[strings.LastIndex(registry, ":")+1:], "/home/agent", dir)
+	project := composed(t)
+	environment := func(service string) []string {
+		variables := []string{"PATH=" + os.Getenv("PATH"), "REGISTRY_DATA=" + filepath.Join(dir, "data")}
+		for name, value := range project.Services[service].Environment {
+			variables = append(variables, name+"="+here.Replace(*value))
+		}
+		return variables
+	}
+	run := func(name string, service string, args []string) {
+		t.Helper()
+		file, err := filepath.Abs(program(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range args {
+			args[i] = here.Replace(args[i])
+		}
+		cmd := exec.CommandContext(t.Context(), file, args...)
+		cmd.Dir, cmd.Env = dir, environment(service)
+		cmd.Stderr = t.Output()
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = time.Minute
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = cmd.Wait() // it is interrupted when the test ends
+		}()
+		t.Cleanup(func() { <-ended })
+	}
+
+	commands := regexp.MustCompile(`(?m)^#   (.*)$`).FindAllStringSubmatch(string(text), -1)
+	script := "set -eu\n"
+	for _, c := range commands {
+		if line := c[1]; !strings.HasPrefix(line, "docker") {
+			script += line + "\n"
+		}
+	}
+	make := exec.CommandContext(t.Context(), "sh", "-c", script)
+	make.Dir = dir
+	if out, err := make.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	if len(commands) < 6 {
+		t.Fatalf("compose.yaml names %d commands", len(commands))
+	}
+	key := regexp.MustCompile(`run --rm registry (keys create .*) >secrets/api-key`).FindStringSubmatch(string(text))
+	if key == nil {
+		t.Fatal("compose.yaml does not say how to make the key")
+	}
+	create := exec.CommandContext(t.Context(), "sh", "-c", program("registry")+" "+key[1]+` >"$0"`, filepath.Join(dir, "secrets/api-key"))
+	create.Env = environment("registry")
+	if out, err := create.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", key[1], err, out)
+	}
+	run("registry", "registry", project.Services["registry"].Command)
+	answers(t, "http://"+metrics+"/readyz")
+	run("agent", "worker", project.Services["worker"].Command)
+	answers(t, "http://"+health+"/readyz")
+}
+
+// free returns an address that nobody listens at.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// answers waits until a URL answers 200.
+func answers(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	last := ""
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			body, _ := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return
+			}
+			err = fmt.Errorf("%s %s", response.Status, body)
+		}
+		last = err.Error()
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %s", url, last)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
