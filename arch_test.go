@@ -131,7 +131,7 @@ var rules = map[string]rule{
 	"cmd/agent/executor":       {[]string{"auth", "registry/wire", "cmd/agent/target", "cmd/internal/program", "internal/secretfile"}, "how an executor signs in, and nothing of what it serves"},
 	"cmd/agent/doctor":         {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":             {[]string{"internal/cgroup", "registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "internal/unixsocket", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
-	"deploy":                   {nil, "tests of the manifests"},
+	"deploy":                   {nil, "tests of rules and dashboards"},
 	"test/relaybench":          {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
 	"test/sandboxbench":        {[]string{"internal/usernotify"}, "programs and a clock"},
 	"test/rig":                 {[]string{"relay", "relay/noise", "auth"}, "programs are started and reached; what is tested with them is not known here"},

@@ -40,7 +40,7 @@ require (
 	golang.org/x/net v0.62.0 // an interpreter for the filters
 	google.golang.org/protobuf v1.36.12 // a second implementation of the relay's frames
 	pgregory.net/rapid v1.3.0 // properties, with counterexamples made small
-	sigs.k8s.io/yaml v1.6.0 // the manifests in deploy
+	sigs.k8s.io/yaml v1.6.0 // the alerts in deploy
 )
 
 // The compiler of the filters, for sandbox/filtergen alone (cgo).
