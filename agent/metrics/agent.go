@@ -25,9 +25,9 @@ var (
 // Agent has the metrics of one agent in a [Set].
 type Agent struct {
 	starts, refusals, exits map[string]*Counter
-	startTimes              map[string]*Histogram
-	requests                map[string]*Histogram
-	otherRequests           *Histogram
+	startTimes              map[string]*durations
+	requests                map[string]*durations
+	otherRequests           *durations
 	errors                  map[protocol.Code]*Counter
 	otherErrors             *Counter
 	input                   *Counter
@@ -62,12 +62,12 @@ const (
 // NewAgent adds the metrics of an agent with these methods to s.
 func NewAgent(s *Set, methods []string) *Agent {
 	a := &Agent{
-		starts: map[string]*Counter{}, startTimes: map[string]*Histogram{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
-		requests: map[string]*Histogram{}, errors: map[protocol.Code]*Counter{},
+		starts: map[string]*Counter{}, startTimes: map[string]*durations{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
+		requests: map[string]*durations{}, errors: map[protocol.Code]*Counter{},
 	}
 	for _, means := range []string{none, namespaces, supervised, landlock, refused} {
 		a.starts[means] = s.Counter("agent_processes_started_total", "Processes started, by what confines them.", "sandbox", means)
-		a.startTimes[means] = s.Histogram("agent_process_start_seconds", "How long starting a process takes, with its sandbox.", startBounds, "sandbox", means)
+		a.startTimes[means] = s.histogram("agent_process_start_seconds", "How long starting a process takes, with its sandbox.", startBounds, "sandbox", means)
 	}
 	for _, reason := range []string{RefusedByHost, RefusedByListener, RefusedByCgroup, RefusedByRequest, RefusedByOther} {
 		a.refusals[reason] = s.Counter("agent_sandbox_refusals_total", "Processes and file requests whose sandbox was refused.", "reason", reason)
@@ -78,9 +78,9 @@ func NewAgent(s *Set, methods []string) *Agent {
 	a.input = s.Counter("agent_input_bytes_total", "Input that processes were sent.")
 	const requests, took = "agent_request_duration_seconds", "How long requests take, from their arrival until there is an answer."
 	for _, method := range methods {
-		a.requests[method] = s.Histogram(requests, took, requestBounds, "method", method)
+		a.requests[method] = s.histogram(requests, took, requestBounds, "method", method)
 	}
-	a.otherRequests = s.Histogram(requests, took, requestBounds, "method", other)
+	a.otherRequests = s.histogram(requests, took, requestBounds, "method", other)
 	const errors, answered = "agent_request_errors_total", "Requests answered with an error, by its code."
 	for _, code := range []protocol.Code{
 		protocol.CodeInvalidRequest, protocol.CodeMethodNotFound, protocol.CodeInvalidParams, protocol.CodeInternal,
@@ -100,7 +100,7 @@ func (a *Agent) Answered(method string, took time.Duration, err *protocol.Error)
 		if h == nil {
 			h = a.otherRequests
 		}
-		h.Observe(took)
+		h.observe(took)
 	}
 	if err != nil {
 		c := a.errors[err.Code]
@@ -115,7 +115,7 @@ func (a *Agent) Answered(method string, took time.Duration, err *protocol.Error)
 func (a *Agent) Started(box *confine.Held, took time.Duration) {
 	means := meansOf(box)
 	a.starts[means].Inc()
-	a.startTimes[means].Observe(took)
+	a.startTimes[means].observe(took)
 }
 
 func meansOf(box *confine.Held) string {

@@ -21,15 +21,15 @@ func (c *Counter) Add(n int) { c.n.Add(uint64(n)) }
 // Inc adds one.
 func (c *Counter) Inc() { c.n.Add(1) }
 
-// Histogram counts durations in buckets.
-type Histogram struct {
+// durations is a histogram: it counts them in buckets.
+type durations struct {
 	bounds []time.Duration // the greatest of each bucket but the last one
 	counts []atomic.Uint64
 	sum    atomic.Int64 // ns
 }
 
-// Observe counts a duration.
-func (h *Histogram) Observe(d time.Duration) {
+// observe counts a duration.
+func (h *durations) observe(d time.Duration) {
 	i := 0
 	for i < len(h.bounds) && d > h.bounds[i] {
 		i++
@@ -88,9 +88,9 @@ func (s *Set) Gauge(name, help string, value func() float64, labels ...string) {
 	s.add(name, help, gauge, func(p *page) { p.sample(name, value(), labels...) })
 }
 
-// Histogram adds a histogram of durations with these upper bounds.
-func (s *Set) Histogram(name, help string, bounds []time.Duration, labels ...string) *Histogram {
-	h := &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+// histogram adds a histogram of durations with these upper bounds.
+func (s *Set) histogram(name, help string, bounds []time.Duration, labels ...string) *durations {
+	h := &durations{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 	s.add(name, help, histogram, func(p *page) { p.histogram(name, h, labels) })
 	return h
 }
@@ -160,7 +160,7 @@ func (p *page) sample(name string, value float64, labels ...string) {
 	p.WriteString(" " + strconv.FormatFloat(value, 'f', -1, 64) + "\n")
 }
 
-func (p *page) histogram(name string, h *Histogram, labels []string) {
+func (p *page) histogram(name string, h *durations, labels []string) {
 	total := uint64(0)
 	for i := range h.counts {
 		total += h.counts[i].Load()

@@ -15,9 +15,9 @@ import (
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := NewSet()
-	h := s.Histogram("agent_h_seconds", "Times.", []time.Duration{time.Millisecond, time.Second}, "m", "x")
+	h := s.histogram("agent_h_seconds", "Times.", []time.Duration{time.Millisecond, time.Second}, "m", "x")
 	for _, d := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, time.Hour} {
-		h.Observe(d)
+		h.observe(d)
 	}
 	a := s.Counter("agent_c_total", "Things.", "k", "a")
 	looks := 0
