@@ -164,8 +164,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// checkContainer checks what holds for each container. With own it may see all of /proc, and has the
-// profile that allows namespaces.
+// checkContainer checks what holds for each container. With own it may see all of /proc, and has
+// the profile that allows namespaces.
 func checkContainer(t *testing.T, where string, c corev1.Container, own bool) {
 	t.Helper()
 	s := c.SecurityContext

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces are the calls that the sandbox makes in a user namespace of its own or for those in it,
-// and that Docker's default profile forbids without CAP_SYS_ADMIN: this profile is there for their
-// sake.
+// Namespaces are the calls that the sandbox makes in a user namespace of its own or for those in
+// it, and that Docker's default profile forbids without CAP_SYS_ADMIN: this profile is there for
+// their sake.
 var Namespaces = []string{
 	"clone", "clone3", "unshare", "setns", // clone and clone3 with any flags
 	"mount", "umount", "umount2", "pivot_root", "chroot",

@@ -56,15 +56,15 @@ func TestCommitted(t *testing.T) {
 }
 
 // TestBeyondDocker: what the profile lets through and Docker's does not, for programs without
-// capabilities, is what makes namespaces and fills them, and calls that Docker's was written before.
+// capabilities, is what makes namespaces and fills them, and calls that are newer than Docker's.
 func TestBeyondDocker(t *testing.T) {
 	t.Parallel()
 	theirs, err := docker.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each lets a process find out or ask for something of its own, or is an older form of what is let
-	// through, or of arm, which Docker's profile for this machine leaves out.
+	// Each lets a process find out or ask for something of its own, or is an older form of what is
+	// let through, or of arm, which Docker's profile for this machine leaves out.
 	more := strings.Fields("getxattrat setxattrat listxattrat removexattrat file_getattr file_setattr rseq_slice_yield lsm_get_self_attr " +
 		"nice readdir sigaction signal sigpending sigsuspend " +
 		"arm_fadvise64_64 arm_sync_file_range sync_file_range2 breakpoint cacheflush set_tls")
