@@ -103,8 +103,8 @@ func TestImageLists(t *testing.T) {
 			t.Errorf("%s is for %q", image, platforms)
 		}
 
-		container := strings.TrimSpace(succeeds(t, "run", "-d", "--pull=never", "--timeout="+containerSeconds, "--cgroups=disabled", "--network=none",
-			"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", image))
+		flags := slices.DeleteFunc(slices.Clone(runFlags), func(flag string) bool { return flag == "--rm" || flag == "-i" })
+		container := strings.TrimSpace(succeeds(t, slices.Concat([]string{"run", "-d", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}, flags, []string{image})...))
 		defer func() { _ = podman("rm", "-f", "-t", "0", container).Run() }()
 		var details []struct {
 			Architecture string
@@ -150,6 +150,7 @@ func TestImageLists(t *testing.T) {
 func succeeds(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := podman(args...)
+	cmd.Env = append(cmd.Env, "DISABLE_HC_SYSTEMD=true") // health is asked for here, not by a timer
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
