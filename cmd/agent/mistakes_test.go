@@ -69,6 +69,7 @@ func TestMistakes(t *testing.T) {
 		{"--bind 0.0.0.0", "", 2, "unknown flag --bind; did you mean --listen IP:PORT?", server},
 		{"--socket /run/a", "", 2, "unknown flag --socket; did you mean --listen unix:///PATH?", server},
 		{"--token x", "", 2, "unknown flag --token; did you mean --ws-token-file?", server},
+		{"--remote https://r --registry-token-file x", "", 2, "unknown flag --registry-token-file; did you mean --api-key-file?", server},
 		{"--debug", "", 2, "unknown flag --debug; did you mean --log-level debug?", server},
 		{"--lisen :0", "", 2, "unknown flag --lisen; did you mean --listen?", server},
 		{"-d", "", 2, "unknown flag -d", server},

@@ -160,7 +160,7 @@ func TestExecAgentGone(t *testing.T) {
 	p.line(t)
 	first.Kill(t)
 	listen()
-	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "unknown session id") {
+	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "agent: the agent was restarted or has given up the session: what ran in it is gone\n") {
 		t.Errorf("exit code %d: %s", code, p.Printed)
 	}
 }

@@ -80,28 +80,6 @@ func TestAgentRestarted(t *testing.T) {
 	}
 }
 
-// TestExecRestarted: who runs a command hears that its agent was restarted, and not in the words of
-// the protocol.
-func TestExecRestarted(t *testing.T) {
-	t.Parallel()
-	first := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
-	second := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
-	proxy := rig.NewProxy(t, strings.TrimPrefix(first.line(t), "ws://"), strings.TrimPrefix(second.line(t), "ws://"))
-	w := &way{flags: []string{"--url", "ws://" + proxy.Address()}}
-	var stderr rig.Transcript
-	cmd := w.command(t, "exec", "-n", "--", "sh", "-c", "echo begun; exec sleep 1000")
-	cmd.Stderr = &stderr
-	p := connect(t, cmd)
-	if line := p.line(t); line != "begun" {
-		t.Fatalf("it says %s", line)
-	}
-	first.Kill(t)
-	want := "agent: the agent was restarted or has given up the session: what ran in it is gone\n"
-	if code := p.Exit(t); code != 125 || !strings.HasSuffix(stderr.String(), want) {
-		t.Errorf("exit code %d, %s", code, stderr.String())
-	}
-}
-
 // TestAgentReplaced: who hears that the agent of an environment was replaced asks the registry, and
 // has a client of the new one if that is so.
 func TestAgentReplaced(t *testing.T) {

@@ -318,7 +318,7 @@ func TestAttachWithoutTerminal(t *testing.T) {
 func TestTailOfMuch(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w *way) {
-		w.must(t, "exec", "--name", "job", "-n", "--", "sh", "-c", "seq 200000 >&2; echo END")
+		w.must(t, "exec", "--name", "job", "-n", "--", "sh", "-c", "seq 200000; echo END")
 		w.proxy.CutAfter(3000, nil)
 		if last := w.must(t, "logs", "--tail", "1", "job"); last != "END\n" {
 			t.Errorf("the last line is %q", last)

@@ -35,6 +35,7 @@ var flags = map[string][]string{
 	"-v": {"--version"}, "-V": {"--version"}, "--verbose": {"--log-level debug"}, "--debug": {"--log-level debug"},
 	"-9": {"--signal KILL"}, "-T": {"--signal TERM"}, "-I": {"--signal INT"}, "-R": {"-r"}, "-o": {"--json"}, "--output": {"--json"},
 	"--format": {"-o json"}, "--filter": {"-o json"}, "--no-trunc": {"-o json"}, "--selector": {"-o json"},
+	"--key-file": {"--api-key-file"}, "--registry-token-file": {"--api-key-file"}, "--token-file": {"--api-key-file"},
 	"--token-command": {"--token-file <(COMMAND)"},
 }
 
