@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"runtime/debug"
 	"slices"
@@ -285,8 +286,44 @@ func (a *Agent) revoke(s *Session) {
 		a.cfg.Logger.Info("session revoked", "session", label(s.id))
 		go func() {
 			defer a.ending.Done()
+			if c := s.silence(); c != nil {
+				c.peer.Close() // a process may wait for its client to read
+			}
 			s.end()
 		}()
+	}
+}
+
+// Holders returns who has left something in a session, see [rpc.Revocable].
+func (a *Agent) Holders() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	found := make(map[string]struct{})
+	for _, s := range a.sessions {
+		for _, holder := range s.has() {
+			found[holder] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(found))
+}
+
+// Revoke ends every session that a holder who may not connect any more has made or has
+// started a process in, with a name or without, unless Config.KeepRevoked says otherwise.
+// It does not wait for the end; Close does.
+func (a *Agent) Revoke(holder string) {
+	if a.cfg.KeepRevoked {
+		return
+	}
+	var all []*Session
+	a.mu.Lock()
+	for _, s := range a.sessions {
+		if slices.Contains(s.has(), holder) {
+			all = append(all, s)
+		}
+	}
+	a.mu.Unlock()
+	for _, s := range all {
+		a.revoke(s)
 	}
 }
 

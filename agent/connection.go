@@ -20,6 +20,7 @@ type connection struct {
 	agent     *Agent
 	peer      *rpc.Peer
 	principal string // who is at the other end, see rpc.Identified
+	holder    string // and whose right to connect may be revoked, see rpc.Revocable
 	phase     atomic.Int32
 
 	session *Session // set by initialize, which runs before all other requests
@@ -55,6 +56,9 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	}
 	if known, ok := conn.(rpc.Identified); ok {
 		c.principal = known.Principal()
+	}
+	if revocable, ok := conn.(rpc.Revocable); ok {
+		c.holder = revocable.Holder()
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),

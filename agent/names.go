@@ -109,6 +109,9 @@ func (a *Agent) open(c *connection, o opening) (s *Session, created bool, err er
 	}
 	s = newSession(a, uuid.NewString())
 	s.principal, s.name = c.principal, strings.Clone(o.name)
+	if c.holder != "" {
+		s.holders = []string{c.holder}
+	}
 	if s.name != "" {
 		s.retention = a.cfg.NamedSessionTTL
 		if err := a.named.add(s); err != nil {

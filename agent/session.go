@@ -38,6 +38,7 @@ type Session struct {
 	expiry      *time.Timer // nil: something holds the session
 	expires     time.Time   // when expiry does
 	ended       bool
+	holders     []string // who has made the session, or started a process in it
 	processes   map[string]*process
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
@@ -111,6 +112,20 @@ func (s *Session) attachTo(c *connection, o opening) error {
 		s.retention = min(*o.retain, s.longest())
 	}
 	return nil
+}
+
+// heldByLocked notes that the session has something of a holder.
+func (s *Session) heldByLocked(holder string) {
+	if holder != "" && !slices.Contains(s.holders, holder) {
+		s.holders = append(s.holders, holder)
+	}
+}
+
+// has returns who has something in the session.
+func (s *Session) has() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.holders)
 }
 
 // longest is how long the session may be kept when nothing holds it.
@@ -287,6 +302,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 		if other == nil {
 			s.begun++
 			s.live++
+			s.heldByLocked(c.holder)
 			p := &process{id: id, order: s.begun, started: make(chan struct{})}
 			s.processes[id] = p
 			s.mu.Unlock()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,9 +203,29 @@ func (g *leg) open(h *attempt, keys *noise.Session, principal string, message2 [
 	return nil
 }
 
+// askForHolders asks the rendezvous about those who have left something here. What happens to
+// their right later the rendezvous says by itself.
+func (g *leg) askForHolders() {
+	if g.link.cfg.Holders == nil {
+		return
+	}
+	lane := g.socket.NewLane(0)
+	for _, holder := range g.link.cfg.Holders() {
+		if lane.Send(newFrame(&frame.Frame{StreamID: []byte(wire.PrincipalStream + holder), Body: frame.Heartbeat})) != nil {
+			return // the websocket has ended
+		}
+	}
+}
+
 // reset ends the stream or handshake that the peer, or the rendezvous, says is
 // over. Nothing is answered.
 func (g *leg) reset(f *frame.Frame) {
+	if holder, ok := bytes.CutPrefix(f.StreamID, []byte(wire.PrincipalStream)); ok && string(f.Reason) == wire.ResetRevoked {
+		if g.link.cfg.Revoked != nil {
+			g.link.cfg.Revoked(string(holder))
+		}
+		return
+	}
 	member := g.link.streams.endedByPeer(f.StreamID)
 	if member == nil {
 		g.link.streams.disturb(f.StreamID)

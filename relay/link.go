@@ -52,6 +52,12 @@ type LinkConfig struct {
 	// in either. Unread messages count in Budget. Zero: [DefaultReserveBytes].
 	ReserveBytes int64
 
+	// Holders returns who has left something here, by [rpc.Revocable]: after each
+	// reconnect the rendezvous is asked whether they may still connect. Revoked hears of
+	// one who may not, from the goroutine that reads the websocket. Nil: none.
+	Holders func() []string
+	Revoked func(holder string)
+
 	timing timing
 	socket socket.Config
 }
@@ -212,6 +218,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 	attempts, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g.wg.Go(func() { l.renew(attempts) })
+	g.wg.Go(g.askForHolders)
 	err := g.read(attempts)
 	l.ready.Store(false)
 	close(over)

@@ -98,6 +98,9 @@ func (s *stream) Read() ([]byte, error) {
 	return message, err
 }
 
+// Holder is what the registry calls the harness's principal, see [rpc.Revocable].
+func (s *stream) Holder() string { return s.principal }
+
 // Intake returns what the messages are put together in, see [rpc.Metered].
 func (s *stream) Intake() *rpc.Intake { return s.in.assembler.intake }
 

@@ -41,6 +41,14 @@ type Located interface {
 	Remote() string
 }
 
+// Revocable is a [Conn] whose other end may lose its right to connect, also when the
+// connection has ended already.
+type Revocable interface {
+	// Holder names who has that right, in the words of whoever takes it away: the same for
+	// every connection of theirs, "" if that is not known. It is no proof of who they are.
+	Holder() string
+}
+
 // Rejecter is a [Conn] that ends with the first message that is not JSON-RPC. On
 // any other Conn a [Peer] answers such a message with an error, and reads on.
 type Rejecter interface {

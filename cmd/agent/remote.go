@@ -34,6 +34,9 @@ type remote struct {
 	budget  *rpc.Budget // for the messages of all streams; nil: no bound
 	reserve int64       // see relay.LinkConfig.ReserveBytes
 	metrics *metrics.Set
+
+	holders func() []string     // see relay.LinkConfig.Holders
+	revoked func(holder string) // and relay.LinkConfig.Revoked
 }
 
 // exitOnStdinClose is the reference's variable for --exit-on-stdin-close.
@@ -97,7 +100,7 @@ func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context
 		return err
 	}
 	link := relay.NewLink(relay.LinkConfig{
-		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve,
+		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve, Holders: r.holders, Revoked: r.revoked,
 	})
 	measureLink(r.metrics, link)
 	p.follow(link.Ready)

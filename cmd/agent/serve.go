@@ -221,6 +221,7 @@ func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	s.remote.budget, s.remote.reserve, s.remote.metrics = s.budget, s.memory.streams, s.metrics
+	s.remote.holders, s.remote.revoked = a.Holders, a.Revoke
 	go func() { done <- s.remote.run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}
 }

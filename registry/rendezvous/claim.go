@@ -76,6 +76,9 @@ func (m *meeting) assignLocked(rt *route, principal string) {
 	}
 	rt.principal = principal
 	m.claimLocked(principal).streams++
+	if m.executor != nil {
+		m.executor.knowsLocked(principal)
+	}
 }
 
 // mayOwnLocked tells whether a principal may have the stream, by what the executor here has

@@ -24,6 +24,7 @@ type end struct {
 	lane     *socket.Lane
 	messages chan []byte     // closed with the socket
 	resets   map[string]bool // streams that drop has seen a reset of
+	told     chan string     // principals that have lost their right; not among messages
 }
 
 func (ts *relayServer) dial(t ticket.Ticket) *end {
@@ -54,13 +55,18 @@ func (ts *relayServer) dialWith(rawURL string, header http.Header, ahead int) *e
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool)}
+	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool), told: make(chan string, 1024)}
 	go func() {
 		defer close(e.messages)
 		for {
 			m, err := s.Read()
 			if err != nil {
 				return
+			}
+			if f, ok := frame.Inspect(m.Bytes); ok && bytes.HasPrefix(f.StreamID, []byte(wire.PrincipalStream)) && f.Body == frame.Reset && string(f.Reason) == wire.ResetRevoked {
+				e.told <- string(f.StreamID)
+				m.Release()
+				continue
 			}
 			e.messages <- bytes.Clone(m.Bytes)
 			m.Release()

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,6 +29,12 @@ type executor struct {
 	seen store.Seen
 	// owners are those of the streams that the executor had when it came.
 	owners wire.StreamOwners
+	// known are the ids of principals that have something at the executor; asked are those
+	// that check has yet to look up, which runs while checking is set. meeting.mu protects
+	// them.
+	known    map[string]struct{}
+	asked    []string
+	checking bool
 	// revision is that of the executor's presence, 0 until the store has noted this
 	// websocket; meeting.mu protects it.
 	revision uint64
@@ -103,6 +110,9 @@ func (m *meeting) seat(e *executor) {
 	}
 	m.executor, m.node = e, ""
 	m.evictLocked()
+	for _, rt := range m.routes {
+		e.knowsLocked(rt.principal)
+	}
 	m.executorChangedLocked()
 }
 
@@ -211,6 +221,13 @@ func (e *executor) forward(message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
 	if !ok {
 		e.rs.drop(message)
+		return
+	}
+	if pseudonym, ok := bytes.CutPrefix(f.StreamID, []byte(wire.PrincipalStream)); ok {
+		if f.Body == frame.Heartbeat {
+			e.hasOf(string(pseudonym))
+		}
+		message.Release()
 		return
 	}
 	if rt, p, ok := e.path(&f, message); ok {

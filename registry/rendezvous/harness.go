@@ -1,8 +1,10 @@
 package rendezvous
 
 import (
+	"bytes"
 	"time"
 
+	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -68,7 +70,7 @@ func (h *harness) giveUpLocked(rt *route) {
 // this websocket or is opened by the frame.
 func (h *harness) forward(message *socket.Message) {
 	f, ok := frame.Inspect(message.Bytes)
-	if !ok {
+	if !ok || bytes.HasPrefix(f.StreamID, []byte(wire.PrincipalStream)) {
 		h.rs.drop(message)
 		return
 	}

@@ -163,3 +163,72 @@ func TestNarrowed(t *testing.T) {
 	add("other")
 	e.wantEnd()
 }
+
+// TestRevokedPrincipalIsTold: an executor hears that a principal has lost its right which
+// has no stream there any more, but may have left something: while the executor is
+// connected, at whichever server the harness was; and when it comes back and says that it
+// has something of that principal, also to a registry that has been started anew.
+func TestRevokedPrincipalIsTold(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		for _, when := range []string{"connected", "away", "away, restarted"} {
+			t.Run(fmt.Sprintf("%d servers, %s", servers, when), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				first, last := c.pair(servers, settings{})
+				e, h := first.executor(), last.harness()
+				other := last.ticket(ticket.Harness)
+				other.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
+				innocent := last.dial(other)
+				opened(innocent, e, "another's", 1)
+				opened(h, e, "stream", 1)
+				e.want(h.sendFrame(reset("stream", "done"))) // what it has left runs on
+				revoke := func() {
+					t.Helper()
+					if _, err := c.st.RevokeKey(t.Context(), strings.TrimPrefix(c.harnessKey, principal.KeyPrefix)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				of := func(id string) string { return wire.PrincipalStream + first.signer.Pseudonym(c.environmentID, id) }
+				says := func(stream string) { e.sendFrame(frame.Frame{StreamID: []byte(stream), Body: frame.Heartbeat}) }
+				switch when {
+				case "connected":
+					revoke()
+				case "away":
+					e.socket.Close()
+					c.eventually("nobody has the executor", func() bool { return !first.isThere(c.registration.ID) && !last.isThere(c.registration.ID) })
+					revoke()
+					h.wantEnd()
+					e = last.executor()
+				default:
+					for _, s := range c.servers {
+						if err := s.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					revoke()
+					first = c.server(settings{})
+					last = first
+					e = first.executor()
+				}
+				if when != "connected" {
+					says(of("key:0123456789abcdef")[:30]) // and what no registry has made
+					says(of(other.Principal))
+					says(of(c.harnessKey))
+				}
+				if got := within(t, e.told); got != of(c.harnessKey) {
+					t.Errorf("the executor was told of %q, want %q", got, of(c.harnessKey))
+				}
+				innocent = last.dial(other)
+				opened(innocent, e, "new", 1) // nothing is said of the other one
+				if len(e.told) != 0 {
+					t.Errorf("the executor was told of %q", <-e.told)
+				}
+				// No harness can say it.
+				innocent.sendFrame(frame.Frame{StreamID: []byte(of(other.Principal)), Body: frame.Reset, Reason: []byte(wire.ResetRevoked)})
+				innocent.sendFrame(resume(of(other.Principal)))
+				exchange(innocent, e, "new", 1)
+			})
+		}
+	}
+}

@@ -49,6 +49,12 @@ const (
 // the harness of the stream has lost the right to it.
 const ResetRevoked = "principal_revoked"
 
+// PrincipalStream begins the id of a stream that stands for a principal; its pseudonym
+// follows (ValidateResponse.Principal). No data goes through such a stream: by a
+// heartbeat of it an executor says that it still has something of that principal, and by a
+// reset with ResetRevoked it hears that the principal has lost its right (remote.md 8.2).
+const PrincipalStream = "principal "
+
 // Headers of remote mode.
 const (
 	// HeaderNoiseStreamID is on a validate request whose stream id is a UUID.

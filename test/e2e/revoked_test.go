@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -83,6 +84,51 @@ func TestRemoteRevoked(t *testing.T) {
 			executor.Terminate(t)
 			if n := running(); n != 0 {
 				t.Errorf("%d processes outlive the agent", n)
+			}
+		})
+	}
+}
+
+// TestRemoteRevokedLeft: what a harness has left running in a session with a name ends when
+// its key is revoked: at once, or, if that happens while the registry is away, when the
+// executor is back.
+func TestRemoteRevokedLeft(t *testing.T) {
+	t.Parallel()
+	for _, away := range []bool{false, true} {
+		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
+			t.Parallel()
+			bad, good := "6001", "6002" // by which each command is found among all of this machine
+			if away {
+				bad, good = "7001", "7002"
+			}
+			s := rig.NewSite(t)
+			executor := s.Serve(t, "ci-1", "--session-ttl", "1h", "--log-level", "debug")
+			key, id := s.CreateKey(t, "harness")
+			left := s.ExecWith(t, "ci-1", []string{"-d", "--name", "left"}, "sleep", bad)
+			left.Env = append(left.Env, "AGENT_REGISTRY_TOKEN="+key)
+			if err := left.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.ExecWith(t, "ci-1", []string{"-d", "--name", "another"}, "sleep", good).Run(); err != nil {
+				t.Fatal(err)
+			}
+			running := func(seconds string) string {
+				return s.Run(t, "ci-1", "sh", "-c", "pgrep -f '^sleep "+seconds+"' || true")
+			}
+			if running(bad) == "" || running(good) == "" {
+				t.Fatal("what was started does not run")
+			}
+			if away {
+				s.Registry.Kill(t)
+			}
+			s.Ask(t, "keys", "revoke", id)
+			if away {
+				s.StartRegistry(t)
+			}
+			executor.Says(t, `msg="session revoked"`, 1)
+			executor.Until(t, "what was left is killed", func() bool { return running(bad) == "" })
+			if running(good) == "" {
+				t.Error("what another key has left is killed, too")
 			}
 		})
 	}
