@@ -132,7 +132,7 @@ func (r *reader) read(now time.Time) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s and %s: %w", r.files.Certificate, r.files.Key, err)
 	}
-	config := Server(certificate)
+	config := server(certificate)
 	if r.files.ClientCA != "" {
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(texts[2]) {

@@ -31,9 +31,9 @@ func Client(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, CipherSuites: suites}
 }
 
-// Server returns a configuration for a server that shows certificate. It speaks
+// server returns a configuration for a server that shows certificate. It speaks
 // HTTP/1.1 only, which WebSockets need.
-func Server(certificate tls.Certificate) *tls.Config {
+func server(certificate tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, CipherSuites: suites, NextProtos: []string{"http/1.1"},
 	}

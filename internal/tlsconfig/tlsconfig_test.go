@@ -89,7 +89,7 @@ func TestSuites(t *testing.T) {
 			{"1.1", tls.VersionTLS11, nil, false},
 		} {
 			client := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: tt.version, CipherSuites: tt.suites}
-			state, err := handshake(client, Server(certificate))
+			state, err := handshake(client, server(certificate))
 			if (err == nil) != tt.ok || err == nil && !aead(state) {
 				t.Errorf("%s, client of %s: %v, suite %s", name, tt.name, err, tls.CipherSuiteName(state.CipherSuite))
 			}

@@ -8,7 +8,8 @@ import (
 	"github.com/execagent/execagent/cmd/internal/commandline"
 )
 
-// placeFlags say where an agent is, with a value. docker and kubectl have theirs before the command.
+// placeFlags say where an agent is, with a value. docker and kubectl have theirs before the
+// command.
 var placeFlags = []string{"--context", "--config", "--url", "--token-file", "--registry", "--environment-id", "--registry-token-file"}
 
 // CommandFirst moves a command before the flags that say where its agent is. above tells

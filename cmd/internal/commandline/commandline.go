@@ -16,9 +16,9 @@ type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// Command returns the command that a line names, with the commands above it: "context add".
-// It is "" for the default command. The error is a [UsageError] about a word that is none;
-// habits are such words of other programs, behind the commands above them, and what is the nearest here.
+// Command returns the command that a line names, with the commands above it: "context add". It is
+// "" for the default command. The error is a [UsageError] about a word that is none; habits are
+// such words of other programs, behind the commands above them, and what is the nearest here.
 func Command(app *kong.Application, args []string, habits map[string]string) (command string, err error) {
 	var path []string
 	node := app.Node
