@@ -47,7 +47,7 @@ type Config struct {
 	Version string
 	// Environ is the environment that processes may inherit, "K=V".
 	Environ []string
-	// Logger gets the ends of sessions, and faults; nil discards.
+	// Logger gets what package audit tells, and faults; nil discards.
 	Logger *slog.Logger
 	// ConcurrentRequests are how many requests of one connection run at once, 0
 	// for 64; 1 is strict order (rpc.md 2.6).
@@ -250,6 +250,7 @@ func (a *Agent) Close() error {
 	a.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, s := range all {
+		s.audit.Ended("the agent ends")
 		wg.Go(s.end)
 	}
 	wg.Wait()
@@ -273,7 +274,7 @@ func (a *Agent) probe() {
 // attachment of that number.
 func (a *Agent) expire(s *Session, attachment int) {
 	if a.forgetIf(s, func() bool { return s.detachedSince(attachment) }) {
-		a.cfg.Logger.Info("session expired", "session", label(s.id))
+		s.audit.Ended("expired")
 		s.end()
 		a.ending.Done()
 	}
@@ -283,7 +284,7 @@ func (a *Agent) expire(s *Session, attachment int) {
 // the end; Close does.
 func (a *Agent) revoke(s *Session) {
 	if a.forgetIf(s, func() bool { return true }) {
-		a.cfg.Logger.Info("session revoked", "session", label(s.id))
+		s.audit.Ended("revoked")
 		go func() {
 			defer a.ending.Done()
 			if c := s.silence(); c != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -21,9 +23,11 @@ type connection struct {
 	peer      *rpc.Peer
 	principal string // who is at the other end, see rpc.Identified
 	holder    string // and whose right to connect may be revoked, see rpc.Revocable
+	remote    string // and where, see rpc.Located
 	phase     atomic.Int32
 
-	session *Session // set by initialize, which runs before all other requests
+	session *Session // set by initialize, which runs before all other requests, as audit
+	audit   *audit.Client
 	handles fsops.Handles
 	watches watches
 	// answers, listings and bodies bound what this connection holds of each,
@@ -60,6 +64,12 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	if revocable, ok := conn.(rpc.Revocable); ok {
 		c.holder = revocable.Holder()
 	}
+	switch known := conn.(type) {
+	case rpc.Located:
+		c.remote = known.Remote()
+	case fmt.Stringer:
+		c.remote = known.String()
+	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
 		Notification: c.notification,
@@ -89,10 +99,11 @@ func (c *connection) closing(err error) {
 	if c.session == nil {
 		return
 	}
-	if !c.session.detach(c) {
+	running, attached := c.session.detach(c)
+	c.audit.Detach(running)
+	if !attached {
 		return
 	}
-	c.agent.cfg.Logger.Debug("detached", "session", label(c.session.id))
 	if errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)
 	}
@@ -125,6 +136,9 @@ func (c *connection) ready(family string) error {
 		return protocol.InvalidRequest("client must send initialized before using %s methods", family)
 	case phaseTaken:
 		return protocol.InvalidRequest("another client has taken the session")
+	}
+	if family != famStatus && family != famInfo {
+		c.audit.Use()
 	}
 	return nil
 }
@@ -163,7 +177,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 	}
 	c.session = s
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
-	c.agent.cfg.Logger.Debug("attached", "session", label(c.session.id), "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
+	c.audit = s.audit.Attach(asked.client, c.principal, c.remote, !created)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
 	r.EnvironmentInfo = c.agent.host.info()

@@ -236,7 +236,7 @@ func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (
 	} else if own != nil {
 		own.peer.Close() // a process or socket may wait for its client to read
 	}
-	a.cfg.Logger.Info("session ended by a client", "session", label(s.id))
+	s.audit.Ended("by a client")
 	s.end()
 	return r, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -26,6 +27,7 @@ type Session struct {
 	principal string // whose it is
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
+	audit     audit.Session
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
@@ -62,6 +64,7 @@ type process struct {
 	doomed, wasRunning bool
 	expiry             *time.Timer   // forgets the process, after its end
 	box                *confine.Held // nil: the request had no sandbox
+	audit              *audit.Process
 	judge              sync.Once
 	denied             bool // set by judge
 }
@@ -83,7 +86,7 @@ func label(id string) string { return id[:8] }
 func newSession(a *Agent, id string) *Session {
 	return &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets),
+		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: label(id)},
 	}
 }
 
@@ -166,17 +169,17 @@ func (s *Session) detachedSince(attachment int) bool {
 }
 
 // detach ends the attachment of c, and lets the session rest. It returns false when c was not
-// attached, since another connection has taken the session.
-func (s *Session) detach(c *connection) bool {
+// attached, since another connection has taken the session. running is how many processes run.
+func (s *Session) detach(c *connection) (running int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connection != c {
-		return false
+		return s.live, false
 	}
 	s.connection = nil
 	s.peer.Store(nil)
 	s.restLocked()
-	return true
+	return s.live, true
 }
 
 // restLocked lets the retention begin, if nothing holds the session. Of one attachment that
@@ -233,6 +236,7 @@ func (s *Session) dispose(p *process) {
 		p.expiry.Stop()
 	}
 	_ = p.Close()
+	p.audit.Killed()
 	p.box.Release()
 	s.agent.release(p) // after Close: until then an event could retain it
 }
@@ -257,6 +261,7 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 	ended, doomed := s.ended, p.doomed
 	if !ended {
 		p.Process = running
+		p.audit = s.audit.Started(spec.Argv[0], running.PID(), spec.TTY, p.box.Names())
 	}
 	s.mu.Unlock()
 	if ended {
@@ -421,6 +426,7 @@ func (s *Session) deliver(p *process, e procs.Event) {
 	case procs.Output:
 		s.agent.metrics.output[e.Stream].Add(len(e.Data))
 	case procs.Exited:
+		p.audit.Exited(e.ExitCode)
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)
 	}

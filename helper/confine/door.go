@@ -129,6 +129,14 @@ type Held struct {
 	free    func()  // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
 }
 
+// Names are the layers; none where there is no sandbox.
+func (h *Held) Names() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Layers
+}
+
 // Refused returns a sandbox in which nothing is run. The stage that it makes
 // says why in one line on stderr and ends with code 101; [Held.Run] returns the
 // error.

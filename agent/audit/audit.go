@@ -1,0 +1,121 @@
+// Package audit writes into a log who uses an agent, and what for: which client has which session,
+// from where, and which programs run in it. What could be a secret is not in it: sessions are
+// named by the beginning of their id, which opens nothing, and of a command there is the name of
+// its program alone, no arguments, folders or variables.
+//
+//	level  message            fields
+//	info   session attached   session, client, principal, remote, resumed
+//	info   session detached   session, client, principal, remote, seconds, running
+//	info   session ended      session, reason
+//	debug  process started    session, program, pid, tty, sandbox
+//	debug  process ended      session, program, pid, exit_code or killed, seconds
+//
+// A client counts as attached with its first request for more than the status of the agent: those
+// that only look whether it serves, every few seconds, are for the level debug, and so are their
+// sessions.
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// maxProgram is how much of a program's name is logged, in bytes.
+const maxProgram = 64
+
+// Session is a session in the log.
+type Session struct {
+	Log  *slog.Logger
+	Name string // that opens nothing
+
+	used atomic.Bool // by a client that has wanted more than the status
+}
+
+// level is that of lines about the session.
+func (s *Session) level() slog.Level {
+	if s.used.Load() {
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// Ended says that the session has ended, and why.
+func (s *Session) Ended(reason string) {
+	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
+}
+
+// Client is a client that has a session.
+type Client struct {
+	session *Session
+	attrs   []any
+	resumed bool
+	since   time.Time
+	used    atomic.Bool
+}
+
+// Attach notes that a client has got the session. name is how it calls itself.
+func (s *Session) Attach(name, principal, remote string, resumed bool) *Client {
+	return &Client{
+		session: s, resumed: resumed, since: time.Now(),
+		attrs: []any{"session", s.Name, "client", name, "principal", principal, "remote", remote},
+	}
+}
+
+// Use notes a request for more than the status of the agent. The first one makes the client one of
+// the log.
+func (c *Client) Use() {
+	if c.used.Load() || c.used.Swap(true) {
+		return
+	}
+	c.session.used.Store(true)
+	c.session.Log.Info("session attached", append(c.attrs, "resumed", c.resumed)...)
+}
+
+// Detach notes that the client has lost the session, in which so many processes run.
+func (c *Client) Detach(running int) {
+	level := slog.LevelInfo
+	if !c.used.Load() {
+		level = slog.LevelDebug
+	}
+	c.session.Log.Log(context.Background(), level, "session detached", append(c.attrs, "seconds", seconds(c.since), "running", running)...)
+}
+
+// Process is a process in the log. A nil *Process is in none.
+type Process struct {
+	session *Session
+	attrs   []any
+	since   time.Time
+	ended   atomic.Bool
+}
+
+// Started notes that a program runs, with those layers of a sandbox.
+func (s *Session) Started(program string, pid int, tty bool, layers []string) *Process {
+	if !s.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return nil
+	}
+	if program = filepath.Base(program); len(program) > maxProgram {
+		program = program[:maxProgram] + "..."
+	}
+	p := &Process{session: s, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
+	s.Log.Debug("process started", append(p.attrs, "tty", tty, "sandbox", layers)...)
+	return p
+}
+
+// Exited notes the exit code, which is 128+n after signal n.
+func (p *Process) Exited(code int) { p.end("exit_code", code) }
+
+// Killed notes that the agent has killed the process, with its session.
+func (p *Process) Killed() { p.end("killed", true) }
+
+func (p *Process) end(how string, value any) {
+	if p == nil || p.ended.Swap(true) {
+		return
+	}
+	p.session.Log.Debug("process ended", append(p.attrs, how, value, "seconds", seconds(p.since))...)
+}
+
+// seconds is how long ago something was, in milliseconds' steps.
+func seconds(since time.Time) float64 { return time.Since(since).Round(time.Millisecond).Seconds() }

@@ -1,0 +1,54 @@
+package audit
+
+import (
+	"bytes"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestLines: the lines of a client that works and of one that only looks, at both levels.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	told := func(level slog.Level) string {
+		log.Reset()
+		handler := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})
+		for _, works := range []bool{true, false} {
+			s := &Session{Log: slog.New(handler), Name: "abcd"}
+			c := s.Attach("cli", "sub:alice", "192.0.2.1:7", false)
+			if works {
+				c.Use()
+				c.Use()
+				p := s.Started("/usr/bin/"+strings.Repeat("x", 100), 7, true, []string{"landlock:7"})
+				p.Exited(3)
+				p.Killed() // what is left of it
+				s.Started("make", 8, false, nil).Killed()
+			}
+			c.Detach(2)
+			s.Ended("expired")
+		}
+		return regexp.MustCompile(`time=\S+ |seconds=\S+ ?`).ReplaceAllString(log.String(), "")
+	}
+	const works = `level=INFO msg="session attached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 resumed=false
+level=INFO msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
+level=INFO msg="session ended" session=abcd reason=expired
+`
+	if got := told(slog.LevelInfo); got != works {
+		t.Errorf("at info:\n%s", got)
+	}
+	x := strings.Repeat("x", maxProgram) + "..."
+	attached, rest, _ := strings.Cut(works, "\n")
+	want := attached + `
+level=DEBUG msg="process started" session=abcd program=` + x + ` pid=7 tty=true sandbox=[landlock:7]
+level=DEBUG msg="process ended" session=abcd program=` + x + ` pid=7 exit_code=3 
+level=DEBUG msg="process started" session=abcd program=make pid=8 tty=false sandbox=[]
+level=DEBUG msg="process ended" session=abcd program=make pid=8 killed=true 
+` + rest + `level=DEBUG msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
+level=DEBUG msg="session ended" session=abcd reason=expired
+`
+	if got := told(slog.LevelDebug); got != want {
+		t.Errorf("at debug:\n%s\nwant\n%s", got, want)
+	}
+}
