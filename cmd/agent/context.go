@@ -85,6 +85,10 @@ type contextAddFlags struct {
 	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment that the registry is asked for. Without it commands name one."`
 	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the variables, as without a context."`
 	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token, when it is needed. It is split at blanks and run without a shell."`
+	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of --url has to be from."`
+	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) to show to the agent."`
+	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
+	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url has to be for."`
 	Use           bool   `help:"Make it the current context."`
 	Replace       bool   `help:"Replace a context of that name."`
 	configFlags
@@ -119,6 +123,9 @@ func (f *contextAddFlags) Validate() error {
 	case f.TokenCommand != "" && strings.TrimSpace(f.TokenCommand) == "":
 		return errors.New("--token-command is empty")
 	}
+	if err := f.tls().CheckTLS(f.URL); err != nil {
+		return err
+	}
 	if f.URL != "" {
 		return target.CheckURL(f.URL)
 	}
@@ -126,6 +133,10 @@ func (f *contextAddFlags) Validate() error {
 		return fmt.Errorf("--registry %w", err)
 	}
 	return target.CheckEnvironment(f.EnvironmentID)
+}
+
+func (f *contextAddFlags) tls() *target.TLSFlags {
+	return &target.TLSFlags{TLSCA: f.TLSCA, TLSCert: f.TLSCert, TLSKey: f.TLSKey, TLSServerName: f.TLSServerName}
 }
 
 func (f *contextAddFlags) run(sys program.System) int {
@@ -136,6 +147,7 @@ func (f *contextAddFlags) run(sys program.System) int {
 		err := file.Put(contexts.Context{
 			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID,
 			TokenFile: f.TokenFile, TokenCommand: strings.Fields(f.TokenCommand),
+			TLSCA: f.TLSCA, TLSCert: f.TLSCert, TLSKey: f.TLSKey, TLSServerName: f.TLSServerName,
 		})
 		if err == nil && f.Use {
 			err = file.Use(f.Name)

@@ -47,7 +47,7 @@ func (f *forwardFlags) Validate() error {
 
 // run forwards until a signal.
 func (f *forwardFlags) run(sys program.System) int {
-	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return forward(ctx, sys, f) })
+	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return forward(ctx, sys, f) })
 }
 
 // forward offers the exec-server at the registry and passes messages on until ctx ends.

@@ -61,6 +61,7 @@ func (g given) prefer() {
 	other := func(flag, name string) bool { return g.has(flag) && set(name) && g[flag] != os.Getenv(name) }
 	if other("url", "AGENT_URL") {
 		drop("AGENT_TOKEN_FILE")
+		drop(tlsVariables...)
 	}
 	if other("registry", "AGENT_REGISTRY") {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
@@ -80,6 +81,7 @@ func (g given) prefer() {
 	}
 	if !g.has("url") && !set("AGENT_URL") {
 		drop("AGENT_TOKEN_FILE")
+		drop(tlsVariables...)
 	}
 	if !g.has("registry") && !set("AGENT_REGISTRY") {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
@@ -91,6 +93,9 @@ func (g given) prefer() {
 		drop("AGENT_LISTEN")
 	}
 }
+
+// tlsVariables are about the agent of AGENT_URL, as AGENT_TOKEN_FILE is.
+var tlsVariables = []string{"AGENT_TLS_CA", "AGENT_CLIENT_TLS_CERT", "AGENT_CLIENT_TLS_KEY", "AGENT_TLS_SERVER_NAME"}
 
 func drop(names ...string) {
 	for _, name := range names {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ func (f *serverFlags) run(sys program.System) int {
 	if len(sys.Args) == 0 && program.NewTerminal(sys.Stderr) != nil {
 		program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
 	}
-	return serveUntilSignal(sys, 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
+	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
 
 // serve serves what the flags say, until ctx or the transport ends.
@@ -90,6 +91,8 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err != nil {
 		return err
 	}
+	this := build.This("agent")
+	s.logger.Info("serving", "version", this.Version, "commit", this.Commit)
 	select {
 	case err = <-serving.done:
 	case <-ctx.Done():
@@ -129,6 +132,7 @@ type server struct {
 	memory  memory                   // how much it may hold for clients
 	budget  *rpc.Budget              // for the messages of all connections
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
+	tls     *tls.Config              // of the listener; nil: it has no TLS
 	remote  *remote                  // nil: the server listens or uses stdio
 	probes  *probes                  // nil: nobody probes
 	metrics *metrics.Set
@@ -146,6 +150,9 @@ func (s *server) configure() (err error) {
 		return err
 	}
 	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
+		return err
+	}
+	if s.tls, err = s.flags.tlsFlags.config(s.logger); err != nil {
 		return err
 	}
 	s.probes, err = listenProbes(s.flags.HealthListen, s.metrics, s.logger)
@@ -176,6 +183,9 @@ func (s *server) secretFiles() []string {
 			paths = append(paths, path)
 		}
 	}
+	if s.flags.TLSKey != "" {
+		paths = append(paths, s.flags.TLSKey)
+	}
 	if s.remote != nil {
 		paths = append(paths, s.remote.signIn.Secrets(s.remote.flags)...)
 	}
@@ -183,9 +193,12 @@ func (s *server) secretFiles() []string {
 }
 
 // secrets returns the absolute paths of what no confined command may read, the files of
-// secretFiles.
+// secretFiles, or change: with the authorities of clients it could let itself in.
 func (s *server) secrets() []string {
 	paths := s.secretFiles()
+	if s.flags.TLSClientCA != "" {
+		paths = append(paths, s.flags.TLSClientCA)
+	}
 	for i, path := range paths {
 		path = secretfile.Place(path)
 		paths[i] = path
@@ -254,6 +267,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving, error) {
 	listener, err := transport.Listen(transport.Config{
 		URL:                  s.flags.listen(),
+		TLS:                  s.tls,
 		Auth:                 s.auth,
 		AllowUIDs:            s.flags.AllowUID,
 		AllowUnauthenticated: s.flags.AllowUnauthenticated,
@@ -264,7 +278,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	})
 	if err != nil {
 		if errors.Is(err, transport.ErrUnauthenticated) {
-			err = fmt.Errorf("%w (see --ws-auth and --allow-unauthenticated)", err)
+			err = fmt.Errorf("%w (see --ws-auth, --tls-client-ca and --allow-unauthenticated)", err)
 		}
 		return nil, err
 	}
@@ -272,10 +286,14 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	case *net.UnixAddr:
 		cfg.Listening = append(cfg.Listening, agent.Listening{Path: address.Name, Authenticated: true})
 	case *net.TCPAddr:
-		if s.auth == nil {
+		authenticated := s.auth != nil || s.flags.TLSClientCA != ""
+		switch {
+		case !authenticated:
 			warnOfClients(s.logger, address.AddrPort(), listener.URL())
+		case s.tls == nil:
+			warnOfPlainTokens(s.logger, address.AddrPort(), listener.URL())
 		}
-		cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address.AddrPort(), Authenticated: s.auth != nil})
+		cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address.AddrPort(), Authenticated: authenticated})
 	}
 	done := make(chan error, 1)
 	a := agent.New(cfg)
@@ -283,6 +301,10 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	s.probes.follow(func() bool { return ctx.Err() == nil })
 	// Everything is ready before the line is printed: a program that waits for it
 	// connects at once.
+	s.logger.Info("listening", "url", listener.URL())
+	if s.flags.LogFormat == "json" {
+		return &serving{a, done}, nil
+	}
 	if _, err := fmt.Fprintln(s.sys.Stdout, listener.URL()); err != nil {
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}

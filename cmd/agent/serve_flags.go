@@ -25,8 +25,8 @@ const defaultListen = "ws://127.0.0.1:0"
 // the two. kong could fill them in from variables (kong.Vars), but it does that
 // again for each text of each flag, and a start would take longer.
 type serverFlags struct {
-	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), unix:///PATH, or stdio. The bound URL is printed as one line. Default: ws://127.0.0.1:0."`
-	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed as one line, but with --log-format json. Default: ws://127.0.0.1:0."`
+	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth and --tls-client-ca."`
 	uidFlags
 	probeFlags
 	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for who could connect there."`
@@ -40,6 +40,7 @@ type serverFlags struct {
 	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
+	tlsFlags
 	hostFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
@@ -60,6 +61,8 @@ Examples:
 
     agent --listen ws://127.0.0.1:7000
     agent --listen ws://0.0.0.0:7000 --ws-auth capability-token --ws-token-file /run/secrets/token
+    agent --listen 0.0.0.0:7000 --tls-cert tls.crt --tls-key tls.key --ws-auth capability-token --ws-token-file /run/secrets/token
+    agent --listen 0.0.0.0:7000 --tls-cert tls.crt --tls-key tls.key --tls-client-ca clients.crt
     agent --listen unix:///run/user/1000/agent.sock
     agent --listen stdio
     CODEX_API_KEY=... agent --remote https://registry.example.com --environment-id build-1
@@ -91,7 +94,11 @@ func (f *serverFlags) Validate() error {
 	case f.Remote == nil && f.KeepRevokedSessions:
 		return errors.New("--keep-revoked-sessions needs --remote")
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate()); err != nil {
+	given := ""
+	if f.Listen != nil {
+		given = *f.Listen
+	}
+	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate(), f.tlsFlags.validate(given, f.Remote != nil)); err != nil {
 		return err
 	}
 	return f.Flags.Usage()
@@ -119,9 +126,9 @@ func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 // listen returns the URL to listen on.
 func (f *serverFlags) listen() string {
 	if f.Listen == nil {
-		return defaultListen
+		return f.tlsFlags.url(defaultListen)
 	}
-	return target.ListenURL(*f.Listen)
+	return f.tlsFlags.url(target.ListenURL(*f.Listen))
 }
 
 // authFlags say how WebSocket clients prove that they may connect.
@@ -164,6 +171,14 @@ func (f *authFlags) refuse() error {
 type logFlags struct {
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"AGENT_LOG_LEVEL" group:"log" placeholder:"LEVEL" help:"What to log on standard error: debug, info, warn or error. Default: ${default}."`
 	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
+}
+
+// loggingErrors makes what a program complains of lines of its log, if that has to be JSON.
+func (f *logFlags) loggingErrors(sys program.System) program.System {
+	if f.LogFormat == "json" {
+		sys.Errors = func(what any) { f.logger(sys.Stderr).Error(program.Plain(fmt.Sprint(what))) }
+	}
+	return sys
 }
 
 func (f *logFlags) logger(w io.Writer) *slog.Logger {

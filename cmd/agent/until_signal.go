@@ -53,7 +53,7 @@ func serveUntilSignal(sys program.System, limit time.Duration, serve func(contex
 	}
 	limitMemory(sys.Environ)
 	if err := hideMemory(); err != nil {
-		program.Complain(sys.Stderr, err)
+		sys.Tell(err)
 	}
 	ended, err := untilSignal(limit, serve)
 	if _, late := errors.AsType[timeoutError](ended); late {

@@ -12,6 +12,12 @@
 //	url = "ws://127.0.0.1:7000"
 //	token_file = "~/box.token"
 //
+//	[contexts.builder]
+//	url = "wss://build.example.com:7000"
+//	tls_ca = "ca.pem"      # and tls_server_name
+//	tls_cert = "me.pem"
+//	tls_key = "me.key"
+//
 // Whoever can write the file has its commands run, so it has to belong to the user or to
 // root, and nobody else may be able to write it; with a token in it nobody else may read it.
 package contexts
@@ -45,8 +51,12 @@ type Context struct {
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
 	EnvironmentID string   `json:"environment_id,omitempty"`
-	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [File.Path]
+	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [File.Resolve]
 	TokenCommand  []string `json:"token_command,omitempty"`
+	TLSCA         string   `json:"tls_ca,omitempty"` // these are as TokenFile
+	TLSCert       string   `json:"tls_cert,omitempty"`
+	TLSKey        string   `json:"tls_key,omitempty"`
+	TLSServerName string   `json:"tls_server_name,omitempty"`
 	token         string   // written in the file itself
 }
 
@@ -79,7 +89,7 @@ func ValidName(name string) bool {
 
 // check finds what no context may be.
 func (c *Context) check() error {
-	for _, value := range append([]string{c.URL, c.Registry, c.EnvironmentID, c.TokenFile, c.token}, c.TokenCommand...) {
+	for _, value := range slices.Concat([]string{c.URL, c.Registry, c.EnvironmentID, c.TokenFile, c.token}, c.tls(), c.TokenCommand) {
 		if len(value) > maxValue || !printable(value) {
 			return errors.New("a value is longer than 4096 bytes, or has control characters")
 		}
@@ -97,6 +107,10 @@ func (c *Context) check() error {
 		return errors.New("url and registry exclude each other")
 	case c.URL != "" && c.EnvironmentID != "":
 		return errors.New("environment_id has no meaning with url")
+	case c.URL == "" && strings.Join(c.tls(), "") != "":
+		return errors.New("tls_ca, tls_cert, tls_key and tls_server_name need url")
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("tls_cert and tls_key need each other")
 	case tokens > 1:
 		return errors.New("token, token_file and token_command exclude each other")
 	case len(c.TokenCommand) > maxWords || len(c.TokenCommand) > 0 && c.TokenCommand[0] == "":
@@ -105,10 +119,13 @@ func (c *Context) check() error {
 	return nil
 }
 
+// tls are the values that are about TLS.
+func (c *Context) tls() []string { return []string{c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName} }
+
 // equal tells whether two contexts say the same.
 func (c *Context) equal(other *Context) bool {
 	return c.Name == other.Name && c.URL == other.URL && c.Registry == other.Registry && c.EnvironmentID == other.EnvironmentID &&
-		c.TokenFile == other.TokenFile && c.token == other.token && slices.Equal(c.TokenCommand, other.TokenCommand)
+		slices.Equal(c.tls(), other.tls()) && c.TokenFile == other.TokenFile && c.token == other.token && slices.Equal(c.TokenCommand, other.TokenCommand)
 }
 
 // File is a file of contexts as it was read.
@@ -182,9 +199,9 @@ func (f *File) index(name string) int {
 	return slices.IndexFunc(f.Contexts, func(c Context) bool { return c.Name == name })
 }
 
-// absolute returns the path of a file that a context names: a relative one is in the folder
+// Resolve returns the path of a file that a context names: a relative one is in the folder
 // of the file of contexts, and ~/ stands for the user's home.
-func (f *File) absolute(path string) (string, error) {
+func (f *File) Resolve(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		home, err := os.UserHomeDir()
 		if err != nil {

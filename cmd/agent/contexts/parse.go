@@ -161,12 +161,20 @@ func (p *parser) context(name string, at toml.Primitive) {
 			p.text(&c.EnvironmentID, key, at)
 		case "token_file":
 			p.text(&c.TokenFile, key, at)
+		case "tls_ca":
+			p.text(&c.TLSCA, key, at)
+		case "tls_cert":
+			p.text(&c.TLSCert, key, at)
+		case "tls_key":
+			p.text(&c.TLSKey, key, at)
+		case "tls_server_name":
+			p.text(&c.TLSServerName, key, at)
 		case "token_command":
 			p.words(&c.TokenCommand, key, at)
 		case "token":
 			p.text(&c.token, key, at)
 		default:
-			p.fail(at, "unknown key %.64q: url, registry, environment_id, token, token_file and token_command are known", key)
+			p.fail(at, "unknown key %.64q: url, registry, environment_id, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
 		}
 	}
 	if p.err == before {

@@ -33,7 +33,7 @@ func (f *File) Token(ctx context.Context, sys program.System, c *Context) (strin
 	case c.token != "":
 		return CheckToken("token of context "+c.Name, c.token)
 	case c.TokenFile != "":
-		path, err := f.absolute(c.TokenFile)
+		path, err := f.Resolve(c.TokenFile)
 		if err != nil {
 			return "", err
 		}

@@ -18,7 +18,13 @@ func ListenURL(address string) string { return short(address, "0.0.0.0", "127.0.
 func DialURL(address string) string { return short(address, "127.0.0.1", "localhost") }
 
 func short(address, all, local string) string {
-	rest, ok := strings.CutPrefix(address, "ws://")
+	scheme := "ws://"
+	rest, ok := strings.CutPrefix(address, scheme)
+	if !ok {
+		if rest, ok = strings.CutPrefix(address, "wss://"); ok {
+			scheme = "wss://"
+		}
+	}
 	if !ok && (strings.Contains(address, "/") || !strings.Contains(address, ":")) {
 		return address // another kind of URL, or none
 	}
@@ -28,7 +34,7 @@ func short(address, all, local string) string {
 	case strings.HasPrefix(rest, "localhost:"):
 		rest = local + strings.TrimPrefix(rest, "localhost")
 	}
-	return "ws://" + rest
+	return scheme + rest
 }
 
 // CheckURL finds what is wrong with the URL of an agent, without asking anybody.

@@ -13,6 +13,8 @@ func TestAddresses(t *testing.T) {
 		"[::1]:7000":             {"ws://[::1]:7000", "ws://[::1]:7000"},
 		"build.example:7000":     {"ws://build.example:7000", "ws://build.example:7000"},
 		"ws://127.0.0.1:7000/a":  {"ws://127.0.0.1:7000/a", "ws://127.0.0.1:7000/a"},
+		"wss://:7000":            {"wss://0.0.0.0:7000", "wss://127.0.0.1:7000"},
+		"wss://localhost:7000":   {"wss://127.0.0.1:7000", "wss://localhost:7000"},
 		"wss://build.example":    {"wss://build.example", "wss://build.example"},
 		"http://127.0.0.1:7000":  {"http://127.0.0.1:7000", "http://127.0.0.1:7000"},
 		"stdio":                  {"stdio", "stdio"},

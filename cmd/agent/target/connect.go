@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -220,7 +221,13 @@ func (w *waiting) reason() string {
 	text := strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
 	status, answered := errors.AsType[*transport.StatusError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	_, unwanted := errors.AsType[*transport.HandshakeError](err)
+	unknown, unverified := errors.AsType[x509.UnknownAuthorityError](err)
 	switch {
+	case unverified && unknown.Cert != nil && w.flags.TLSCA == "" && w.flags.URL != "":
+		text += " (see --tls-ca)"
+	case unwanted && w.flags.TLSCert == "":
+		text += " (see --tls-cert)"
 	case plain:
 		text += " (a server without TLS has a URL with ws://)"
 	case answered && status.Status == http.StatusNotFound:
@@ -269,7 +276,8 @@ func final(err error) bool {
 	_, name := errors.AsType[*net.DNSError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	return name || certificate || plain || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
+	_, unwanted := errors.AsType[*transport.HandshakeError](err)
+	return name || certificate || plain || unwanted || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
 		errors.Is(err, fs.ErrPermission) // a sandbox or a firewall does not let this program connect
 }
 

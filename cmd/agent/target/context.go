@@ -83,10 +83,31 @@ func (f *Flags) choose() *chosen {
 		return c
 	}
 	f.URL, f.Registry = c.context.URL, c.context.Registry
+	if f.URL != "" {
+		var own TLSFlags
+		if own, c.err = c.tls(); c.err != nil {
+			return c
+		}
+		f.or(own)
+	}
 	if f.Registry != "" && f.EnvironmentID == nil && c.context.EnvironmentID != "" {
 		f.EnvironmentID = &c.context.EnvironmentID
 	}
 	return c
+}
+
+// tls are the files of the context that are about TLS.
+func (c *chosen) tls() (f TLSFlags, err error) {
+	f.TLSServerName = c.context.TLSServerName
+	for _, file := range []struct {
+		named string
+		at    *string
+	}{{c.context.TLSCA, &f.TLSCA}, {c.context.TLSCert, &f.TLSCert}, {c.context.TLSKey, &f.TLSKey}} {
+		if file.named != "" && err == nil {
+			*file.at, err = c.file.Resolve(file.named)
+		}
+	}
+	return f, err
 }
 
 // once returns the token of the context, "" without one. A command of it is run only once.

@@ -36,6 +36,7 @@ type Flags struct {
 
 	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context an agent is embedded."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
+	TLSFlags
 
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
 	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
@@ -79,6 +80,11 @@ func (f *Flags) Validate() error {
 	case f.Registry != "" && !strings.Contains(f.Registry, "://"):
 		return fmt.Errorf("--registry %s is no URL, want https://HOST, or http:// for this machine", f.Registry)
 	}
+	if c.err == nil {
+		if err := f.CheckTLS(f.URL); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.URL != "" && c.context == nil:
 		if err := CheckURL(f.URL); err != nil {
@@ -101,7 +107,7 @@ func (f *Flags) config(ctx context.Context, sys program.System, failed func(erro
 	case f.choose().err != nil:
 		return client.Config{}, f.chosen.err
 	case f.URL != "":
-		f.URL = DialURL(f.URL)
+		f.URL = DialURL(f.secure(f.URL))
 		return f.byURL(ctx, sys)
 	}
 	return f.byRegistry(ctx, sys, failed)
@@ -150,9 +156,12 @@ func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, 
 // is read now, not with each connection. The command of a context is run once more if the
 // server no longer takes what it has printed.
 func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, error) {
-	cfg := client.URL(f.URL, client.Settings(client.Config{ClientName: ClientName}))
+	secure, err := f.TLSFlags.config(sys)
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg := client.URL(f.URL, client.Settings(client.Config{ClientName: ClientName}), client.TLS(secure))
 	var token string
-	var err error
 	if f.TokenFile != "" {
 		token, err = contexts.ReadToken(sys, f.TokenFile)
 	} else {
@@ -164,8 +173,8 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	// Who names a file with a token and a URL without TLS means it, which client.Token does
 	// not take for granted.
 	dial := func(ctx context.Context) (rpc.Conn, error) {
-		header := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}}
-		conn, err := transport.Dial(ctx, f.URL, header)
+		config := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: secure}
+		conn, err := transport.Dial(ctx, f.URL, config)
 		if err != nil {
 			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
 		}

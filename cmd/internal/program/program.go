@@ -29,6 +29,17 @@ type System struct {
 	Stdin   *os.File
 	Stdout  *os.File
 	Stderr  *os.File
+	// Errors gets what Tell would write to Stderr; nil: nobody does.
+	Errors func(what any)
+}
+
+// Tell says what went wrong, by [Complain] unless all that the program says is a log.
+func (s System) Tell(what any) {
+	if s.Errors != nil {
+		s.Errors(what)
+		return
+	}
+	Complain(s.Stderr, what)
 }
 
 // Lookup finds a variable of the environment that the program was started
@@ -75,7 +86,7 @@ func Plain(text string) string {
 
 // Fail complains, and returns the exit code for that.
 func (s System) Fail(err error) int {
-	Complain(s.Stderr, err)
+	s.Tell(err)
 	return ExitFailure
 }
 

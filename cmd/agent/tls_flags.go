@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+
+	"github.com/execagent/execagent/internal/secretfile"
+	"github.com/execagent/execagent/internal/tlsconfig"
+)
+
+// tlsFlags say how a listening server shows who it is, and who its clients have to be.
+type tlsFlags struct {
+	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent, with those of its intermediates (PEM): listen with TLS, at wss://IP:PORT. Read again when it changes."`
+	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
+	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Authorities (PEM): only clients with a certificate of one of them are let in. It may stand instead of --ws-auth, or beside it."`
+}
+
+// validate finds TLS without a listener, or without one of its files. listen is the flag as it
+// was given, "" if it was not.
+func (f *tlsFlags) validate(listen string, remote bool) error {
+	switch {
+	case *f == tlsFlags{}:
+		if strings.HasPrefix(listen, "wss://") {
+			return errors.New("--listen wss:// needs --tls-cert and --tls-key")
+		}
+		return nil
+	case f.TLSCert == "" && f.TLSKey == "":
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+	case f.TLSCert == "" || f.TLSKey == "":
+		return errors.New("--tls-cert and --tls-key need each other")
+	case remote:
+		return errors.New("--tls-cert has no meaning in remote mode, whose streams are encrypted end to end")
+	case isUnix(listen) || strings.HasPrefix(listen, "stdio"):
+		return errors.New("--tls-cert has no meaning without a port")
+	case strings.HasPrefix(listen, "ws://"):
+		return errors.New("--listen ws:// is without TLS: with --tls-cert it is wss://IP:PORT, or IP:PORT")
+	}
+	return nil
+}
+
+// url makes a URL without TLS one with it, if the flags say so.
+func (f *tlsFlags) url(listen string) string {
+	if rest, ok := strings.CutPrefix(listen, "ws://"); ok && f.TLSCert != "" {
+		return "wss://" + rest
+	}
+	return listen
+}
+
+// config reads the files; nil without any.
+func (f *tlsFlags) config(log *slog.Logger) (*tls.Config, error) {
+	if f.TLSCert == "" {
+		return nil, nil
+	}
+	// No secrets, but who could change them would be the agent, or choose its clients.
+	for _, path := range []string{f.TLSCert, f.TLSClientCA} {
+		if err := secretfile.Refuse(path); err != nil {
+			return nil, err
+		}
+	}
+	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}.Server(log)
+}
+
+// warnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
+// TLS.
+func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
+	if !address.Addr().Unmap().IsLoopback() {
+		log.Warn("clients send their token in clear text, and all that they do", "url", url,
+			"remedy", "--tls-cert and --tls-key; or listen at a loopback address, with a proxy before it that speaks TLS")
+	}
+}

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// certify writes a certificate for a name and its key into a folder, as NAME.crt and NAME.key,
+// signed by the one of another name, or by itself.
+func certify(t *testing.T, dir, name, by string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: name == by,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := template, any(key)
+	if name != by {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, by+".crt"), filepath.Join(dir, by+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, signer = pair.Leaf, pair.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: private}} {
+		path := filepath.Join(dir, name+end)
+		if err := errors.Join(os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDay: what an agent with TLS, certificates of clients and a token says in a day with refused
+// and killed clients, sessions, a watch, an HTTP request and a renewal: each line of all that it
+// prints is JSON, and none of its secrets is in it, nor one of its clients'.
+func TestDay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certify(t, dir, "ca", "ca")
+	certify(t, dir, "agent", "ca")
+	certify(t, dir, "ci", "ca")
+	certify(t, dir, "other", "other")
+	const token, inEnv, inArgv, inURL, wrong = "opensesame-token", "hunter2-env", "swordfish-argv", "xyzzy-url", "plugh-wrong"
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	tokenFile, wrongFile := file("token", token), file("wrong", wrong)
+	cmd := exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
+		"--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--log-format", "json", "--log-level", "debug", "--session-ttl", "2s",
+		"--state-dir", in("state"))
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+inEnv+"-key", "SECRET_OF_AGENT="+inEnv)
+	var out rig.Transcript
+	cmd.Stdout, cmd.Stderr = &out, &out
+	agent := rig.Start(t, cmd)
+	// find waits for a line with a message, and the others as fields, and returns it.
+	find := func(message string, fields ...string) map[string]any {
+		t.Helper()
+		var found map[string]any
+		agent.Until(t, message, func() bool {
+			for line := range strings.Lines(out.String()) {
+				var values map[string]any
+				if json.Unmarshal([]byte(line), &values) != nil || values["msg"] != message {
+					continue
+				}
+				missing := false
+				for _, field := range fields {
+					missing = missing || !strings.Contains(line, field)
+				}
+				if !missing {
+					found = values
+					return true
+				}
+			}
+			return false
+		})
+		return found
+	}
+	url := find("listening")["url"].(string)
+	find("serving", `"version":"`)
+	run := func(flags ...string) (string, int) {
+		t.Helper()
+		return said(t, os.Geteuid(), append([]string{rig.Agent(t)}, flags...)...)
+	}
+	with := func(token, certificate string, more ...string) []string {
+		flags := []string{"exec", "--url", url, "--tls-ca", in("ca.crt"), "--token-file", token}
+		if certificate != "" {
+			flags = append(flags, "--tls-cert", in(certificate+".crt"), "--tls-key", in(certificate+".key"))
+		}
+		return append(flags, more...)
+	}
+	for _, tt := range []struct {
+		line []string
+		want string
+		code int
+	}{
+		{with(tokenFile, "ci", "-e", "A="+inEnv, "--", "sh", "-c", "echo $A; exit 3", inArgv), inEnv + "\n", 3},
+		{with(wrongFile, "ci", "--", "true"), "401", 125},
+		{with(tokenFile, "other", "--", "true"), "tls: ", 125},
+		{with(tokenFile, "", "--", "true"), "certificate required (see --tls-cert)", 125},
+		{[]string{"exec", "--url", url, "--token-file", tokenFile, "--", "true"}, "(see --tls-ca)", 125},
+		{[]string{"exec", "--url", strings.Replace(url, "wss", "ws", 1), "--token-file", tokenFile, "--", "true"}, "speaks TLS", 125},
+	} {
+		if got, code := run(tt.line...); !strings.Contains(got, tt.want) || code != tt.code {
+			t.Errorf("%v: %q, exit code %d; want %q and %d", tt.line, got, code, tt.want, tt.code)
+		}
+	}
+	if got, code := run("health", "--url", url, "--tls-ca", in("ca.crt"), "--token-file", tokenFile, "--tls-cert", in("ci.crt"), "--tls-key", in("ci.key")); code != 0 {
+		t.Errorf("health: %q, exit code %d", got, code)
+	}
+	find("client refused", `"remote":"127.0.0.1:`, `"reason":"invalid websocket bearer token","status":401`)
+	find("client refused", "signed by unknown authority")
+	find("client refused", "client didn't provide a certificate")
+	find("client refused", "speaks no TLS")
+	find("session attached", `"level":"INFO"`, `"client":"execagent-exec"`, `"principal":"cert:CN=ci"`, `"remote":"127.0.0.1:`)
+	find("process started", `"program":"sh"`, `"level":"DEBUG"`)
+	find("process ended", `"program":"sh"`, `"exit_code":3`)
+	find("session ended", `"reason":"expired"`)
+
+	// A client of the library: files, a watch, a request, a confined command that looks for the keys.
+	roots := x509.NewCertPool()
+	ca, err := os.ReadFile(in("ca.crt"))
+	if err != nil || !roots.AppendCertsFromPEM(ca) {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(in("ci.crt"), in("ci.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.DialURL(t.Context(), url, client.Token(token), client.TLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer service.Close()
+	if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL}); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch, err := c.FS(nil).Watch(ctx, dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = watch
+	for _, name := range []string{"agent.key", "ca.crt", "token"} {
+		p, err := c.Start(t.Context(), protocol.StartParams{
+			Argv: []string{"cat", in(name)}, Cwd: protocol.NewPathURI(dir), Sandbox: (&escapeRig{repo: dir}).policy("work"),
+			Env: map[string]string{"PATH": os.Getenv("PATH")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, text, complaint := outcome(t, p); code == 0 || text != "" {
+			t.Errorf("a confined command reads %s: %d, %q, %q", name, code, text, complaint)
+		}
+	}
+	find("process started", `"program":"cat"`, `"sandbox":["`)
+	id := c.SessionID()
+	certify(t, dir, "agent", "ca")
+	if got, code := run(with(tokenFile, "ci", "--", "echo", "renewed")...); got != "renewed\n" || code != 0 {
+		t.Errorf("after a renewal: %q, exit code %d", got, code)
+	}
+	find("the certificate was read again")
+	long := exec.Command(rig.Agent(t), with(tokenFile, "ci", "--", "sleep", "1000")...)
+	killed := rig.Start(t, long)
+	find("process started", `"program":"sleep"`)
+	killed.Kill(t)
+	find("session detached", `"running":1`)
+	find("process ended", `"program":"sleep"`)
+	_ = c.Close()
+	agent.Terminate(t)
+
+	text := out.String()
+	for line := range strings.Lines(text) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("no JSON: %s", line)
+		}
+	}
+	private, err := os.ReadFile(in("agent.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{token, inEnv, inArgv, inURL, wrong, id, strings.Split(string(private), "\n")[1]} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s is in the log", secret)
+		}
+	}
+	t.Logf("%d lines", strings.Count(text, "\n"))
+}
