@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -107,15 +109,20 @@ func (w *wire) shakeHands() error {
 	return err
 }
 
-// nameOf names the subject of a certificate, as a principal: its distinguished name (RFC 2253), or
-// the first of its other names where it has none, or what identifies the certificate itself. No two
-// of these forms are alike: a distinguished name begins with a type of attribute and =.
+// nameOf names the subject of a certificate, as a principal: its first URI, as SPIFFE has it; or its
+// distinguished name (RFC 2253), with all that it has, if there is a common name in it; or its first
+// other name; or what identifies the certificate itself. No two of these forms are alike: a
+// distinguished name begins with a type of attribute and =.
 func nameOf(c *x509.Certificate) string {
-	switch subject := c.Subject.String(); {
-	case subject != "":
-		return subject
-	case len(c.URIs) > 0:
+	if len(c.URIs) > 0 {
 		return "URI:" + c.URIs[0].String()
+	}
+	// Certificate.Subject has one common name where there may be several.
+	var subject pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(c.RawSubject, &subject); err == nil && len(rest) == 0 && c.Subject.CommonName != "" {
+		return subject.String()
+	}
+	switch {
 	case len(c.DNSNames) > 0:
 		return "DNS:" + c.DNSNames[0]
 	case len(c.EmailAddresses) > 0:

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -318,6 +319,17 @@ func TestClientCertificates(t *testing.T) {
 		"cert:URI:spiffe://test/agents": func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/agents"}} },
 		"cert:DNS:host.test":            func(c *x509.Certificate) { c.DNSNames = []string{"host.test"} },
 		"cert:SHA256:":                  nil,
+		// Two that have one organization in common are not the same client.
+		"cert:URI:spiffe://test/alice": func(c *x509.Certificate) {
+			c.Subject, c.URIs = pkix.Name{Organization: []string{"SPIRE"}}, []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/alice"}}
+		},
+		"cert:DNS:alice.test": func(c *x509.Certificate) {
+			c.Subject, c.DNSNames = pkix.Name{Organization: []string{"SPIRE"}}, []string{"alice.test"}
+		},
+		"cert:CN=alice,CN=mallory": func(c *x509.Certificate) {
+			commonName := asn1.ObjectIdentifier{2, 5, 4, 3}
+			c.Subject = pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{{Type: commonName, Value: "mallory"}, {Type: commonName, Value: "alice"}}}
+		},
 	} {
 		c, err := dial(a.issue(time.Hour, adapt))
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry/store"
 )
 
@@ -69,6 +70,10 @@ func (*restoreFlags) Help() string {
 func (f *restoreFlags) Validate() error { return f.check() }
 
 func (f *restoreFlags) run(sys system) error {
+	// A line of it can be a key with any rights.
+	if err := secretfile.Refuse(f.File); err != nil {
+		return err
+	}
 	file, err := os.Open(f.File)
 	if err != nil {
 		return err

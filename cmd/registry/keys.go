@@ -169,19 +169,15 @@ func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (e
 		if file, err = createFile(f.Out); err != nil {
 			return err
 		}
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, os.Remove(f.Out))
-			}
-		}()
 	}
 	text, key, err := create()
 	if err != nil {
 		if file != nil {
-			err = errors.Join(err, file.Close())
+			err = errors.Join(err, file.Close(), os.Remove(f.Out))
 		}
 		return err
 	}
+	// From here on the key counts, so its file stays whatever happens.
 	told := madeKey{Key: key, File: f.Out}
 	if file == nil {
 		told.Text = text

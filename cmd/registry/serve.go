@@ -252,7 +252,12 @@ func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 		about = append(about, "metrics", "http://"+d.metrics.Addr().String()+"/metrics")
 	}
 	logger.Info("listening", about...)
-	if host, _, err := net.SplitHostPort(f.address()); err == nil && d.metrics == nil && !loopback(host) {
+	host, _, err := net.SplitHostPort(f.address())
+	switch {
+	case d.metrics != nil:
+	case unixsocket.Is(f.Listen), f.BehindProxy, f.TrustProxy:
+		logger.Warn("whoever the proxy in front lets in can read /metrics: --metrics-listen moves it to a port of its own")
+	case err == nil && !loopback(host):
 		logger.Warn("whoever reaches this port can read /metrics: --metrics-listen moves it to another one")
 	}
 	if f.LogFormat == "json" {

@@ -30,13 +30,22 @@ func TestNATS(t *testing.T) {
 	for i := range clients {
 		clients[i], routes[i] = free(t), free(t)
 	}
+	var routed []string // what the variables of the manifest put in for the routes
+	for _, e := range workloads(r)["nats"].pod.Spec.Containers[0].Env {
+		if strings.HasPrefix(e.Name, "NATS_ROUTE_") {
+			value := strings.ReplaceAll(e.Value, "$(NATS_PASSWORD)", password)
+			for i, route := range routes {
+				value = strings.ReplaceAll(value, fmt.Sprintf("nats-%d.nats:6222", i), route)
+			}
+			routed = append(routed, "$"+e.Name, `"`+value+`"`)
+		}
+	}
 	for i := range clients {
 		file := filepath.Join(dir, fmt.Sprintf("nats-%d.conf", i))
-		text := strings.NewReplacer(
+		text := strings.NewReplacer(append(routed,
 			"$POD_NAME", fmt.Sprintf("nats-%d", i), "$NATS_PASSWORD", password,
 			"0.0.0.0:4222", clients[i], "0.0.0.0:6222", routes[i], "0.0.0.0:8222", free(t), `"/data"`, `"`+filepath.Join(dir, fmt.Sprint(i))+`"`,
-			"nats-0.nats:6222", routes[0], "nats-1.nats:6222", routes[1], "nats-2.nats:6222", routes[2],
-		).Replace(conf)
+		)...).Replace(conf)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,9 +94,30 @@ func TestNATS(t *testing.T) {
 		}
 		return cmd
 	}
+	// A server without the password is none of them.
+	address, err := url.Parse("nats://" + routes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
+		Cluster: server.ClusterOpts{Name: "registry", Host: "127.0.0.1", Port: -1}, Routes: []*url.URL{address},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Start()
+	t.Cleanup(func() {
+		stranger.Shutdown()
+		stranger.WaitForShutdown()
+	})
+
 	serving := start(user, metrics)
 	t.Cleanup(func() { _ = serving.Wait() }) // it is interrupted when the test ends
 	answers(t, "http://"+metrics+"/readyz")
+	if n := stranger.NumRoutes(); n != 0 {
+		t.Errorf("a server without the password has %d routes", n)
+	}
 	if err := start(url.UserPassword("registry", "wrong"), free(t)).Wait(); err == nil {
 		t.Error("a registry with a wrong password has served")
 	}
