@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +22,7 @@ type connection struct {
 	peer      *rpc.Peer
 	principal string // who is at the other end, see rpc.Identified
 	holder    string // and whose right to connect may be revoked, see rpc.Revocable
-	remote    string // and where, see rpc.Located
+	remote    string // and where
 	phase     atomic.Int32
 
 	session *Session // set by initialize, which runs before all other requests, as audit
@@ -53,6 +52,7 @@ const (
 func newConnection(a *Agent, conn rpc.Conn) *connection {
 	c := &connection{
 		agent:    a,
+		remote:   audit.Place(conn),
 		answers:  semaphore.NewWeighted(maxAnswers),
 		listings: semaphore.NewWeighted(maxListings),
 		bodies:   semaphore.NewWeighted(maxBodies),
@@ -63,12 +63,6 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	}
 	if revocable, ok := conn.(rpc.Revocable); ok {
 		c.holder = revocable.Holder()
-	}
-	switch known := conn.(type) {
-	case rpc.Located:
-		c.remote = known.Remote()
-	case fmt.Stringer:
-		c.remote = known.String()
 	}
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
@@ -101,10 +95,7 @@ func (c *connection) closing(err error) {
 	}
 	running, attached := c.session.detach(c)
 	c.audit.Detach(running)
-	if !attached {
-		return
-	}
-	if errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
+	if attached && errors.Is(err, rpc.ErrRevoked) && !c.agent.cfg.KeepRevoked {
 		c.agent.revoke(c.session)
 	}
 }

@@ -79,14 +79,10 @@ func (p *process) sandboxDenied(code int) bool {
 	return p.denied
 }
 
-// label names a session in logs. The whole id does not belong there: whoever
-// has it can resume the session.
-func label(id string) string { return id[:8] }
-
 func newSession(a *Agent, id string) *Session {
 	return &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: label(id)},
+		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: audit.Label(id)},
 	}
 }
 

@@ -17,10 +17,13 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/execagent/execagent/rpc"
 )
 
 // maxProgram is how much of a program's name is logged, in bytes.
@@ -45,6 +48,22 @@ func (s *Session) level() slog.Level {
 // Ended says that the session has ended, and why.
 func (s *Session) Ended(reason string) {
 	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
+}
+
+// Label names a session. The whole id does not belong into a log: whoever has it can resume the
+// session.
+func Label(id string) string { return id[:8] }
+
+// Place is where the other end of a connection is, see [rpc.Located]; else what the connection is
+// called, as a stream of the relay.
+func Place(conn rpc.Conn) string {
+	switch known := conn.(type) {
+	case rpc.Located:
+		return known.Remote()
+	case fmt.Stringer:
+		return known.String()
+	}
+	return ""
 }
 
 // Client is a client that has a session.

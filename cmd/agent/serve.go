@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -152,7 +152,7 @@ func (s *server) configure() (err error) {
 	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
 		return err
 	}
-	if s.tls, err = s.flags.tlsFlags.config(s.logger); err != nil {
+	if s.tls, err = s.flags.TLSFlags.Read(s.logger); err != nil {
 		return err
 	}
 	s.probes, err = listenProbes(s.flags.HealthListen, s.metrics, s.logger)
@@ -289,9 +289,9 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		authenticated := s.auth != nil || s.flags.TLSClientCA != ""
 		switch {
 		case !authenticated:
-			warnOfClients(s.logger, address.AddrPort(), listener.URL())
+			secure.WarnOfClients(s.logger, address.AddrPort(), listener.URL())
 		case s.tls == nil:
-			warnOfPlainTokens(s.logger, address.AddrPort(), listener.URL())
+			secure.WarnOfPlainTokens(s.logger, address.AddrPort(), listener.URL())
 		}
 		cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address.AddrPort(), Authenticated: authenticated})
 	}
@@ -309,17 +309,6 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		return nil, errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
 	return &serving{a, done}, nil
-}
-
-// warnOfClients logs who can become a client of a listener without
-// authentication, and what to do about that.
-func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
-	who := "every local user, and every container that shares this network"
-	if !address.Addr().Unmap().IsLoopback() {
-		who = "everybody who reaches this address; confined commands with the network are refused"
-	}
-	log.Warn("whoever can connect is a client, and runs anything as the user of this agent: "+who, "url", url,
-		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
 }
 
 // outliveStdin waits for the end of standard input. err is why the connection has

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/transport"
@@ -40,7 +41,7 @@ type serverFlags struct {
 	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
-	tlsFlags
+	secure.TLSFlags
 	hostFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
@@ -98,7 +99,7 @@ func (f *serverFlags) Validate() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate(), f.tlsFlags.validate(given, f.Remote != nil)); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil)); err != nil {
 		return err
 	}
 	return f.Flags.Usage()
@@ -126,9 +127,9 @@ func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 // listen returns the URL to listen on.
 func (f *serverFlags) listen() string {
 	if f.Listen == nil {
-		return f.tlsFlags.url(defaultListen)
+		return f.TLSFlags.Secure(defaultListen)
 	}
-	return f.tlsFlags.url(target.ListenURL(*f.Listen))
+	return f.TLSFlags.Secure(target.ListenURL(*f.Listen))
 }
 
 // authFlags say how WebSocket clients prove that they may connect.

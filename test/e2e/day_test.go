@@ -156,7 +156,7 @@ func TestDay(t *testing.T) {
 	find("process ended", `"program":"sh"`, `"exit_code":3`)
 	find("session ended", `"reason":"expired"`)
 
-	// A client of the library: files, a watch, a request, a confined command that looks for the keys.
+	// A client of the library: a watch, a request, a confined command that looks for the keys.
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(in("ca.crt"))
 	if err != nil || !roots.AppendCertsFromPEM(ca) {

@@ -1,4 +1,6 @@
-package main
+// Package secure has what a listening agent is secured with: the flags about TLS, and the warnings
+// where there is too little.
+package secure
 
 import (
 	"crypto/tls"
@@ -11,18 +13,18 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// tlsFlags say how a listening server shows who it is, and who its clients have to be.
-type tlsFlags struct {
+// TLSFlags say how a listening server shows who it is, and who its clients have to be.
+type TLSFlags struct {
 	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent, with those of its intermediates (PEM): listen with TLS, at wss://IP:PORT. Read again when it changes."`
 	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
 	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Authorities (PEM): only clients with a certificate of one of them are let in. It may stand instead of --ws-auth, or beside it."`
 }
 
-// validate finds TLS without a listener, or without one of its files. listen is the flag as it
+// CheckTLS finds TLS without a listener, or without one of its files. listen is the flag as it
 // was given, "" if it was not.
-func (f *tlsFlags) validate(listen string, remote bool) error {
+func (f *TLSFlags) CheckTLS(listen string, remote bool) error {
 	switch {
-	case *f == tlsFlags{}:
+	case *f == TLSFlags{}:
 		if strings.HasPrefix(listen, "wss://") {
 			return errors.New("--listen wss:// needs --tls-cert and --tls-key")
 		}
@@ -33,7 +35,7 @@ func (f *tlsFlags) validate(listen string, remote bool) error {
 		return errors.New("--tls-cert and --tls-key need each other")
 	case remote:
 		return errors.New("--tls-cert has no meaning in remote mode, whose streams are encrypted end to end")
-	case isUnix(listen) || strings.HasPrefix(listen, "stdio"):
+	case strings.HasPrefix(listen, "unix:") || strings.HasPrefix(listen, "stdio"):
 		return errors.New("--tls-cert has no meaning without a port")
 	case strings.HasPrefix(listen, "ws://"):
 		return errors.New("--listen ws:// is without TLS: with --tls-cert it is wss://IP:PORT, or IP:PORT")
@@ -41,16 +43,16 @@ func (f *tlsFlags) validate(listen string, remote bool) error {
 	return nil
 }
 
-// url makes a URL without TLS one with it, if the flags say so.
-func (f *tlsFlags) url(listen string) string {
+// Secure makes a URL without TLS one with it, if the flags say so.
+func (f *TLSFlags) Secure(listen string) string {
 	if rest, ok := strings.CutPrefix(listen, "ws://"); ok && f.TLSCert != "" {
 		return "wss://" + rest
 	}
 	return listen
 }
 
-// config reads the files; nil without any.
-func (f *tlsFlags) config(log *slog.Logger) (*tls.Config, error) {
+// Read reads the files; nil without any.
+func (f *TLSFlags) Read(log *slog.Logger) (*tls.Config, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
@@ -63,11 +65,22 @@ func (f *tlsFlags) config(log *slog.Logger) (*tls.Config, error) {
 	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}.Server(log)
 }
 
-// warnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
+// WarnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
 // TLS.
-func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
+func WarnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
 	if !address.Addr().Unmap().IsLoopback() {
 		log.Warn("clients send their token in clear text, and all that they do", "url", url,
 			"remedy", "--tls-cert and --tls-key; or listen at a loopback address, with a proxy before it that speaks TLS")
 	}
+}
+
+// WarnOfClients logs who can become a client of a listener without
+// authentication, and what to do about that.
+func WarnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
+	who := "every local user, and every container that shares this network"
+	if !address.Addr().Unmap().IsLoopback() {
+		who = "everybody who reaches this address; confined commands with the network are refused"
+	}
+	log.Warn("whoever can connect is a client, and runs anything as the user of this agent: "+who, "url", url,
+		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
 }
