@@ -109,10 +109,10 @@ func (w *wire) shakeHands() error {
 	return err
 }
 
-// nameOf names the subject of a certificate, as a principal: its first URI, as SPIFFE has it; or its
-// distinguished name (RFC 2253), with all that it has, if there is a common name in it; or its first
-// other name; or what identifies the certificate itself. No two of these forms are alike: a
-// distinguished name begins with a type of attribute and =.
+// nameOf names the subject of a certificate, as a principal: its first URI, as SPIFFE has it; or
+// its distinguished name (RFC 2253), with all that it has, if there is a common name in it; or
+// its first other name; or what identifies the certificate itself. No two of these forms are
+// alike: a distinguished name begins with a type of attribute and =.
 func nameOf(c *x509.Certificate) string {
 	if len(c.URIs) > 0 {
 		return "URI:" + c.URIs[0].String()
