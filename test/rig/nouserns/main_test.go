@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -133,7 +134,12 @@ func launched(t *testing.T, flags ...string) probed {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
-	if err := os.WriteFile(path, program, 0o755); err != nil {
+	// A child that another test forks meanwhile would have the file open for writing, and so
+	// would keep it from being executed.
+	syscall.ForkLock.RLock()
+	err = os.WriteFile(path, program, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
