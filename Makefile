@@ -11,9 +11,13 @@ RACE := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
 # How long the tests of one package may take. A busy machine needs many times what an idle one does.
 TIMEOUT ?= 60m
 
+# How many tests of one package run at once. Many wait for a process, a container or a moment, so
+# more than there are processors.
+PARALLEL ?= $(shell echo $$((2 * $$(nproc))))
+
 # Runs go test, prints at its end which tests were skipped and how long it took, and
 # kills what the tests leave running.
-TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/testrun $(GO) test $(RACE) -shuffle=on -count=1 -timeout $(TIMEOUT)
+TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/testrun $(GO) test $(RACE) -shuffle=on -count=1 -parallel $(PARALLEL) -timeout $(TIMEOUT)
 
 # -count=1 everywhere: go test does not see when a program that a test starts has
 # changed, and would show a cached result.
