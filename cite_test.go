@@ -38,7 +38,7 @@ var (
 	// machinePath finds an absolute path that only some developer's machine has.
 	// Examples may use the paths below /srv that exampleInSrv lists.
 	machinePath  = regexp.MustCompile("(?:^|[\\s\"'`(=:,])(?:file://)?/(?:work|opt|root)(?:/|\\b)|/srv/[a-z]+")
-	exampleInSrv = []string{"/srv/w", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
+	exampleInSrv = []string{"/srv/w", "/srv/agent", "/srv/ws", "/srv/project", "/srv/registry", "/srv/cap", "/srv/tmp"}
 )
 
 // A remark is the text of a comment or of a whole document, joined to one line.
