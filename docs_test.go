@@ -121,11 +121,11 @@ func TestTroubleshooting(t *testing.T) {
 		}
 		return string(text)
 	}
-	said := ""
+	var said strings.Builder
 	for _, name := range []string{
 		"cmd/agent/mistakes_test.go", "test/e2e/mistakes_test.go", "cmd/agent/exec_named.go", "cmd/agent/console/events.go", "sandbox/backend.go",
 	} {
-		said += read(name)
+		said.WriteString(read(name))
 	}
 	_, section, _ := strings.Cut(read("README.md"), "\n## Troubleshooting\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -134,7 +134,7 @@ func TestTroubleshooting(t *testing.T) {
 		t.Errorf("README.md explains %d texts, want at least 5", len(rows))
 	}
 	for _, row := range rows {
-		if !strings.Contains(said, strings.ReplaceAll(row[1], `"`, `\"`)) {
+		if !strings.Contains(said.String(), strings.ReplaceAll(row[1], `"`, `\"`)) {
 			t.Errorf("README.md explains %q, which nothing says", row[1])
 		}
 	}

@@ -190,8 +190,7 @@ func parseOne(args []string) (flags command) {
 // a command that has others below it, which only the parser reads.
 func newFlags(name string) command {
 	all := reflect.TypeFor[commandLine]()
-	for i := range all.NumField() {
-		field := all.Field(i)
+	for field := range all.Fields() {
 		if _, ok := field.Tag.Lookup("cmd"); ok && plain.Dashed(field.Name) == name {
 			flags, _ := reflect.New(field.Type).Interface().(command)
 			return flags
@@ -203,10 +202,10 @@ func newFlags(name string) command {
 // commandNames returns the names of all commands.
 func commandNames() (names []string) {
 	all := reflect.TypeFor[commandLine]()
-	for i := range all.NumField() {
-		_, isCommand := all.Field(i).Tag.Lookup("cmd")
-		if _, hidden := all.Field(i).Tag.Lookup("hidden"); isCommand && !hidden {
-			names = append(names, plain.Dashed(all.Field(i).Name))
+	for field := range all.Fields() {
+		_, isCommand := field.Tag.Lookup("cmd")
+		if _, hidden := field.Tag.Lookup("hidden"); isCommand && !hidden {
+			names = append(names, plain.Dashed(field.Name))
 		}
 	}
 	return names

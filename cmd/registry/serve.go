@@ -164,7 +164,7 @@ func (d *doors) close() (err error) {
 // an error.
 func (f *serveFlags) listen(logger *slog.Logger) (d doors, err error) {
 	if f.TLSCert != "" {
-		d.config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey}.Server(logger)
+		d.config, err = tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, Check: secretfile.Refuse}.Server(logger)
 		if err != nil {
 			return d, fmt.Errorf("reading the certificate: %w", err)
 		}

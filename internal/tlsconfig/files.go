@@ -19,8 +19,6 @@ const (
 	maxFile = 1 << 20
 	// settled is how old a change has to be so that another one has another time for sure.
 	settled = 2 * time.Second
-	// again is how long a server leaves files alone that it could not use.
-	again = time.Second
 )
 
 // Files are those of a server, in PEM.
@@ -28,6 +26,9 @@ type Files struct {
 	Certificate string // with those of its intermediates
 	Key         string
 	ClientCA    string // whose certificates clients have to show; "" asks for none
+
+	// Check says why a file must not be used, each time before it is read; nil: all may.
+	Check func(path string) error
 }
 
 // Server returns the configuration of a server that uses the files, and reads them again when
@@ -71,15 +72,17 @@ type reader struct {
 func (r *reader) newest() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if r.failed != "" && now.Sub(r.begun) < again || r.failed == "" && r.same() {
+	if r.same() {
 		return r.config
 	}
 	was := r.sum
-	_, err := r.read(now)
+	_, err := r.read(time.Now())
 	switch {
 	case err == nil && r.sum == was:
 		r.failed = ""
+	case err == nil && r.config.Certificates[0].Leaf.NotAfter.Before(time.Now()):
+		r.failed = ""
+		r.log.Warn("the certificate was read again, and has expired", "file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter)
 	case err == nil:
 		r.failed = ""
 		r.log.Info("the certificate was read again", "file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter)
@@ -90,12 +93,18 @@ func (r *reader) newest() *tls.Config {
 	return r.config
 }
 
-// same tells whether the files are those that were read.
+// same tells whether the files are those that were last looked into.
 func (r *reader) same() bool {
 	for i, path := range r.files.paths() {
 		was := r.state[i]
 		now, err := os.Stat(path)
-		if err != nil || !os.SameFile(was, now) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+		if err != nil || was == nil {
+			if err == nil || was != nil {
+				return false
+			}
+			continue
+		}
+		if !os.SameFile(was, now) || now.Size() != was.Size() || now.Mode() != was.Mode() || !now.ModTime().Equal(was.ModTime()) {
 			return false
 		}
 		// One that was new when it was read may have changed since without another time.
@@ -114,18 +123,23 @@ func (f Files) paths() []string {
 	return paths
 }
 
-// read reads the files, and changes nothing but the time if they cannot be used.
+// read reads the files. If they cannot be used the configuration stays.
 func (r *reader) read(now time.Time) (*tls.Config, error) {
-	r.begun = now
-	var state []os.FileInfo
+	paths := r.files.paths()
+	r.begun, r.state = now, make([]os.FileInfo, len(paths))
+	for i, path := range paths { // before they are read: what changes since is seen next time
+		if info, err := os.Stat(path); err == nil {
+			r.state[i] = info
+		}
+	}
 	var texts [][]byte
 	all := sha256.New()
-	for _, path := range r.files.paths() {
-		info, text, err := readFile(path)
+	for _, path := range paths {
+		text, err := r.files.readFile(path)
 		if err != nil {
 			return nil, err
 		}
-		state, texts = append(state, info), append(texts, text)
+		texts = append(texts, text)
 		_, _ = all.Write(text) // it never fails
 	}
 	certificate, err := tls.X509KeyPair(texts[0], texts[1])
@@ -142,29 +156,34 @@ func (r *reader) read(now time.Time) (*tls.Config, error) {
 		// A ticket would let in a client whose authority does not count any more.
 		config.SessionTicketsDisabled = true
 	}
-	r.config, r.state, r.sum = config, state, [sha256.Size]byte(all.Sum(nil))
+	r.config, r.sum = config, [sha256.Size]byte(all.Sum(nil))
 	return config, nil
 }
 
-func readFile(path string) (os.FileInfo, []byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
-	if err != nil {
-		return nil, nil, err
+func (f Files) readFile(path string) ([]byte, error) {
+	if f.Check != nil {
+		if err := f.Check(path); err != nil {
+			return nil, err
+		}
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: is no regular file", path)
+		return nil, fmt.Errorf("%s: is no regular file", path)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		err = errors.New("has more than 1 MiB")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return info, text, nil
+	return text, nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -88,15 +89,44 @@ func TestRenewed(t *testing.T) {
 		if !bytes.Equal(shown(t, config), second.Certificate[0]) {
 			t.Error("a certificate without its key is shown")
 		}
-		time.Sleep(again) // so that the files are looked at once more
 	}
 	if n := strings.Count(text.String(), "level=WARN"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, &text)
 	}
 	third, _ := pair(t, dir)
-	time.Sleep(again)
 	if !bytes.Equal(shown(t, config), third.Certificate[0]) {
 		t.Error("the former certificate is shown")
+	}
+}
+
+// TestCheckedAgain: files that must not be used are not, also if that comes with a renewal.
+func TestCheckedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, _ := pair(t, dir)
+	f := files(dir)
+	f.Check = func(path string) error {
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o022 != 0 {
+			return errors.New("others can change it")
+		}
+		return nil
+	}
+	config, err := f.Server(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := pair(t, dir)
+	if err := os.Chmod(f.Key, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
+		t.Error("a key that others can change is in use")
+	}
+	if err := os.Chmod(f.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(shown(t, config), second.Certificate[0]) {
+		t.Error("the new certificate is not shown")
 	}
 }
 

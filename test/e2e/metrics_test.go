@@ -539,7 +539,7 @@ func TestMetricsInDocs(t *testing.T) {
 		if got, want := forwarded[name] != nil, strings.HasPrefix(meaning, "F; ") || !strings.HasPrefix(name, "agent_"); got != want && name != "agent_refused_clients_total" {
 			t.Errorf("%s is on the page of forward: %v, want %v", name, got, want)
 		}
-		for _, label := range strings.Split(labels, "; ") {
+		for label := range strings.SplitSeq(labels, "; ") {
 			if label == "" {
 				continue
 			}

@@ -48,7 +48,7 @@ func WithoutHelp(args []string, fields plain.Fields) ([]string, error) {
 		if len(word) < 3 || word[0] != '-' || word[1] == '-' {
 			continue
 		}
-		for _, letter := range strings.Split(word[1:], "") {
+		for letter := range strings.SplitSeq(word[1:], "") {
 			if letter == "h" {
 				if fields.Find("--human-readable") == nil {
 					return args, commandline.UsageError("unknown flag -h; alone it is help")

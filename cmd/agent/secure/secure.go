@@ -56,13 +56,8 @@ func (f *TLSFlags) Read(log *slog.Logger) (*tls.Config, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
-	// No secrets, but who could change them would be the agent, or choose its clients.
-	for _, path := range []string{f.TLSCert, f.TLSClientCA} {
-		if err := secretfile.Refuse(path); err != nil {
-			return nil, err
-		}
-	}
-	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}.Server(log)
+	// Not all are secrets, but who could change one would be the agent, or choose its clients.
+	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA, Check: secretfile.Refuse}.Server(log)
 }
 
 // WarnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
