@@ -6,10 +6,13 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/userns"
 )
 
 // Peer returns the user who has called connect(2) at the other end of a connection, or listen(2).
-// A user whom the user namespace of this process does not know has the overflow uid, 65534.
+// It is an error if the user namespace of this process does not know the user: the uid that the
+// kernel gives then, mostly 65534, stands for all of those.
 func Peer(conn *net.UnixConn) (uid uint32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -24,6 +27,9 @@ func Peer(conn *net.UnixConn) (uid uint32, err error) {
 	}
 	if peerErr != nil {
 		return 0, fmt.Errorf("asking whose the other end is: %w", os.NewSyscallError("getsockopt", peerErr))
+	}
+	if userns.Nobody(peer.Uid) {
+		return 0, fmt.Errorf("uid %d stands for all users who are not in this user namespace", peer.Uid)
 	}
 	return peer.Uid, nil
 }

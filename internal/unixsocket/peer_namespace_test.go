@@ -1,0 +1,62 @@
+//go:build linux
+
+package unixsocket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestPeerOutside: in a user namespace, who has no uid there is nobody, and not the user with the
+// number that the kernel gives for all of them.
+func TestPeerOutside(t *testing.T) {
+	const variable, other = "UNIXSOCKET_TEST_PATH", 4321
+	if path := os.Getenv(variable); path != "" {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if uid, err := Peer(conn.(*net.UnixConn)); err == nil {
+			t.Errorf("somebody from outside is uid %d", uid)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives another user a namespace")
+	}
+	dir, err := os.MkdirTemp("/tmp", "peer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "socket")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	program := filepath.Join(dir, "test") // the one that go test has made lies where others may not look
+	text, err := os.ReadFile("/proc/self/exe")
+	if err := errors.Join(err, os.WriteFile(program, text, 0o700), os.Chown(program, other, other), os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestPeerOutside$")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), variable+"="+path)
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: other, Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{Uid: 0, Gid: 0},
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		t.Skip("no user namespaces: ", err)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
