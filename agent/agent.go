@@ -91,6 +91,9 @@ type Config struct {
 	StateDir string
 	// Secrets are files that nothing confined may see.
 	Secrets []string
+	// SecretFolders are for secrets alone: nothing confined may see them, unless a
+	// policy names something in them or lets them be written.
+	SecretFolders []string
 	// Listening are all listeners of this program: nothing confined may
 	// reach them.
 	Listening []Listening

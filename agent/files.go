@@ -42,7 +42,7 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	asked.Private = a.sandboxes.private
+	asked.Private, asked.PrivateFolders = a.sandboxes.private, a.sandboxes.door.PrivateFolders
 	policy, err := asked.Compile()
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)

@@ -80,11 +80,12 @@ func newSandboxes(cfg *Config) *sandboxes {
 		cfg.Logger.Warn("names that a sandbox protects cannot be held; commands that need it are refused", "error", err)
 	}
 	s.door = confine.Door{
-		Host:     func() (sandbox.Host, error) { return s.probed(), nil },
-		Operator: cfg.Operator,
-		Refuses:  func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
-		Private:  s.private,
-		Served:   served,
+		Host:           func() (sandbox.Host, error) { return s.probed(), nil },
+		Operator:       cfg.Operator,
+		Refuses:        func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
+		Private:        s.private,
+		PrivateFolders: cfg.SecretFolders,
+		Served:         served,
 		Placeholders: func() (*hold.Placeholders, error) {
 			if s.placeholders == nil {
 				return nil, errors.Join(errors.New("protected names that do not exist cannot be held"), s.placeholdersErr)

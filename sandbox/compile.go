@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/execagent/execagent/sandbox/internal/pathname"
 )
 
 // minimalPaths are what a minimal view shows, where they exist (sandbox.md
@@ -92,6 +94,11 @@ func (p Profile) Compile() (*Policy, error) {
 	for _, name := range p.Private {
 		policy.Private = append(policy.Private, path.Clean(name))
 	}
+	for _, name := range p.PrivateFolders {
+		if name = path.Clean(name); !p.needs(rules, name) {
+			policy.Private = append(policy.Private, name)
+		}
+	}
 	slices.Sort(policy.Private)
 	policy.Private = slices.Compact(policy.Private)
 	policy.Globs = CompactGlobs(policy.Globs)
@@ -99,10 +106,23 @@ func (p Profile) Compile() (*Policy, error) {
 	return policy, nil
 }
 
+// needs tells whether the profile could not do without a folder.
+func (p Profile) needs(rules Draft, folder string) bool {
+	if rules.Access(folder) == Write || p.Cwd != "" && pathname.Within(path.Clean(p.Cwd), folder) {
+		return true
+	}
+	for name, r := range rules {
+		if r.Origin == Asked && r.Access >= Read && pathname.Within(name, folder) {
+			return true
+		}
+	}
+	return false
+}
+
 // check refuses a profile with too many parts, with malformed paths outside its
 // entries, with entries of unknown access or place, or without a needed cwd.
 func (p Profile) check() error {
-	if len(p.Entries) > MaxEntries || len(p.WorkspaceRoots) > MaxEntries || len(p.Private) > MaxEntries {
+	if len(p.Entries) > MaxEntries || len(p.WorkspaceRoots) > MaxEntries || len(p.Private) > MaxEntries || len(p.PrivateFolders) > MaxEntries {
 		return fmt.Errorf("the sandbox has more than %d entries or workspace roots", MaxEntries)
 	}
 	if p.GlobDepth < 0 {
@@ -113,7 +133,7 @@ func (p Profile) check() error {
 			return fmt.Errorf("sandbox workspace root %d: %w", i, err)
 		}
 	}
-	for _, name := range p.Private {
+	for _, name := range slices.Concat(p.Private, p.PrivateFolders) {
 		if err := checkPath(name); err != nil {
 			return fmt.Errorf("private path: %w", err)
 		}

@@ -182,6 +182,13 @@ func TestCompile(t *testing.T) {
 			"private as it was asked for", Profile{Entries: []Entry{root, entry(PlacePath, Write, "/run/agent")}, Private: []string{"/run/agent/"}},
 			[]string{"read /", "denied /run/agent (private) (hidden if missing)"},
 		},
+		{
+			"private folders", Profile{
+				Entries: []Entry{root, entry(PlacePath, Write, "/w"), entry(PlacePath, Read, "/named/x")}, Cwd: "/here/in",
+				PrivateFolders: []string{"/run/agent/", "/w/in", "/named", "/here"},
+			},
+			[]string{"read /", "read /named/x", "denied /run/agent (private) (hidden if missing)", "write /w", "4 protected"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

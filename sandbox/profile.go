@@ -60,12 +60,15 @@ type Profile struct {
 	// Private are the paths of the agent's own files: denied wherever they would
 	// be seen, whatever the entries say.
 	Private []string
+	// PrivateFolders are such folders too, but what an entry names there, the
+	// folder of Cwd and what is in a writable place stay as they are.
+	PrivateFolders []string
 }
 
 // The bounds of a profile.
 const (
 	// MaxEntries bounds the entries of a profile, its workspace roots and its
-	// private paths, each of the three for itself.
+	// private paths, each for itself.
 	MaxEntries = 4096
 	// MaxPath is the most bytes of a path or pattern (PATH_MAX).
 	MaxPath = 4096

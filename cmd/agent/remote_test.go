@@ -307,7 +307,7 @@ func TestSecretsAreAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{filepath.Join(dir, "token"), filepath.Join(dir, "key")}
-	if got := s.secrets(); !slices.Equal(got, want) {
-		t.Errorf("secrets %q, want %q", got, want)
+	if got, folders := s.secrets(); !slices.Equal(got, want) || folders != nil {
+		t.Errorf("secrets %q and %q, want %q", got, folders, want)
 	}
 }

@@ -58,6 +58,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if cgroups != nil {
 		defer func() { err = errors.Join(err, cgroups.Close()) }()
 	}
+	secrets, secretFolders := s.secrets()
 	guard, reaper := newGuard()
 	defer reaper.Close()
 	cfg := agent.Config{
@@ -78,7 +79,8 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		Guard:              guard,
 		Confines:           true,
 		StateDir:           flags.StateDir,
-		Secrets:            s.secrets(),
+		Secrets:            secrets,
+		SecretFolders:      secretFolders,
 		Listening:          s.probes.listening(),
 		Operator:           flags.operator(),
 		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
@@ -193,23 +195,25 @@ func (s *server) secretFiles() []string {
 }
 
 // secrets returns the absolute paths of what no confined command may read, the files of
-// secretFiles, or change: with the authorities of clients it could let itself in.
-func (s *server) secrets() []string {
+// secretFiles, or change: with the authorities of clients it could let itself in. The folders are
+// for secrets alone, and are hidden so that files that are put there later are.
+func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
-	if s.flags.TLSClientCA != "" {
-		paths = append(paths, s.flags.TLSClientCA)
-	}
-	for i, path := range paths {
-		path = secretfile.Place(path)
-		paths[i] = path
-		// A sandbox takes only absolute paths. If the working directory has been
-		// deleted, the path stays relative, and every confined command is refused:
-		// better than one that can read the secret.
-		if absolute, err := filepath.Abs(path); err == nil {
-			paths[i] = absolute
+	used := secretfile.Used(s.sys.Environ, paths)
+	if s.remote != nil && s.remote.flags.APIKeyFile == "" {
+		for _, path := range s.remote.signIn.Secrets(s.remote.flags) {
+			used = append(used, filepath.Dir(path)) // CODEX_HOME, which has more than the sign-in
 		}
 	}
-	return paths
+	for _, path := range paths {
+		hidden, in := secretfile.Hide(path, used)
+		files, folders = append(files, hidden...), append(folders, in...)
+	}
+	if s.flags.TLSClientCA != "" {
+		hidden, _ := secretfile.Hide(s.flags.TLSClientCA, nil)
+		files = append(files, hidden...)
+	}
+	return files, folders
 }
 
 // serving is an agent at work. When it has ended, done yields its error or nil,

@@ -26,6 +26,8 @@ type Door struct {
 	Refuses func(*sandbox.Policy) error
 	// Private are files and directories that no confined command may see.
 	Private []string
+	// PrivateFolders are as in [sandbox.Profile].
+	PrivateFolders []string
 	// Served remembers the paths that earlier commands could write, and refuses
 	// a policy whose paths they could have changed. [Door.Choose] does not use
 	// it.
@@ -64,7 +66,7 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 // what they need. The caller releases the sandbox once nothing of the command
 // runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	profile.Private = d.Private
+	profile.Private, profile.PrivateFolders = d.Private, d.PrivateFolders
 	policy, err := profile.Compile()
 	if err != nil {
 		return nil, err

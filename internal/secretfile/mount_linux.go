@@ -2,26 +2,47 @@ package secretfile
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/userns"
 )
 
-// readOnly tells whether a file is on a file system, or below a mount, that is read-only.
-func readOnly(path string) bool {
-	const flag = 0x0001 // ST_RDONLY, statfs(2)
-	var stat syscall.Statfs_t
-	return syscall.Statfs(path, &stat) == nil && stat.Flags&flag != 0
+// mountOf tells which mount has what is at a path without links. What cannot be told is on no
+// mount of secrets.
+func mountOf(path string) mountKind {
+	var stat unix.Statfs_t
+	if unix.Statfs(path, &stat) != nil || stat.Flags&unix.ST_RDONLY == 0 {
+		return ordinary
+	}
+	point := path
+	for !isMountPoint(point) {
+		if point == "/" {
+			return ordinary
+		}
+		point = filepath.Dir(point)
+	}
+	credentials := os.Getenv("CREDENTIALS_DIRECTORY")
+	switch {
+	case point == "/":
+		return ordinary
+	case within(point, strings.TrimSuffix(mounts, "/")), credentials != "" && within(point, filepath.Clean(credentials)):
+		return engine
+	case (stat.Type == unix.TMPFS_MAGIC || stat.Type == unix.RAMFS_MAGIC) && isVolume(point):
+		return volume
+	}
+	return ordinary
 }
 
-// overflow is the uid of those who have none in a user namespace (user_namespaces(7)).
-const overflow = 65534
+// isMountPoint tells whether something is mounted at a path; not where the kernel, before 5.8,
+// cannot say so.
+func isMountPoint(path string) bool {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &stat)
+	return err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
 
-// outside tells whether a uid stands for all who have none in the user namespace of this process.
-func outside(uid uint32) bool { return uid == overflow && partial() }
-
-// partial tells whether this process is in a user namespace in which not all users have a uid.
-var partial = sync.OnceValue(func() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
-})
+// nobody tells whether a uid stands for all who have none in the user namespace of this process.
+func nobody(uid uint32) bool { return userns.Nobody(uid) }

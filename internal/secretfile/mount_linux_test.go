@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -15,7 +17,14 @@ const inNamespace = "SECRETFILE_TEST_IN_NAMESPACE"
 func TestMounts(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMounts$", "-test.v")
-		cmd.Env = append(os.Environ(), inNamespace+"=1")
+		theirs := filepath.Join(t.TempDir(), "theirs")
+		if err := os.WriteFile(theirs, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			give(t, theirs, stranger, -1, 0o600)
+		}
+		cmd.Env = append(os.Environ(), inNamespace+"="+strconv.Itoa(os.Geteuid()), "SECRETFILE_TEST_STRANGER="+theirs)
 		ids := func(id int) []syscall.SysProcIDMap {
 			return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
 		}
@@ -31,15 +40,21 @@ func TestMounts(t *testing.T) {
 		}
 		return
 	}
-	if !outside(overflow) || outside(stranger) {
-		t.Error("a user without a uid in a user namespace is not known")
-	}
 	mount := func(at string, flags uintptr) {
 		t.Helper()
 		if err := syscall.Mount("none", at, "tmpfs", flags, "mode=0755"); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
+	}
+	// A root of our own: that of the host may belong to a user without a uid here.
+	root := t.TempDir()
+	mount(root, 0)
+	if err := errors.Join(os.Mkdir(root+"/proc", 0o755), os.Mkdir(root+"/tmp", 0o755), os.Mkdir(root+"/run", 0o755), os.Mkdir(root+"/host", 0o755),
+		syscall.Mount("/proc", root+"/proc", "", syscall.MS_BIND|syscall.MS_REC, ""),
+		syscall.Mount("/", root+"/host", "", syscall.MS_BIND|syscall.MS_REC, ""),
+		syscall.Chroot(root), os.Chdir("/"), os.Setenv("TMPDIR", "/tmp")); err != nil {
+		t.Fatal(err)
 	}
 	mkdir := func(path string, mode os.FileMode) {
 		t.Helper()
@@ -61,7 +76,8 @@ func TestMounts(t *testing.T) {
 	}
 	// Kubernetes: a tmpfs of its own, links to a folder with the time in its name, mode 0644, and
 	// a folder that the group of the pod may write.
-	volume := t.TempDir()
+	volume := "/volume"
+	mkdir(volume, 0o755)
 	mount(volume, 0)
 	mkdir(volume, 0o777)
 	mkdir(filepath.Join(volume, "..2026_01_01"), 0o775)
@@ -73,21 +89,51 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(filepath.Join(volume, "token"), fine)
-	if got := Place(filepath.Join(volume, "token")); got != volume {
-		t.Errorf("to hide: %s", got)
+	if files, folders := Hide(filepath.Join(volume, "token"), nil); !slices.Contains(files, volume) {
+		t.Errorf("to hide: %q, %q", files, folders)
+	}
+	// Links that others can make do not count as mounts of secrets.
+	mkdir("/open", 0o777)
+	link("/volume/token", "/open/key")
+	check("/open/key", refused)
+
+	// All is read-only, as for a service of systemd, but others can write elsewhere.
+	strict := "/strict"
+	mkdir(strict, 0o755)
+	mount(strict, 0)
+	mkdir(strict+"/etc", 0o755)
+	mkdir(strict+"/etc/open", 0o777)
+	write(t, strict+"/etc/changed", 0, 0, 0o666)
+	write(t, strict+"/etc/open/token", 0, 0, 0o600)
+	if err := syscall.Mount("none", strict, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	check(strict+"/etc/changed", refused)
+	check(strict+"/etc/open/token", refused)
+
+	// Who has no uid here may be anybody, in all of what is on the host.
+	if uid := os.Getenv(inNamespace); uid == "0" {
+		check("/host"+os.Getenv("SECRETFILE_TEST_STRANGER"), refused)
 	}
 
 	// podman: a file of root's with mode 0444, below a folder that can be written to by root.
 	mount("/run", 0)
 	mkdir("/run/secrets", 0o755)
 	check(write(t, "/run/secrets/token", 0, 0, 0o444), fine)
-	if got := Place("/run/secrets/token"); got != "/run/secrets/token" {
-		t.Errorf("to hide: %s", got)
-	}
 	check(write(t, "/run/token", 0, 0, 0o444), warned)
 	check(write(t, "/run/secrets/open", 0, 0, 0o666), refused)
 	link("/run/token", "/run/secrets/link")
 	check("/run/secrets/link", warned) // it leads out
 	mkdir("/run/secrets", 0o777)
 	check("/run/secrets/token", refused)
+	// Docker: a file of anybody's, mounted read-only where secrets are.
+	mkdir("/run/secrets", 0o755)
+	bind := func(flags uintptr) error {
+		return syscall.Mount("/run/secrets/open", "/run/secrets/token", "", flags, "")
+	}
+	if err := errors.Join(bind(syscall.MS_BIND), bind(syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY)); err != nil {
+		t.Fatal(err)
+	}
+	check("/run/secrets/token", fine)
+	check("/run/secrets/open", refused)
 }

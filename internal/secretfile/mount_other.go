@@ -2,8 +2,11 @@
 
 package secretfile
 
-// readOnly tells of no mount.
-func readOnly(string) bool { return false }
+// mountOf tells of no mount.
+func mountOf(string) mountKind { return ordinary }
 
-// outside: there are no user namespaces.
-func outside(uint32) bool { return false }
+// isMountPoint tells of no mount.
+func isMountPoint(string) bool { return false }
+
+// nobody: there are no user namespaces.
+func nobody(uint32) bool { return false }

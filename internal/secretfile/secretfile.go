@@ -35,13 +35,17 @@ const mounts = "/run/secrets/"
 // make one for each user. The group of a file of root's may read it: so keys in /etc/ssl are
 // given to a service.
 //
-// Mounts of secrets are taken as they are, since those who use the secret do not choose the modes:
+// On mounts of secrets those who use the secret do not choose the modes, so less is asked.
+// Whatever else is read-only, such as all of the file system for a service of systemd, may still
+// be changed by others elsewhere.
 //
-//   - What is on a file system that is mounted read-only cannot be changed, and nobody is warned.
-//     Kubernetes mounts secrets so, with mode 0644 by default, behind links, in folders that the
-//     group of the pod may write; so does Docker.
-//   - Nobody is warned of a file of root's below /run/secrets (or /var/run/secrets, a link to it).
-//     podman mounts secrets there with mode 0444 and not read-only.
+//   - What is mounted read-only in /run/secrets (or /var/run/secrets, a link to it) or in the
+//     folder of credentials of systemd comes from whoever set up the mounts: neither owner nor
+//     mode is asked for, and nobody is warned. So Docker mounts secrets.
+//   - In a volume of Kubernetes, on a tmpfs that is mounted read-only, no mode is asked for: the
+//     files have 0644 by default, and the group of the pod may write the folders.
+//   - Nobody is warned of a file of root's in /run/secrets. podman mounts secrets there with mode
+//     0444 and not read-only.
 //
 // Check says nothing of what is no regular file, such as a pipe of a shell, nor of a path that it
 // cannot look at: whoever reads the file gets that error.
@@ -51,15 +55,19 @@ func Check(path string) (warning string, err error) {
 		return "", nil
 	}
 	info, err := os.Stat(absolute)
-	if err != nil || !info.Mode().IsRegular() || readOnly(absolute) {
+	if err != nil || !info.Mode().IsRegular() {
 		return "", nil
 	}
-	at, err := walk(absolute)
+	at, err := walk(absolute, replaceable)
 	if errors.Is(err, errUnknown) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s must not be used: %w", path, err)
+	}
+	mount := mountOf(at)
+	if mount == engine || mount == volume && trusted(owner(info)) {
+		return "", nil
 	}
 	switch uid := owner(info); {
 	case !trusted(uid):
@@ -82,24 +90,21 @@ func Refuse(path string) error {
 	return err
 }
 
-// Place returns what has to be hidden so that a secret stays hidden, from what runs already too,
-// when somebody renews it: mostly the file. In a volume of Kubernetes, though, a renewal puts a
-// new folder beside that of the former files, so it is the volume, which holds nothing but
-// secrets.
-func Place(path string) string {
-	volume := filepath.Dir(path)
-	if target, err := os.Readlink(filepath.Join(volume, "..data")); err == nil && strings.HasPrefix(target, "..") {
-		return volume
-	}
-	return path
-}
+// mountKind is what a mount is for.
+type mountKind uint8
+
+const (
+	ordinary mountKind = iota
+	engine             // secrets, read-only, where container engines and systemd put them
+	volume             // secrets, read-only, as Kubernetes mounts them
+)
 
 // errUnknown is the error of walk for a path that cannot be looked at.
 var errUnknown = errors.New("unknown")
 
-// walk returns where a path leads, without links. It fails if others can replace something on
-// the way.
-func walk(path string) (string, error) {
+// walk returns where a path leads, without links. It calls check for each entry of a folder on
+// the way, and fails if that does.
+func walk(path string, check func(at string, folder os.FileInfo, next string, entry os.FileInfo) error) (string, error) {
 	const separator = string(filepath.Separator)
 	at, names, links := separator, strings.Split(path, separator), 0
 	folder, err := os.Lstat(at)
@@ -116,7 +121,7 @@ func walk(path string) (string, error) {
 		if lstatErr != nil {
 			return "", errUnknown
 		}
-		if err := replaceable(at, folder, next, entry); err != nil {
+		if err := check(at, folder, next, entry); err != nil {
 			return "", err
 		}
 		names = names[1:]
@@ -139,12 +144,18 @@ func walk(path string) (string, error) {
 // replaceable says why others can put something else in the place of an entry of a folder; nil
 // if they cannot.
 func replaceable(at string, folder os.FileInfo, next string, entry os.FileInfo) error {
+	mount := ordinary
+	if !trusted(owner(folder)) || writable(folder) {
+		mount = mountOf(at)
+	}
 	switch uid := owner(folder); {
+	case mount == engine:
+		return nil
 	case !trusted(uid):
 		return fmt.Errorf("the folder %s belongs to uid %d, who can replace what is in it", at, uid)
 	case !writable(folder):
 		return nil
-	case folder.Mode()&fs.ModeSticky == 0:
+	case folder.Mode()&fs.ModeSticky == 0 && mount != volume:
 		return fmt.Errorf("the folder %s has mode %04o, others can replace what is in it (chmod go-w %s)", at, folder.Mode().Perm(), at)
 	case !trusted(owner(entry)):
 		return fmt.Errorf("%s belongs to uid %d, who can replace it", next, owner(entry))
@@ -163,10 +174,10 @@ func private(info os.FileInfo) bool {
 	return ok && stat.Uid == stat.Gid && stat.Uid != 0
 }
 
-// trusted tells whether a user is this one or root. In a user namespace, what belongs to nobody
-// there belongs to somebody who was not let in, such as the root of the host.
+// trusted tells whether a user is this one or root. Whoever has no uid in the user namespace of
+// this process may be anybody.
 func trusted(uid uint32) bool {
-	return uid == 0 || int(uid) == os.Geteuid() || outside(uid)
+	return (uid == 0 || int(uid) == os.Geteuid()) && !nobody(uid)
 }
 
 func owner(info os.FileInfo) uint32 {

@@ -17,7 +17,7 @@ func Nobody(uid uint32) bool {
 	return uid == overflow() && !mapped(uid, uidMap())
 }
 
-// overflow is that uid. It can be changed with sysctl(8).
+// overflow returns that uid, which can be changed with sysctl(8).
 var overflow = sync.OnceValue(func() uint32 {
 	const usual = 65534
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")

@@ -18,7 +18,7 @@ type Flags struct {
 	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
 	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default and the only one that is built, or direct."`
 
-	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file, which is read again when it has changed or the registry refuses the key."`
+	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file, which is read again when it has changed or the registry refuses the key. For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
 	UseAgentIdentityAuth    bool   `env:"AGENT_USE_AGENT_IDENTITY_AUTH" group:"remote" help:"Sign in with the agent identity in CODEX_ACCESS_TOKEN."`
 	RegistrationBearerStdin bool   `env:"AGENT_REGISTRATION_BEARER_STDIN" group:"remote" help:"Sign in with the bearer token on the first line of standard input."`
 	ExecutorCredentialStdin bool   `env:"AGENT_EXECUTOR_CREDENTIAL_STDIN" group:"remote" help:"Sign in with the newest of the credentials on standard input, one JSON object a line."`

@@ -1,0 +1,159 @@
+package secretfile
+
+import (
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Hide returns what has to be hidden so that a secret stays hidden, from what runs already too,
+// when somebody renews it.
+//
+// The files are the path itself, where it leads to now, and volumes of Kubernetes on the way,
+// which hold nothing but secrets: there a renewal puts a new folder beside that of the former
+// files.
+//
+// The folders are those on the way in which a renewal may put something, and that are for secrets
+// alone. Hiding a file there would not last: by a rename, or by a link that leads elsewhere, the
+// name gets another file. A folder is not for secrets alone if it is one that every system has,
+// if others may write it, if one of the paths in used is in it, or if there is more in it than a
+// few small files. In such a folder a secret stays hidden only if it is written in place.
+func Hide(path string, used []string) (files, folders []string) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		// A sandbox takes only absolute paths. If the working directory has been deleted, every
+		// confined command is refused: better than one that can read the secret.
+		return []string{path}, nil
+	}
+	files = []string{absolute}
+	var places []string
+	links := false
+	note := func(at string, _ os.FileInfo, next string, entry os.FileInfo) error {
+		if isVolume(at) {
+			files = append(files, at)
+		}
+		if entry.Mode()&fs.ModeSymlink != 0 {
+			places, links = append(places, at), true
+		}
+		return nil
+	}
+	end, err := walk(absolute, note)
+	if err != nil {
+		end = absolute // it is not there yet
+	}
+	files = append(files, end)
+	if !isMountPoint(end) { // at a mount point nothing can be renamed to
+		places = append(places, filepath.Dir(end))
+	}
+	if links {
+		places = append(places, filepath.Dir(filepath.Dir(end))) // of the folders that a link may lead to
+	}
+	for _, place := range places {
+		if alone(place, used) {
+			folders = append(folders, place)
+		}
+	}
+	return unique(files), unique(folders)
+}
+
+// Used returns the paths that variables name, such as HOME, SSL_CERT_FILE or what is in PATH, the
+// home and the working directory: where they are commands may look for things. The options of the
+// agent do not count, nor do variables that name one of the secrets.
+func Used(environ, secrets []string) []string {
+	var used []string
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "AGENT_") || name == "CREDENTIALS_DIRECTORY" || slices.Contains(secrets, value) {
+			continue
+		}
+		for path := range strings.SplitSeq(value, ":") {
+			if filepath.IsAbs(path) {
+				used = append(used, filepath.Clean(path))
+			}
+		}
+	}
+	if path, err := os.Getwd(); err == nil {
+		used = append(used, path)
+	}
+	if me, err := user.Current(); err == nil && me.HomeDir != "" {
+		used = append(used, me.HomeDir)
+	}
+	return used
+}
+
+func unique(paths []string) []string {
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// isVolume tells whether a folder is a volume of Kubernetes: its files are links through one
+// that is replaced when they are renewed.
+func isVolume(folder string) bool {
+	target, err := os.Readlink(filepath.Join(folder, "..data"))
+	return err == nil && strings.HasPrefix(target, "..")
+}
+
+// common are folders that are not for secrets alone, as patterns.
+var common = []string{
+	"/", "/bin", "/boot", "/dev", "/dev/*", "/etc", "/etc/ssl", "/etc/pki", "/etc/ssh", "/home", "/home/*", "/lib", "/lib*", "/media", "/mnt",
+	"/opt", "/proc", "/root", "/run", "/run/user", "/run/user/*", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/*", "/usr/*/*", "/var", "/var/*",
+}
+
+// The most that a folder for secrets alone holds, with those in it.
+const (
+	maxEntries = 64
+	maxSize    = 64 << 10 // of a file
+	maxDepth   = 3
+)
+
+// alone tells whether a folder, whose path has no links, is for secrets alone.
+func alone(folder string, used []string) bool {
+	if slices.ContainsFunc(common, func(pattern string) bool { ok, _ := filepath.Match(pattern, folder); return ok }) {
+		return false
+	}
+	info, err := os.Lstat(folder)
+	if err != nil || !info.IsDir() || info.Mode()&othersWrite != 0 {
+		return false
+	}
+	for _, path := range used {
+		if real, err := filepath.EvalSymlinks(path); within(path, folder) || err == nil && within(real, folder) {
+			return false
+		}
+	}
+	left := maxEntries
+	return small(folder, maxDepth, &left)
+}
+
+// small tells whether a folder has nothing but a few small files that are no programs.
+func small(folder string, depth int, left *int) bool {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return true // nobody can list it; so it has something to hide
+	}
+	entries, _ := dir.ReadDir(*left + 1) // what cannot be read does not make it a folder of others
+	_ = dir.Close()                      // nothing was written
+	if *left -= len(entries); *left < 0 || depth == 0 {
+		return false
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		switch {
+		case err != nil || info.Mode()&fs.ModeSymlink != 0:
+		case info.IsDir():
+			if !small(filepath.Join(folder, entry.Name()), depth-1, left) {
+				return false
+			}
+		case !info.Mode().IsRegular() || info.Mode()&0o111 != 0 || info.Size() > maxSize:
+			return false
+		}
+	}
+	return true
+}
+
+// within tells whether a path is a folder or below it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}

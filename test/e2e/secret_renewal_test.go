@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestSecretRenewal: a confined command that runs while a secret is renewed, by a link or by a
+// rename, sees neither the new file nor the former one, and goes on. No more does one that is
+// started later.
+func TestSecretRenewal(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef0123456789abcdef"
+	put := func(t *testing.T, path string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(token+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, renewal := range map[string]struct {
+		path  string
+		renew func(t *testing.T, dir string)
+	}{
+		"link": {"cur/k", func(t *testing.T, dir string) {
+			put(t, dir+"/g2/k")
+			if err := errors.Join(os.Symlink("g2", dir+"/new"), os.Rename(dir+"/new", dir+"/cur")); err != nil {
+				t.Error(err)
+			}
+		}},
+		"rename": {"key", func(t *testing.T, dir string) {
+			for range 20 {
+				put(t, dir+"/key.new")
+				if err := os.Rename(dir+"/key.new", dir+"/key"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, work := filepath.Join(t.TempDir(), "secrets"), t.TempDir()
+			put(t, dir+"/key")
+			put(t, dir+"/g1/k")
+			if err := os.Symlink("g1", dir+"/cur"); err != nil {
+				t.Fatal(err)
+			}
+			agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token",
+				"--ws-token-file", filepath.Join(dir, renewal.path)))
+			c, err := client.DialURL(t.Context(), agent.Line(t), client.Token(token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			start := func(script string) *client.Process {
+				p, err := c.Start(t.Context(), protocol.StartParams{
+					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: (&escapeRig{repo: work}).policy("work"),
+					Env: map[string]string{"PATH": os.Getenv("PATH")},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			const read = `for f in cur/k g1/k g2/k key key.new; do { read -r x <"$1/$f" && echo "$f: $x"; } 2>/dev/null; done`
+			p := start("until test -e stop; do " + read + "; : >running; done; echo done")
+			for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+				if _, err := os.Stat(work + "/running"); err == nil {
+					break
+				}
+				if time.Since(begun) > 30*time.Second {
+					t.Fatal("the command does not begin")
+				}
+			}
+			renewal.renew(t, dir)
+			time.Sleep(100 * time.Millisecond) // it reads on
+			put(t, work+"/stop")
+			for _, p := range []*client.Process{p, start(read + "; echo done")} {
+				var out, complaints bytes.Buffer
+				code, err := p.CopyOutput(t.Context(), &out, &complaints)
+				if got := out.String(); code != 0 || err != nil || got != "done\n" {
+					t.Errorf("exit code %d, %v, %d lines of output, %s", code, err, strings.Count(got, "\n"), complaints.String())
+				}
+			}
+			agent.Terminate(t)
+		})
+	}
+}
