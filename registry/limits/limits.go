@@ -34,13 +34,18 @@ const FrameCost = 4 << 10
 
 // maxLarge is how many messages above 1 KiB, of up to 256 KiB each, the websockets of a
 // principal may hold at once: messages that have come in part, or are not passed on yet.
-// A message of an honest peer is held for milliseconds.
+// A message of an honest peer is held for milliseconds. There are fewer where that would
+// be more than a principal's part of what the process may hold for peers.
 const maxLarge = 1024
 
 // maxPrincipalWaiting bounds the bytes that a process holds for one principal's streams
-// and websockets, so that one principal cannot use up all of what it may hold. Without it
-// a principal could let several MiB wait in each of thousands of streams.
-const maxPrincipalWaiting = 128 << 20
+// and websockets, so that one principal cannot use up all of what it may hold: where that
+// is little, a principal has one part in principalShare of it. Without the bound a
+// principal could let several MiB wait in each of thousands of streams.
+const (
+	maxPrincipalWaiting = 128 << 20
+	principalShare      = 4
+)
 
 // Bounds of the bytes that a process holds for peers: waitingShare is their part of the
 // process's memory; the rest is for websockets, the store and the garbage of all of it.
@@ -382,10 +387,11 @@ func (l *Limiter) allowanceLocked(p *principal.Principal) *Allowance {
 		if len(l.allowances) >= maxAllowances && !l.forgetLocked(now) {
 			return nil
 		}
+		part := l.waiting.Limit() / principalShare
 		a = &Allowance{
 			Created: rate.NewLimiter(rate.Every(EnvironmentsTime/MaxNewEnvironments), MaxNewEnvironments),
-			Large:   make(chan struct{}, maxLarge),
-			waiting: socket.NewBudget(min(maxPrincipalWaiting, l.waiting.Limit()/2), l.waiting),
+			Large:   make(chan struct{}, min(maxLarge, part/socket.MaxMessage)),
+			waiting: socket.NewBudget(min(maxPrincipalWaiting, part), l.waiting),
 		}
 		l.allowances[p.ID] = a
 	}

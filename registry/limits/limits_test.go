@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/relay/socket"
 )
 
 func TestLimitRequests(t *testing.T) {
@@ -182,4 +183,20 @@ func TestLimitChangedBack(t *testing.T) {
 			t.Errorf("%d requests are allowed at once", allowed)
 		}
 	})
+}
+
+// TestPrincipalsPart: one principal has a quarter at most of what may be held for peers, be
+// it for streams or for messages that come in part.
+func TestPrincipalsPart(t *testing.T) {
+	t.Parallel()
+	for _, memory := range []int64{0, 64 << 20, 1 << 30, 16 << 30} {
+		l := New(principal.Limits{}, memory)
+		a, most := l.Allowance("key:1"), l.MaxWaiting()/4
+		if n := a.waiting.Limit(); n > most || n > maxPrincipalWaiting {
+			t.Errorf("%d of %d bytes may wait", n, l.MaxWaiting())
+		}
+		if n := int64(cap(a.Large)) * socket.MaxMessage; n > most || n < min(most, maxLarge*socket.MaxMessage)-socket.MaxMessage {
+			t.Errorf("%d of %d bytes may be read", n, l.MaxWaiting())
+		}
+	}
 }

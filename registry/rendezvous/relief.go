@@ -8,26 +8,28 @@ import (
 )
 
 const (
-	// reliefPause is how long relief waits before it looks again, if it could not free
-	// enough.
+	// reliefPause is how long relief waits before it looks whether it could free enough.
 	reliefPause = 100 * time.Millisecond
-	// minRelief is how many bytes a stream must hold at least to be ended for them.
-	minRelief = 64 << 10
-	// slowMessage is how long a message must have been on its way at least for its
-	// websocket to be closed for it.
+	// slowMessage is how long a message must have been on its way at least, in or out, for
+	// its websocket to be closed for it.
 	slowMessage = time.Second
 )
 
 // holder is what holds memory for a peer that does not take it, or does not send the rest.
 type holder struct {
-	bytes int
-	since time.Time // of a message that is on its way
-	end   func() (freed int)
+	principal string // that it counts for
+	bytes     int
+	since     time.Time // of a message that is on its way
+	end       func() (freed int)
+
+	// level is how many bytes its principal holds when this is the next of its holders to
+	// be ended.
+	level int
 }
 
 // relieve ends streams and websockets when memory is short, until ctx ends: first those
-// that hold the most of it, which are those of the slowest receivers. Others find room
-// then, and go on.
+// of the principal that holds the most of it, however little each of them holds. Others
+// find room then, and go on.
 func (rs *Routes) relieve(ctx context.Context) {
 	for {
 		select {
@@ -35,30 +37,30 @@ func (rs *Routes) relieve(ctx context.Context) {
 			return
 		case <-rs.limits.Alarm():
 		}
-		ended, freed := rs.relieveOnce()
-		if ended > 0 {
-			rs.metrics.Relieved.Add(uint64(ended))
-			rs.log.Trouble("memory is short: streams that held the most of it were ended", "ended", ended, "bytes", freed, "limit", rs.limits.MaxWaiting())
-		}
-		if rs.limits.Excess() > 0 {
+		// Where nothing is left nobody takes any more, so there is no further alarm.
+		for rs.limits.Excess() > 0 {
+			ended, freed := rs.relieveOnce()
+			if ended > 0 {
+				rs.metrics.Relieved.Add(uint64(ended))
+				rs.log.Trouble("memory is short: streams that held the most of it were ended", "ended", ended, "bytes", freed, "limit", rs.limits.MaxWaiting())
+			}
 			select {
 			case <-ctx.Done():
+				return
 			case <-time.After(reliefPause):
 			}
 		}
 	}
 }
 
-// relieveOnce ends as many holders as there have to be ended.
+// relieveOnce ends as many holders as there have to be ended, see inTurn.
 func (rs *Routes) relieveOnce() (ended, freed int) {
 	excess := rs.limits.Excess()
 	if excess <= 0 {
 		return 0, 0
 	}
 	holders := rs.holders(time.Now())
-	slices.SortFunc(holders, func(a, b holder) int {
-		return cmp.Or(b.bytes-a.bytes, a.since.Compare(b.since))
-	})
+	inTurn(holders)
 	for _, h := range holders {
 		if freed >= excess {
 			break
@@ -71,6 +73,24 @@ func (rs *Routes) relieveOnce() (ended, freed int) {
 	return ended, freed
 }
 
+// inTurn sorts holders in the order in which they are to be ended: the next one is always
+// of the principal that holds the most then, and of its holders it is the largest, and the
+// oldest of those.
+func inTurn(holders []holder) {
+	slices.SortFunc(holders, func(a, b holder) int {
+		return cmp.Or(a.bytes-b.bytes, b.since.Compare(a.since))
+	})
+	held := make(map[string]int)
+	for i := range holders {
+		h := &holders[i]
+		held[h.principal] += h.bytes
+		h.level = held[h.principal]
+	}
+	// The levels of one principal are in the order of its holders, so all of them are in
+	// their order when the levels are.
+	slices.SortFunc(holders, func(a, b holder) int { return b.level - a.level })
+}
+
 // holders finds all who hold memory.
 func (rs *Routes) holders(now time.Time) []holder {
 	var all []holder
@@ -78,17 +98,17 @@ func (rs *Routes) holders(now time.Time) []holder {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, rt := range m.routes {
-			if n := rt.holdsLocked(); n >= minRelief {
-				all = append(all, holder{bytes: n, end: func() int { return m.relieve(rt) }})
+			if n := rt.holdsLocked(); n > 0 {
+				all = append(all, holder{principal: rt.payer, bytes: n, end: func() int { return m.relieve(rt) }})
 			}
 		}
 	})
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for p := range rs.sockets {
-		if n, since := p.socket.Incomplete(); n >= minRelief && now.Sub(since) >= slowMessage {
-			all = append(all, holder{bytes: n, since: since, end: func() int {
-				p.kick("memory is short, and a message of it does not come to its end")
+		if n, since := p.socket.Slow(now.Add(-slowMessage)); n > 0 {
+			all = append(all, holder{principal: p.principal.ID, bytes: n, since: since, end: func() int {
+				p.kick("memory is short, and a message does not come to its end, or is not taken")
 				return n
 			}})
 		}

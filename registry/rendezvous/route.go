@@ -59,6 +59,7 @@ type route struct {
 	grace   *time.Timer
 	release func()         // gives the principal's place for a stream back
 	share   *socket.Budget // of what waits, see billLocked
+	payer   string         // the principal whose share it is
 
 	up, down *socket.Lane // to the executor and to the harness; nil if that end is not here
 
@@ -91,7 +92,7 @@ func (rt *route) billLocked(principalID string, release func()) {
 	}
 	waiting := rt.heldBytes + rt.arriving + rt.behind
 	rt.share.Give(waiting)
-	rt.release, rt.share = release, rt.meeting.rs.limits.Share(principalID)
+	rt.release, rt.share, rt.payer = release, rt.meeting.rs.limits.Share(principalID), principalID
 	rt.share.Take(waiting)
 	if rt.up != nil {
 		// Only an empty lane may get another share. The executor's lane is empty

@@ -181,15 +181,22 @@ func (s *Socket) whole() {
 	s.since = time.Time{}
 }
 
-// Incomplete returns how much memory a message above 1 KiB has taken that is being read,
-// and since when; 0 if none is.
-func (s *Socket) Incomplete() (bytes int, since time.Time) {
+// Slow returns how much memory is taken by a message above 1 KiB that is being read since
+// before, and by messages that are being written since before; and since when. It is 0 if
+// there are none.
+func (s *Socket) Slow(before time.Time) (bytes int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.since.IsZero() {
-		return 0, time.Time{}
+	if !s.since.IsZero() && s.since.Before(before) {
+		bytes, since = s.taken, s.since
 	}
-	return s.taken, s.since
+	if out := s.sched.outSince; s.sched.out > 0 && out.Before(before) {
+		bytes += s.sched.out
+		if since.IsZero() || out.Before(since) {
+			since = out
+		}
+	}
+	return bytes, since
 }
 
 // moved returns b in a pooled buffer for n bytes.

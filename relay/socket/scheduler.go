@@ -23,6 +23,9 @@ type scheduler struct {
 
 	small, bulk laneList // lanes with something to send, by the size of their next message
 
+	out      int // cost of the messages in the round that is being written, in bytes
+	outSince time.Time
+
 	begun   []byte // a frame that has gone out up to begunAt only; mostly nil
 	begunAt int
 
@@ -151,6 +154,17 @@ func (c *scheduler) next(r *round) {
 		r.bulk = c.take(&c.bulk)
 		r.size += maxHeader + len(r.bulk.Bytes)
 	}
+}
+
+// cost is the memory that the messages of the round take, in bytes.
+func (r *round) cost() (n int) {
+	for _, m := range r.small {
+		n += m.Cost()
+	}
+	if r.bulk.Message != nil {
+		n += r.bulk.Cost()
+	}
+	return n
 }
 
 func (r *round) release() {

@@ -33,6 +33,9 @@ func (s *Socket) drain() {
 			return
 		}
 		s.sched.next(&r)
+		if s.sched.out = r.cost(); s.sched.out > 0 {
+			s.sched.outSince = time.Now()
+		}
 		s.mu.Unlock()
 		err := s.writeRound(&r)
 		r.release()
@@ -48,7 +51,7 @@ func (s *Socket) finishLocked() bool {
 	if s.err == nil && !s.sched.isEmpty() {
 		return false
 	}
-	s.sched.writing, s.sched.lastWrite = false, time.Now()
+	s.sched.writing, s.sched.lastWrite, s.sched.out = false, time.Now(), 0
 	if s.sched.idle != nil {
 		close(s.sched.idle)
 		s.sched.idle = nil
