@@ -120,7 +120,7 @@ type keysRotateFlags struct {
 }
 
 func (*keysRotateFlags) Help() string {
-	return `Makes a new key with the id, role, environments, limits and expiry of one that is valid, and prints it as create does. The key that it replaces is valid for --grace still, and the one before that is not. Websockets that are open go on, also with --grace 0: keys revoke ends those.
+	return `Makes a new key with the id, role, environments, limits and expiry of one that is valid, and prints it as create does. The key that it replaces is valid for --grace still, and the one before that is not. Websockets that are open go on, also with --grace 0. And a signed URL of an executor that was got with the replaced key opens websockets for up to 24 h from when it was given out, whatever --grace is. If a key has been stolen use keys revoke, which ends all of that at once.
 
 All processes of the registry have to be of a version that has this command: older ones refuse both keys.
 
