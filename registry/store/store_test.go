@@ -173,7 +173,8 @@ func TestStoreLongPath(t *testing.T) {
 // TestStoreErrorHidesURL: a URL may have a password in it.
 func TestStoreErrorHidesURL(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"nats://me:hunter2@127.0.0.1:1", "nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2@[", "nats://me:hunter2%zz@h"} {
+	for _, url := range []string{"nats://me:hunter2@127.0.0.1:1", "nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2@[", "nats://me:hunter2%zz@h",
+		"nats://me:hunter2,127.0.0.1:1", "nats://me:hunter2,x@127.0.0.1:1", "nats://me:1,hunter2@127.0.0.1:1", "nats://me:1,hunter2,2@127.0.0.1:1"} {
 		_, err := Open(t.Context(), Config{URL: url})
 		if err == nil {
 			t.Fatalf("%s is accepted", url)
@@ -181,6 +182,38 @@ func TestStoreErrorHidesURL(t *testing.T) {
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error tells the password: %v", err)
 		}
+	}
+}
+
+// TestRedacted: of the URLs of NATS servers the scheme and host are told, where it is clear
+// what is the host.
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	for servers, want := range map[string]string{
+		"nats://a:4222": "nats://a:4222",
+		"a:4222, b":     "a:4222,b",
+		"nats://me:hunter2@a:1,nats://me:hunter2@b": "nats://a:1,nats://b",
+		"tls://me:hunter2@[::1]:1,b:2":              "tls://[::1]:1,b:2",
+		"nats://hunter2@a":                          "nats://a",
+		"nats://me:hunter2@[":                       "server 1 of the list",
+		"nats://me:hunter2,127.0.0.1:1":             "server 1 of the list,127.0.0.1:1",
+		"nats://me:hunter2,x@a":                     "server 1 of the list,a",
+		"nats://me:2,hunter2,3@a,nats://b":          "server 1 of the list,server 2 of the list,a,nats://b",
+		"nats://me:hunter2@hunter2,x@a":             "server 1 of the list,a",
+		"nats://me:1/hunter2@a":                     "server 1 of the list",
+		"nats://me:1?hunter2@a":                     "server 1 of the list",
+		"nats://me:1#hunter2@a":                     "server 1 of the list",
+		"nats://a?password=hunter2":                 "nats://a",
+		"nats://me:1,hunter2://x@a":                 "server 1 of the list,server 2 of the list",
+		"":                                          "server 1 of the list",
+	} {
+		if got := redacted(servers); got != want {
+			t.Errorf("%q: got %q, want %q", servers, got, want)
+		}
+	}
+	failed := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2"}}
+	if cause, _ := connectCause(failed); strings.Contains(cause.Error(), "hunter2") {
+		t.Errorf("a name that is not found is told: %v", cause)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -119,26 +120,66 @@ func connectCause(err error) (cause error, over bool) {
 	case errors.Is(err, nats.ErrNoServers): // so NATS calls a refused connection
 		return errors.New("nobody answers: connection refused"), false
 	case isNetwork && network.Op == "dial":
-		return fmt.Errorf("nobody answers: %w", network.Err), false
+		return fmt.Errorf("nobody answers: %w", nameless(network.Err)), false
 	case errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("nobody answers: %w", err), false
 	}
 	return err, false
 }
 
-// redacted returns the URLs of NATS servers without their users and passwords.
+// nameless returns the error of an attempt to connect without the name or port that it is
+// about: that may be a part of a password, see redacted.
+func nameless(err error) error {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return fmt.Errorf("lookup of its name: %s", lookup.Err)
+	}
+	if address, ok := errors.AsType[*net.AddrError](err); ok {
+		return errors.New(address.Err)
+	}
+	return err
+}
+
+// redacted returns the URLs of NATS servers without their users and passwords: their
+// schemes and hosts. One of which it is not clear where the host is stands there by its
+// place in the list: a password may have a comma in it, or anything else.
 func redacted(servers string) string {
 	list := strings.Split(servers, ",")
+	last := -1 // the last one with an @: what comes before it may be of its password
+	mixed := false
 	for i, server := range list {
-		server = strings.TrimSpace(server)
-		if at := strings.LastIndexByte(server, '@'); at >= 0 {
-			scheme := ""
-			if end := strings.Index(server, "://"); end >= 0 && end < at {
-				scheme = server[:end+len("://")]
-			}
-			server = scheme + server[at+1:]
+		list[i] = strings.TrimSpace(server)
+		if strings.Contains(server, "@") {
+			last = i
 		}
-		list[i] = server
+		mixed = mixed || !strings.Contains(server, "://")
 	}
-	return strings.Join(list, ",")
+	shown := make([]string, len(list))
+	for i, server := range list {
+		host, ok := hostOf(server)
+		if i < last && (mixed || !strings.Contains(server, "@")) || !ok {
+			host = fmt.Sprintf("server %d of the list", i+1)
+		}
+		shown[i] = host
+	}
+	return strings.Join(shown, ",")
+}
+
+// hostOf returns the scheme and host of a server's URL, if it has nothing else but a user
+// and a password.
+func hostOf(server string) (host string, ok bool) {
+	scheme, rest, has := strings.Cut(server, "://")
+	if !has {
+		scheme, rest = "", server
+	}
+	u, err := url.Parse("nats://" + rest)
+	if err != nil || u.Host == "" || has && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
+		return "", false
+	}
+	if strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return "", false
+	}
+	if has {
+		scheme += "://"
+	}
+	return scheme + u.Host, true
 }
