@@ -339,7 +339,7 @@ func (l *Listener) dress(accepted stream) (*wire, net.Conn) {
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 			level = slog.LevelDebug // a scan, or a probe that connects and leaves
 		}
-		l.refused.add(level, w.client(), "TLS handshake: "+err.Error())
+		l.refused.add(RefusedTLS, level, w.client(), "TLS handshake: "+err.Error())
 		l.config.Refused(RefusedTLS)
 		return err
 	}

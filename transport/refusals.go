@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -8,8 +9,8 @@ import (
 )
 
 const (
-	// maxRefusals is how many refused clients are in the log in each refusalInterval. The others
-	// are counted.
+	// maxRefusals is how many refused clients of one kind are in the log in each refusalInterval.
+	// The others are counted.
 	maxRefusals     = 20
 	refusalInterval = 10 * time.Second
 	// maxReason is how much of a reason is in the log, in bytes: a client may have chosen it.
@@ -31,19 +32,20 @@ const (
 func Refusals() []Refusal { return []Refusal{RefusedOrigin, RefusedUser, RefusedToken, RefusedTLS} }
 
 // refusals writes refused clients into the log: as many as may be, so that nobody can fill the disk
-// by being refused.
+// by being refused. Each kind of refusal has its own share, so that a scan does not hide who tries
+// tokens.
 type refusals struct {
 	log *slog.Logger
 
-	mu    sync.Mutex // protects the fields below
-	shown int        // in this interval
-	more  int        // left out
+	mu    sync.Mutex      // protects the fields below
+	shown map[Refusal]int // in this interval
+	more  map[Refusal]int // left out
 	timer *time.Timer
 }
 
-// add notes a refused client. One that looks as if it had not wanted to be a client, like a port
-// scan, is for the level debug.
-func (r *refusals) add(level slog.Level, remote, reason string, attrs ...slog.Attr) {
+// add notes a refused client. kind is "" for a request that could not be served whoever sends it.
+// One that looks as if it had not wanted to be a client, like a port scan, is for the level debug.
+func (r *refusals) add(kind Refusal, level slog.Level, remote, reason string, attrs ...slog.Attr) {
 	ctx := context.Background()
 	if !r.log.Enabled(ctx, level) {
 		return
@@ -51,10 +53,11 @@ func (r *refusals) add(level slog.Level, remote, reason string, attrs ...slog.At
 	r.mu.Lock()
 	if r.timer == nil {
 		r.timer = time.AfterFunc(refusalInterval, r.flush)
+		r.shown, r.more = make(map[Refusal]int), make(map[Refusal]int)
 	}
-	r.shown++
-	if r.shown > maxRefusals {
-		r.more++
+	r.shown[kind]++
+	if r.shown[kind] > maxRefusals {
+		r.more[kind]++
 		r.mu.Unlock()
 		return
 	}
@@ -66,17 +69,19 @@ func (r *refusals) add(level slog.Level, remote, reason string, attrs ...slog.At
 	r.log.LogAttrs(ctx, level, "client refused", attrs...)
 }
 
-// flush ends an interval: it writes how many were left out.
+// flush ends an interval: it writes how many of each kind were left out.
 func (r *refusals) flush() {
 	r.mu.Lock()
 	more := r.more
-	r.shown, r.more = 0, 0
+	r.shown, r.more = nil, nil
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
 	}
 	r.mu.Unlock()
-	if more > 0 {
-		r.log.Warn("more clients refused", "count", more, "interval", refusalInterval)
+	for _, kind := range append(Refusals(), "") {
+		if n := more[kind]; n > 0 {
+			r.log.Warn("more clients refused", "count", n, "interval", refusalInterval, "kind", cmp.Or(kind, "request"))
+		}
 	}
 }

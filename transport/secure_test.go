@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -432,6 +433,9 @@ func TestRefusals(t *testing.T) {
 		log.await(t, want)
 	}
 	for range 100 {
+		ask(t, l, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // a scan
+	}
+	for range 100 {
 		ask(t, l, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"Authorization: Bearer hunter2\r\n\r\n")
 	}
 	if err := l.Close(); err != nil {
@@ -439,7 +443,15 @@ func TestRefusals(t *testing.T) {
 	}
 	text := log.String()
 	lines := strings.Count(text, "client refused")
-	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") || lines < maxRefusals || lines > 5*maxRefusals || !strings.Contains(text, `"msg":"more clients refused","count":`) {
+	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") || lines < maxRefusals || lines > 10*maxRefusals {
 		t.Errorf("%d lines:\n%s", lines, text)
+	}
+	if n := strings.Count(text, `"reason":"invalid websocket bearer token"`); n < maxRefusals-5 {
+		t.Errorf("the scan hides refused tokens: %d lines tell of them:\n%s", n, text)
+	}
+	for _, kind := range []string{"token", "request"} {
+		if !regexp.MustCompile(`"msg":"more clients refused","count":\d+,"interval":\d+,"kind":"` + kind + `"`).MatchString(text) {
+			t.Errorf("nothing says that more were refused for %s:\n%s", kind, text)
+		}
 	}
 }

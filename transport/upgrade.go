@@ -27,8 +27,7 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	// the HTTP part anew. The answer to an upgrade does not have this header.
 	w.Header().Set("Connection", "close")
 	if _, ok := r.Header["Origin"]; ok {
-		l.refuse(r, slog.LevelWarn, http.StatusForbidden, "the request has an Origin, as those of web pages")
-		l.config.Refused(RefusedOrigin)
+		l.refuse(r, RefusedOrigin, slog.LevelWarn, http.StatusForbidden, "the request has an Origin, as those of web pages")
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
@@ -36,7 +35,7 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/":
 		l.serveUpgrade(w, r)
 	case path != "/readyz" && (path != "/metrics" || l.config.Metrics == nil):
-		l.refuse(r, slog.LevelDebug, http.StatusNotFound, "nothing is served at that path")
+		l.refuse(r, "", slog.LevelDebug, http.StatusNotFound, "nothing is served at that path")
 		w.WriteHeader(http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET,HEAD")
@@ -46,15 +45,19 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse notes a client that was refused. Of what it has sent nothing is in the log.
-func (l *Listener) refuse(r *http.Request, level slog.Level, status int, reason string) {
-	l.refused.add(level, r.Context().Value(wireKey{}).(*wire).client(), reason, slog.Int("status", status))
+// refuse notes a client that was refused, see [refusals.add]. Of what it has sent nothing is in the
+// log.
+func (l *Listener) refuse(r *http.Request, kind Refusal, level slog.Level, status int, reason string) {
+	if kind != "" {
+		l.config.Refused(kind)
+	}
+	l.refused.add(kind, level, r.Context().Value(wireKey{}).(*wire).client(), reason, slog.Int("status", status))
 }
 
 // serveMetrics lets those see the metrics who could connect.
 func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	if _, status, text := l.admit(r); status != 0 {
-		l.refuse(r, slog.LevelWarn, status, text)
+	if _, kind, status, text := l.admit(r); kind != "" {
+		l.refuse(r, kind, slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
 	}
@@ -63,13 +66,13 @@ func (l *Listener) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if status, text := checkUpgrade(r); status != 0 {
-		l.refuse(r, slog.LevelWarn, status, text)
+		l.refuse(r, "", slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
 	}
-	principal, status, text := l.admit(r)
-	if status != 0 {
-		l.refuse(r, slog.LevelWarn, status, text)
+	principal, kind, status, text := l.admit(r)
+	if kind != "" {
+		l.refuse(r, kind, slog.LevelWarn, status, text)
 		reply(w, status, text)
 		return
 	}
@@ -86,7 +89,7 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
 			// Only the form of the key is left to be wrong.
 			const text = "`Sec-WebSocket-Key` header is not the base64 of 16 bytes"
-			l.refuse(r, slog.LevelWarn, status, text)
+			l.refuse(r, "", slog.LevelWarn, status, text)
 			reply(w, status, text)
 		},
 	}
@@ -99,9 +102,9 @@ func (l *Listener) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	l.handOver(conn)
 }
 
-// admit returns who sends the request, see [WebSocket.Principal], or the status and
-// text that refuse them.
-func (l *Listener) admit(r *http.Request) (principal string, status int, text string) {
+// admit returns who sends the request, see [WebSocket.Principal], or the refusal of them,
+// with its status and text.
+func (l *Listener) admit(r *http.Request) (principal string, kind Refusal, status int, text string) {
 	from := r.Context().Value(wireKey{}).(*wire)
 	if l.config.certified() {
 		principal = "cert:" + nameOf(from.secure.ConnectionState().PeerCertificates[0])
@@ -109,23 +112,21 @@ func (l *Listener) admit(r *http.Request) (principal string, status int, text st
 	if l.local {
 		uid := from.uid
 		if !l.mayConnect(uid) {
-			l.config.Refused(RefusedUser)
-			return "", http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
+			return "", RefusedUser, http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
 		}
 		principal = fmt.Sprintf("uid:%d", uid)
 	}
 	if l.config.Auth == nil {
-		return principal, 0, ""
+		return principal, "", 0, ""
 	}
 	subject, err := l.config.Auth.check(r.Header, time.Now())
 	if err != nil {
-		l.config.Refused(RefusedToken)
-		return "", http.StatusUnauthorized, err.Error()
+		return "", RefusedToken, http.StatusUnauthorized, err.Error()
 	}
 	if subject != "" {
 		principal = "sub:" + subject
 	}
-	return principal, 0, ""
+	return principal, "", 0, ""
 }
 
 // mayConnect tells whether a user may connect to the UNIX socket.
