@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/internal/lobby"
 )
 
 const (
-	probePatience  = 5 * time.Second // to read a request, and to write its answer
+	probePatience  = 2 * time.Second // to read a request, and to write its answer
 	maxProbeHeader = 4 << 10         // bytes
-	// maxProbes is how many connections of probes are open at once. Others wait in
-	// the kernel's queue.
-	maxProbes = 16
+	// maxProbes is how many connections of probes are open at once. The oldest one is
+	// closed for one more: a probe is answered as soon as it has come, and who connects
+	// and sends nothing must not keep probes out, or the server would be restarted.
+	maxProbes = 64
 )
 
 // probeFlags say where probes are answered.
@@ -55,13 +57,13 @@ func listenProbes(address string, metrics http.Handler, log *slog.Logger) (*prob
 	p.server = &http.Server{
 		Protocols:      &protocols,
 		Handler:        p,
-		ReadTimeout:    probePatience,
+		ReadTimeout:    probePatience, // of the header, too; keep-alives there are none
 		WriteTimeout:   probePatience,
 		MaxHeaderBytes: maxProbeHeader,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	p.server.SetKeepAlivesEnabled(false)
-	few := &bounded{Listener: listener, seats: make(chan struct{}, maxProbes), done: make(chan struct{})}
+	few := &probesDoor{Listener: listener, lobby: lobby.New(maxProbes, 0), done: make(chan struct{})}
 	p.running.Go(func() {
 		// Serve ends when Close closes the server. If it fails earlier, probes get
 		// no answer any more, and that is what they are for.
@@ -113,40 +115,38 @@ func (p *probes) Close() {
 	p.running.Wait()
 }
 
-// bounded is a listener whose Accept waits while cap(seats) connections are open.
-type bounded struct {
+// probesDoor is a listener that ends the oldest connection when there are too many.
+type probesDoor struct {
 	net.Listener
-	seats chan struct{} // holds one element for each open connection
+	lobby *lobby.Lobby
 	stop  sync.Once
 	done  chan struct{} // closed by Close
 }
 
-func (b *bounded) Accept() (net.Conn, error) {
-	select {
-	case b.seats <- struct{}{}:
-	case <-b.done:
-		return nil, net.ErrClosed
-	}
-	conn, err := b.Listener.Accept()
+func (d *probesDoor) Accept() (net.Conn, error) {
+	conn, err := d.Listener.Accept()
 	if err != nil {
-		<-b.seats
 		return nil, err
 	}
-	return &seated{Conn: conn, leave: sync.OnceFunc(func() { <-b.seats })}, nil
+	if !d.lobby.Enter(conn, d.done) {
+		_ = conn.Close() // nobody has used it
+		return nil, net.ErrClosed
+	}
+	return &probing{Conn: conn, leave: sync.OnceFunc(func() { d.lobby.Leave(conn) })}, nil
 }
 
-func (b *bounded) Close() error {
-	b.stop.Do(func() { close(b.done) })
-	return b.Listener.Close()
+func (d *probesDoor) Close() error {
+	d.stop.Do(func() { close(d.done) })
+	return d.Listener.Close()
 }
 
-// seated is a connection that gives its seat back when it is closed.
-type seated struct {
+// probing is a connection that gives its seat back when it is closed.
+type probing struct {
 	net.Conn
 	leave func()
 }
 
-func (s *seated) Close() error {
-	defer s.leave()
-	return s.Conn.Close()
+func (p *probing) Close() error {
+	defer p.leave()
+	return p.Conn.Close()
 }
