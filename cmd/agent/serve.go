@@ -93,8 +93,12 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err != nil {
 		return err
 	}
+	level := slog.LevelInfo
+	if flags.transport() == "stdio" {
+		level = slog.LevelDebug // a client may show its user what its agent says there
+	}
 	this := build.This("agent")
-	s.logger.Info("serving", "version", this.Version, "commit", this.Commit)
+	s.logger.Log(ctx, level, "serving", "version", this.Version, "commit", this.Commit)
 	select {
 	case err = <-serving.done:
 	case <-ctx.Done():
