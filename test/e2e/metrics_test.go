@@ -477,8 +477,8 @@ func TestMetricsOfOthers(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	var log rig.Transcript
 	cmd.Stderr = &log
-	agent := rig.Start(t, cmd)
-	agent.Line(t)
+	rig.Start(t, cmd)
+	rig.Until(t, "it answers probes", func() bool { return rig.Status("http://"+address+"/readyz") == http.StatusOK })
 	now := scrape(t, "http://"+address+"/metrics").values()
 	for _, series := range []string{"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines"} {
 		if now[series] == 0 {

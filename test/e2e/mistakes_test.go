@@ -39,7 +39,7 @@ func TestRegistryMistakes(t *testing.T) {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.key, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), rig.Agent(t), strings.Fields(place.Replace(tt.line))...)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "CODEX_API_KEY=" + place.Replace(tt.key)}
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "AGENT_LOG_LEVEL=warn", "CODEX_API_KEY=" + place.Replace(tt.key)}
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			_ = cmd.Run() // the exit code says it

@@ -64,7 +64,7 @@ func TestRemoteRevoked(t *testing.T) {
 				t.Errorf("%v, want exit code 125", err)
 			}
 			executor.Says(t, "the harness's key was revoked", 1)
-			executor.Says(t, "msg=detached", 1) // and its session is ended then, or never
+			executor.Says(t, `msg="session detached"`, 1) // and its session is ended then, or never
 			if name == "killed" {
 				executor.Until(t, "the command is killed", func() bool { return running() == 0 })
 				t.Logf("killed after %v", time.Since(revoked))
@@ -125,7 +125,7 @@ func TestRemoteRevokedLeft(t *testing.T) {
 			if away {
 				s.StartRegistry(t)
 			}
-			executor.Says(t, `msg="session revoked"`, 1)
+			executor.Says(t, "reason=revoked", 1)
 			executor.Until(t, "what was left is killed", func() bool { return running(bad) == "" })
 			if running(good) == "" {
 				t.Error("what another key has left is killed, too")
