@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/execagent/execagent/internal/pathwalk"
 )
 
 // Hide returns what has to be hidden so that a secret stays hidden, from what runs already too,
@@ -31,16 +33,15 @@ func Hide(path string, used []string) (files, folders []string) {
 	files = []string{absolute}
 	var places []string
 	links := false
-	note := func(at string, _ os.FileInfo, next string, entry os.FileInfo) error {
-		if isVolume(at) {
-			files = append(files, at)
+	end, err := pathwalk.Walk(absolute, func(s pathwalk.Step) error {
+		if isVolume(s.At) {
+			files = append(files, s.At)
 		}
-		if entry.Mode()&fs.ModeSymlink != 0 {
-			places, links = append(places, at), true
+		if s.Entry.Mode()&fs.ModeSymlink != 0 {
+			places, links = append(places, s.At), true
 		}
 		return nil
-	}
-	end, err := walk(absolute, note)
+	})
 	if err != nil {
 		end = absolute // it is not there yet
 	}

@@ -3,23 +3,20 @@
 package secretfile
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/execagent/execagent/internal/pathwalk"
 )
 
 const (
 	groupWrite, othersWrite fs.FileMode = 0o020, 0o002
 	groupRead, othersRead   fs.FileMode = 0o040, 0o004
 )
-
-// maxLinks is how many symbolic links a path may lead through (path_resolution(7)).
-const maxLinks = 40
 
 // mounts are where container engines put secrets.
 const mounts = "/run/secrets/"
@@ -58,12 +55,16 @@ func Check(path string) (warning string, err error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return "", nil
 	}
-	at, err := walk(absolute, replaceable)
-	if errors.Is(err, errUnknown) {
-		return "", nil
+	var reason error
+	at, err := pathwalk.Walk(absolute, func(s pathwalk.Step) error {
+		reason = replaceable(s)
+		return reason
+	})
+	if reason != nil {
+		return "", fmt.Errorf("%s must not be used: %w", path, reason)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s must not be used: %w", path, err)
+		return "", nil // it cannot be looked at
 	}
 	mount := mountOf(at)
 	if mount == engine || mount == volume && trusted(owner(info)) {
@@ -99,66 +100,24 @@ const (
 	volume             // secrets, read-only, as Kubernetes mounts them
 )
 
-// errUnknown is the error of walk for a path that cannot be looked at.
-var errUnknown = errors.New("unknown")
-
-// walk returns where a path leads, without links. It calls check for each entry of a folder on
-// the way, and fails if that does.
-func walk(path string, check func(at string, folder os.FileInfo, next string, entry os.FileInfo) error) (string, error) {
-	const separator = string(filepath.Separator)
-	at, names, links := separator, strings.Split(path, separator), 0
-	folder, err := os.Lstat(at)
-	for {
-		names = slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "." })
-		if err != nil {
-			return "", errUnknown
-		}
-		if len(names) == 0 {
-			return at, nil
-		}
-		next := filepath.Join(at, names[0]) // which goes up where the name is ..
-		entry, lstatErr := os.Lstat(next)
-		if lstatErr != nil {
-			return "", errUnknown
-		}
-		if err := check(at, folder, next, entry); err != nil {
-			return "", err
-		}
-		names = names[1:]
-		if entry.Mode()&fs.ModeSymlink == 0 {
-			at, folder = next, entry
-			continue
-		}
-		target, linkErr := os.Readlink(next)
-		if links++; linkErr != nil || links > maxLinks {
-			return "", errUnknown
-		}
-		if filepath.IsAbs(target) {
-			at = separator
-			folder, err = os.Lstat(at)
-		}
-		names = append(strings.Split(target, separator), names...)
-	}
-}
-
 // replaceable says why others can put something else in the place of an entry of a folder; nil
 // if they cannot.
-func replaceable(at string, folder os.FileInfo, next string, entry os.FileInfo) error {
+func replaceable(s pathwalk.Step) error {
 	mount := ordinary
-	if !trusted(owner(folder)) || writable(folder) {
-		mount = mountOf(at)
+	if !trusted(owner(s.Folder)) || writable(s.Folder) {
+		mount = mountOf(s.At)
 	}
-	switch uid := owner(folder); {
+	switch uid := owner(s.Folder); {
 	case mount == engine:
 		return nil
 	case !trusted(uid):
-		return fmt.Errorf("the folder %s belongs to uid %d, who can replace what is in it", at, uid)
-	case !writable(folder):
+		return fmt.Errorf("the folder %s belongs to uid %d, who can replace what is in it", s.At, uid)
+	case !writable(s.Folder):
 		return nil
-	case folder.Mode()&fs.ModeSticky == 0 && mount != volume:
-		return fmt.Errorf("the folder %s has mode %04o, others can replace what is in it (chmod go-w %s)", at, folder.Mode().Perm(), at)
-	case !trusted(owner(entry)):
-		return fmt.Errorf("%s belongs to uid %d, who can replace it", next, owner(entry))
+	case s.Folder.Mode()&fs.ModeSticky == 0 && mount != volume:
+		return fmt.Errorf("the folder %s has mode %04o, others can replace what is in it (chmod go-w %s)", s.At, s.Folder.Mode().Perm(), s.At)
+	case !trusted(owner(s.Entry)):
+		return fmt.Errorf("%s belongs to uid %d, who can replace it", s.Next, owner(s.Entry))
 	}
 	return nil
 }

@@ -10,9 +10,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/execagent/execagent/internal/pathwalk"
 )
 
 // maxPath is how long a path may be: what sockaddr_un holds, without its end (unix(7)).
@@ -99,8 +100,8 @@ func trusted(socket *net.UnixConn, dir string) error {
 // chosen tells whether a user is this one or root.
 func chosen(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// maxLinks is how many symbolic links a path may lead through (path_resolution(7)).
-const maxLinks = 40
+// errOthers says that others than this user and root may write a folder.
+var errOthers = errors.New("others may write it")
 
 // given returns the user to whom a folder belongs. It is false unless all folders on the way
 // there, also through links, belong to this user or root and nobody else may write them: so
@@ -109,34 +110,24 @@ func given(dir string) (to uint32, ok bool, err error) {
 	if !filepath.IsAbs(dir) {
 		return 0, false, nil
 	}
-	const separator = string(filepath.Separator)
-	at, names, links := separator, strings.Split(dir, separator), 0
-	for {
-		info, err := os.Lstat(at)
-		if err != nil {
-			return 0, false, err
+	end, err := pathwalk.Walk(dir, func(s pathwalk.Step) error {
+		// Only those who may write the folder of a link can have made it.
+		if !chosen(owner(s.Folder)) || s.Folder.Mode().Perm()&0o022 != 0 {
+			return errOthers
 		}
-		switch {
-		case info.Mode()&fs.ModeSymlink != 0:
-			// Only those who may write its folder can have made it.
-			target, err := os.Readlink(at)
-			if links++; err != nil || links > maxLinks {
-				return 0, false, err
-			}
-			names = append(strings.Split(target, separator), names...)
-			at = filepath.Dir(at)
-			if filepath.IsAbs(target) {
-				at = separator
-			}
-			continue
-		case !slices.ContainsFunc(names, func(name string) bool { return name != "" && name != "." }):
-			return owner(info), true, nil
-		case !info.IsDir() || !chosen(owner(info)) || info.Mode().Perm()&0o022 != 0:
-			return 0, false, nil
-		}
-		at = filepath.Join(at, names[0]) // which also goes up where the name is ..
-		names = names[1:]
+		return nil
+	})
+	if errors.Is(err, errOthers) || errors.Is(err, syscall.ELOOP) {
+		return 0, false, nil
 	}
+	if err != nil {
+		return 0, false, err
+	}
+	info, err := os.Lstat(end)
+	if err != nil {
+		return 0, false, err
+	}
+	return owner(info), true, nil
 }
 
 // owner is the user to whom a file belongs.
