@@ -38,11 +38,10 @@ type Files struct {
 // reading.
 func (f Files) Server(log *slog.Logger) (*tls.Config, error) {
 	r := &reader{files: f, log: log}
-	config, err := r.read(time.Now())
-	if err != nil {
+	if err := r.read(); err != nil {
 		return nil, err
 	}
-	config = config.Clone() // a configuration that leads to itself is never freed
+	config := r.config.Clone() // a configuration that leads to itself is never freed
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.newest(), nil }
 	return config, nil
 }
@@ -76,19 +75,21 @@ func (r *reader) newest() *tls.Config {
 		return r.config
 	}
 	was := r.sum
-	_, err := r.read(time.Now())
+	if err := r.read(); err != nil {
+		if err.Error() != r.failed {
+			r.failed = err.Error()
+			r.log.Warn("the certificate cannot be read again, the former one is still shown", "error", err)
+		}
+		return r.config
+	}
+	r.failed = ""
+	about := []any{"file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter}
 	switch {
-	case err == nil && r.sum == was:
-		r.failed = ""
-	case err == nil && r.config.Certificates[0].Leaf.NotAfter.Before(time.Now()):
-		r.failed = ""
-		r.log.Warn("the certificate was read again, and has expired", "file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter)
-	case err == nil:
-		r.failed = ""
-		r.log.Info("the certificate was read again", "file", r.files.Certificate, "not_after", r.config.Certificates[0].Leaf.NotAfter)
-	case err.Error() != r.failed:
-		r.failed = err.Error()
-		r.log.Warn("the certificate cannot be read again, the former one is still shown", "error", err)
+	case r.sum == was:
+	case r.config.Certificates[0].Leaf.NotAfter.Before(time.Now()):
+		r.log.Warn("the certificate was read again, and has expired", about...)
+	default:
+		r.log.Info("the certificate was read again", about...)
 	}
 	return r.config
 }
@@ -124,9 +125,9 @@ func (f Files) paths() []string {
 }
 
 // read reads the files. If they cannot be used the configuration stays.
-func (r *reader) read(now time.Time) (*tls.Config, error) {
+func (r *reader) read() error {
 	paths := r.files.paths()
-	r.begun, r.state = now, make([]os.FileInfo, len(paths))
+	r.begun, r.state = time.Now(), make([]os.FileInfo, len(paths))
 	for i, path := range paths { // before they are read: what changes since is seen next time
 		if info, err := os.Stat(path); err == nil {
 			r.state[i] = info
@@ -137,27 +138,27 @@ func (r *reader) read(now time.Time) (*tls.Config, error) {
 	for _, path := range paths {
 		text, err := r.files.readFile(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		texts = append(texts, text)
 		_, _ = all.Write(text) // it never fails
 	}
 	certificate, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s: %w", r.files.Certificate, r.files.Key, err)
+		return fmt.Errorf("%s and %s: %w", r.files.Certificate, r.files.Key, err)
 	}
 	config := server(certificate)
 	if r.files.ClientCA != "" {
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(texts[2]) {
-			return nil, fmt.Errorf("%s: no certificate in PEM", r.files.ClientCA)
+			return fmt.Errorf("%s: no certificate in PEM", r.files.ClientCA)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		// A ticket would let in a client whose authority does not count any more.
 		config.SessionTicketsDisabled = true
 	}
 	r.config, r.sum = config, [sha256.Size]byte(all.Sum(nil))
-	return config, nil
+	return nil
 }
 
 func (f Files) readFile(path string) ([]byte, error) {
