@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -189,7 +188,7 @@ func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (e
 	}
 	switch {
 	case f.Output == "json":
-		err = printValue(sys.stdout, told)
+		err = program.PrintJSON(sys.stdout, told)
 	case file == nil:
 		_, err = fmt.Fprintln(sys.stdout, text)
 	}
@@ -286,13 +285,7 @@ func printJSON[T any](w io.Writer, list []T) error {
 	if list == nil {
 		list = []T{}
 	}
-	return printValue(w, list)
-}
-
-func printValue(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return program.PrintJSON(w, list)
 }
 
 // printTable prints n rows under a heading, in columns. The heading has tabs between

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry/store"
 )
@@ -140,7 +141,7 @@ func (f *statusFlags) print(w io.Writer, v any, text func(io.Writer) error) erro
 	if f.Output != "json" {
 		return text(w)
 	}
-	return printValue(w, v)
+	return program.PrintJSON(w, v)
 }
 
 func (s *storeStatus) text(w io.Writer) error {
