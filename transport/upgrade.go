@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/execagent/execagent/internal/unixsocket"
 )
 
 // serverWriteBuffer is how much of a server's frame, header included, goes through
@@ -111,7 +111,7 @@ func (l *Listener) admit(r *http.Request) (principal string, kind Refusal, statu
 	}
 	if l.local {
 		uid := from.uid
-		if !l.mayConnect(uid) {
+		if !unixsocket.May(uid, l.config.AllowUIDs...) {
 			return "", RefusedUser, http.StatusForbidden, fmt.Sprintf("uid %d may not connect: the agent was not started with --allow-uid %d", uid, uid)
 		}
 		principal = fmt.Sprintf("uid:%d", uid)
@@ -127,11 +127,6 @@ func (l *Listener) admit(r *http.Request) (principal string, kind Refusal, statu
 		principal = "sub:" + subject
 	}
 	return principal, "", 0, ""
-}
-
-// mayConnect tells whether a user may connect to the UNIX socket.
-func (l *Listener) mayConnect(uid uint32) bool {
-	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(l.config.AllowUIDs, uid)
 }
 
 // wireKey is the key of the [wire] in the context of a request.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/internal/build"
@@ -18,7 +17,7 @@ func (f *serverFlags) transport() string {
 		return "relay"
 	case isUnix(listen):
 		return "unix"
-	case strings.HasPrefix(listen, "stdio"):
+	case listen == "stdio", listen == "stdio://":
 		return "stdio"
 	}
 	return "websocket"

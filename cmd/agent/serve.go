@@ -168,16 +168,7 @@ func (s *server) configure() (err error) {
 // checkSecrets refuses files with secrets that other users can change, and logs which ones they
 // can read.
 func checkSecrets(logger *slog.Logger, paths []string) error {
-	for _, path := range paths {
-		warning, err := secretfile.Check(path)
-		if err != nil {
-			return err
-		}
-		if warning != "" {
-			logger.Warn("a secret is open to others", "reason", warning)
-		}
-	}
-	return nil
+	return secretfile.Report(func(warning string) { logger.Warn("a secret is open to others", "reason", warning) }, paths...)
 }
 
 // secretFiles returns the files with which clients prove who they are, or with which this agent
@@ -229,10 +220,10 @@ type serving struct {
 
 // begin starts to serve what the flags say.
 func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) {
-	switch listen := s.flags.listen(); {
-	case s.remote != nil:
+	switch s.flags.transport() {
+	case "relay":
 		return s.beginRemote(ctx, cfg), nil
-	case listen == "stdio", listen == "stdio://":
+	case "stdio":
 		return s.beginStdio(ctx, cfg)
 	}
 	return s.beginListener(ctx, cfg)

@@ -196,12 +196,8 @@ func (s system) endings() (orderly, atOnce context.Context, stop func()) {
 // withStore opens the store, calls do with it and closes it. The context of do ends
 // with the first signal. A registry may be running on the same store.
 func (f *storeFlags) withStore(sys system, do func(context.Context, *store.Store) error) (err error) {
-	warning, err := secretfile.Check(f.NATSCreds)
-	if err != nil {
+	if err := secretfile.Report(func(warning string) { sys.complain(warning) }, f.NATSCreds); err != nil {
 		return err
-	}
-	if warning != "" {
-		sys.complain(warning)
 	}
 	logger := slog.New(slog.NewTextHandler(sys.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	cfg := f.config(logger)

@@ -74,14 +74,9 @@ func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 }
 
 func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, logger *slog.Logger) (err error) {
-	for _, path := range []string{f.TLSKey, f.NATSCreds} {
-		warning, err := secretfile.Check(path)
-		if err != nil {
-			return err
-		}
-		if warning != "" {
-			logger.Warn("a secret is open to others", "reason", warning)
-		}
+	err = secretfile.Report(func(warning string) { logger.Warn("a secret is open to others", "reason", warning) }, f.TLSKey, f.NATSCreds)
+	if err != nil {
+		return err
 	}
 	doors, err := f.listen(logger)
 	// Once the server serves, it has closed the listeners before this.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"slices"
 
 	"github.com/execagent/execagent/internal/unixsocket"
 )
@@ -39,7 +37,7 @@ func (g guarded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := unixsocket.Peer(conn)
-		if err == nil && (uid == 0 || int(uid) == os.Geteuid() || slices.Contains(g.allow, uid)) {
+		if err == nil && unixsocket.May(uid, g.allow...) {
 			return conn, nil
 		}
 		g.log.Debug("a user who may not connect was refused", "uid", uid, "error", err)

@@ -21,32 +21,8 @@ const (
 // mounts are where container engines put secrets.
 const mounts = "/run/secrets/"
 
-// Check looks at a file with a secret that is about to be used. Others are all users but this
-// one and root. If others can change the file, or put another one in its place, the file must
-// not be used: the error says why, and what to do. If they can read it, warning says that, with
-// the command that mends it.
-//
-// Only the file and the folders and links on the way to it count, with their owners and modes. A
-// folder that others may write will do if it is sticky, as /tmp is, and what is in it belongs to
-// this user or root. A group that has the number of its user is theirs alone, as most systems
-// make one for each user. The group of a file of root's may read it: so keys in /etc/ssl are
-// given to a service.
-//
-// On mounts of secrets those who use the secret do not choose the modes, so less is asked.
-// Whatever else is read-only, such as all of the file system for a service of systemd, may still
-// be changed by others elsewhere.
-//
-//   - What is mounted read-only in /run/secrets (or /var/run/secrets, a link to it) or in the
-//     folder of credentials of systemd comes from whoever set up the mounts: neither owner nor
-//     mode is asked for, and nobody is warned. So Docker mounts secrets.
-//   - In a volume of Kubernetes, on a tmpfs that is mounted read-only, no mode is asked for: the
-//     files have 0644 by default, and the group of the pod may write the folders.
-//   - Nobody is warned of a file of root's in /run/secrets. podman mounts secrets there with mode
-//     0444 and not read-only.
-//
-// Check says nothing of what is no regular file, such as a pipe of a shell, nor of a path that it
-// cannot look at: whoever reads the file gets that error.
-func Check(path string) (warning string, err error) {
+// check says of a file what [Report] says.
+func check(path string) (warning string, err error) {
 	absolute, err := filepath.Abs(path)
 	if path == "" || err != nil {
 		return "", nil
@@ -85,9 +61,47 @@ func Check(path string) (warning string, err error) {
 	return fmt.Sprintf("%s has mode %04o: others can read it (chmod 600)", path, info.Mode().Perm()), nil
 }
 
-// Refuse is the error of [Check] alone.
+// Report looks at files with secrets that are about to be used. Others are all users but this one
+// and root. If others can change a file, or put another one in its place, it must not be used: the
+// error says why, and what to do. If they can read it, a warning is told that says so, with the
+// command that mends it.
+//
+// Only a file and the folders and links on the way to it count, with their owners and modes. A
+// folder that others may write will do if it is sticky, as /tmp is, and what is in it belongs to
+// this user or root. A group that has the number of its user is theirs alone, as most systems
+// make one for each user. The group of a file of root's may read it: so keys in /etc/ssl are
+// given to a service.
+//
+// On mounts of secrets those who use the secret do not choose the modes, so less is asked.
+// Whatever else is read-only, such as all of the file system for a service of systemd, may still
+// be changed by others elsewhere.
+//
+//   - What is mounted read-only in /run/secrets (or /var/run/secrets, a link to it) or in the
+//     folder of credentials of systemd comes from whoever set up the mounts: neither owner nor
+//     mode is asked for, and nobody is warned. So Docker mounts secrets.
+//   - In a volume of Kubernetes, on a tmpfs that is mounted read-only, no mode is asked for: the
+//     files have 0644 by default, and the group of the pod may write the folders.
+//   - Nobody is warned of a file of root's in /run/secrets. podman mounts secrets there with mode
+//     0444 and not read-only.
+//
+// Report says nothing of what is no regular file, such as a pipe of a shell, nor of a path that it
+// cannot look at: whoever reads the file gets that error.
+func Report(tell func(warning string), paths ...string) error {
+	for _, path := range paths {
+		warning, err := check(path)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			tell(warning)
+		}
+	}
+	return nil
+}
+
+// Refuse is the error of [Report] alone.
 func Refuse(path string) error {
-	_, err := Check(path)
+	_, err := check(path)
 	return err
 }
 

@@ -32,7 +32,7 @@ const fine, warned, refused = "fine", "warned", "refused"
 
 // verdict is what Check finds, and with which words.
 func verdict(path string) (string, string) {
-	switch warning, err := Check(path); {
+	switch warning, err := check(path); {
 	case err != nil && warning != "":
 		return "both", warning + err.Error()
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -84,7 +85,7 @@ func trusted(socket *net.UnixConn, dir string) error {
 	if err != nil {
 		return err
 	}
-	if chosen(uid) {
+	if May(uid) {
 		return nil
 	}
 	to, ok, err := given(dir)
@@ -97,8 +98,10 @@ func trusted(socket *net.UnixConn, dir string) error {
 	return nil
 }
 
-// chosen tells whether a user is this one or root.
-func chosen(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+// May tells whether a user is this one, root, or one of others.
+func May(uid uint32, others ...uint32) bool {
+	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(others, uid)
+}
 
 // errOthers says that others than this user and root may write a folder.
 var errOthers = errors.New("others may write it")
@@ -112,7 +115,7 @@ func given(dir string) (to uint32, ok bool, err error) {
 	}
 	end, err := pathwalk.Walk(dir, func(s pathwalk.Step) error {
 		// Only those who may write the folder of a link can have made it.
-		if !chosen(owner(s.Folder)) || s.Folder.Mode().Perm()&0o022 != 0 {
+		if !May(owner(s.Folder)) || s.Folder.Mode().Perm()&0o022 != 0 {
 			return errOthers
 		}
 		return nil

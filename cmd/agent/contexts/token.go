@@ -54,12 +54,8 @@ func ReadToken(sys program.System, file string) (string, error) {
 	if file == "-" {
 		return "", errors.New("- is no file with a token: standard input is /dev/stdin")
 	}
-	warning, err := secretfile.Check(file)
-	if err != nil {
+	if err := secretfile.Report(func(warning string) { program.Complain(sys.Stderr, warning) }, file); err != nil {
 		return "", err
-	}
-	if warning != "" {
-		program.Complain(sys.Stderr, warning)
 	}
 	content, err := program.ReadFile(file, maxToken)
 	if err != nil {

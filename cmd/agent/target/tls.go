@@ -75,12 +75,8 @@ func (f *TLSFlags) config(sys program.System) (*tls.Config, error) {
 	if f.TLSCert == "" {
 		return config, nil
 	}
-	warning, err := secretfile.Check(f.TLSKey)
-	if err != nil {
+	if err := secretfile.Report(func(warning string) { program.Complain(sys.Stderr, warning) }, f.TLSKey); err != nil {
 		return nil, err
-	}
-	if warning != "" {
-		program.Complain(sys.Stderr, warning)
 	}
 	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
