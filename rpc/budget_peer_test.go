@@ -70,7 +70,7 @@ func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 		"block": {Handle: handler(true), Order: one},
 	}})
 	done := make(chan error, 1)
-	go func() { done <- p.Serve(t.Context()) }()
+	go func() { done <- p.Serve(context.WithoutCancel(t.Context())) }() // it is the client who ends it
 	t.Cleanup(func() {
 		_ = client.Close()
 		if err := <-done; err != nil && err != io.ErrClosedPipe {

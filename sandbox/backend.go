@@ -177,7 +177,11 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	if !o.RequireNamespaces && h.Has(Seccomp) && h.Landlock >= scopeABI && p.landlockExact() {
 		return Backend{Layers: filter, Landlock: h.Landlock}, nil
 	}
-	return Backend{}, h.lacks(missing, scopeABI)
+	lacks := h.lacks(missing, scopeABI)
+	if why := h.Reasons[Supervised].Error; why != "" && !o.RequireNamespaces {
+		lacks.Reason += "; nor does a supervisor work: " + why
+	}
+	return Backend{}, lacks
 }
 
 // RestrictsNothing tells whether the policy allows everything. No layer is put
@@ -296,7 +300,7 @@ var landlockKernels = map[int]string{movesABI: "5.19", scopeABI: "6.12"}
 
 // lacks returns the error for a missing layer; abi is the one that is needed if
 // that layer is Landlock.
-func (h Host) lacks(l Layer, abi int) error {
+func (h Host) lacks(l Layer, abi int) *UnenforceableError {
 	reason := h.Reasons[l]
 	if reason.Error == "" {
 		reason.Error = "not available"

@@ -132,10 +132,22 @@ func TestBackend(t *testing.T) {
 func TestBackendReason(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Confined: true, Rules: rulesOf("write /repo")}
-	_, err := p.Backend(Host{Reasons: map[Layer]Reason{UserNS: {"unshare: operation not permitted", "set user.max_user_namespaces"}}}, Operator{})
-	want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted; set user.max_user_namespaces"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
+	spaces := Reason{"unshare: operation not permitted", "set user.max_user_namespaces"}
+	supervisor := Reason{"tracing the caller: operation not permitted", "allow ptrace"}
+	for _, tt := range []struct {
+		reasons  map[Layer]Reason
+		operator Operator
+		want     string
+	}{
+		{map[Layer]Reason{UserNS: spaces}, Operator{}, "; set"},
+		{map[Layer]Reason{UserNS: spaces, Supervised: supervisor}, Operator{}, "; nor does a supervisor work: " + supervisor.Error + "; set"},
+		{map[Layer]Reason{UserNS: spaces, Supervised: supervisor}, Operator{RequireNamespaces: true}, "; set"},
+	} {
+		_, err := p.Backend(Host{Reasons: tt.reasons}, tt.operator)
+		want := "this host cannot enforce the sandbox: userns is missing: unshare: operation not permitted" + tt.want + " user.max_user_namespaces"
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
 	}
 }
 

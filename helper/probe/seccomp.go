@@ -77,9 +77,23 @@ func loadFilter(call, action uint32, flags uintptr) (int, error) {
 // answerOne receives one call from a listener and answers it with EPERM.
 func answerOne(listener int) error {
 	var asked usernotify.Call
-	if err := usernotify.Receive(listener, &asked); err != nil {
-		return fmt.Errorf("receiving it: %w", err)
+	if err := receive(listener, &asked); err != nil {
+		return err
 	}
 	usernotify.Respond(listener, asked.ID, unix.EPERM)
 	return nil
+}
+
+// receive receives one call. A signal may interrupt it, or the call itself, which its thread then
+// makes again.
+func receive(listener int, call *usernotify.Call) error {
+	for {
+		err := usernotify.Receive(listener, call)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINTR && (err != unix.ENOENT || usernotify.HungUp(listener)) {
+			return fmt.Errorf("receiving a call: %w", err)
+		}
+	}
 }

@@ -103,15 +103,8 @@ func traceOnce(pid int) error {
 // it an end of a socket pair from which it can read the answer.
 func serveCaller(listener int, pair [2]int) error {
 	var call usernotify.Call
-	for {
-		err := usernotify.Receive(listener, &call)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("receiving a call: %w", err)
-		}
-		break
+	if err := receive(listener, &call); err != nil {
+		return err
 	}
 	question, err := thread.String(int(call.Thread), call.Args[0], new(thread.Path))
 	if err != nil {

@@ -61,6 +61,7 @@ func TestConnectWebSocket(t *testing.T) {
 	cmd.Stderr = &stderr
 	p := rig.Start(t, cmd)
 	url := p.Line(t)
+	rig.Until(t, "where the token is, is told", func() bool { return strings.HasSuffix(stderr.String(), "\n") })
 	_, file, ok := strings.Cut(strings.TrimSpace(stderr.String()), "agent: clients have to show the token in ")
 	info, err := os.Stat(file)
 	if !ok || err != nil || info.Mode().Perm() != 0o600 {

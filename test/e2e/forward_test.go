@@ -189,7 +189,6 @@ func TestPortForwardToAll(t *testing.T) {
 	if line := connect(t, cmd).line(t); !strings.HasPrefix(line, "0.0.0.0:") {
 		t.Errorf("it listens on %s", line)
 	}
-	if want := "agent: everybody who reaches this machine at 0.0.0.0 can use what is forwarded\n"; stderr.String() != want {
-		t.Errorf("it says %s", stderr.String())
-	}
+	want := "agent: everybody who reaches this machine at 0.0.0.0 can use what is forwarded\n"
+	rig.Until(t, "who can connect is told", func() bool { return stderr.String() == want })
 }
