@@ -29,7 +29,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
 	}
-	if p.HasNetworkProxy {
+	if p.NetworkProxy != nil {
 		return nil, protocol.InvalidParams("networkProxy: this agent has no managed network")
 	}
 	if p.EnforceManagedNetwork && p.Sandbox != nil {

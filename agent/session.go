@@ -42,6 +42,7 @@ type Session struct {
 	ended       bool
 	holders     []string // who has made the session, or started a process in it
 	processes   map[string]*process
+	asked       map[*question]struct{}
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
 
@@ -98,7 +99,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 	case !o.take:
 		return protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection, of %q", s.name, s.client)
 	default:
-		s.peer.Store(nil)
+		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
 	s.connection, s.client = c, o.client
@@ -173,7 +174,7 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 		return s.live, false
 	}
 	s.connection = nil
-	s.peer.Store(nil)
+	s.muteLocked()
 	s.restLocked()
 	return s.live, true
 }
