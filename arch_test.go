@@ -81,6 +81,8 @@ var rules = map[string]rule{
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
 	"agent/audit":   {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
+	"netproxy/rules": {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
+
 	"hostenv":       {nil, "what the host is like is told as plain values"},
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent/metrics": {[]string{"helper/confine", "protocol", "sandbox"}, "things are counted here that have happened elsewhere"},
@@ -164,7 +166,7 @@ var linux = []string{
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
-	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+	"testing", "golang.org/x/net/bpf", "golang.org/x/net/dns/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
 	"sigs.k8s.io/yaml", "github.com/prometheus/client_golang/prometheus/testutil", "github.com/prometheus/client_model/", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
 }
 
@@ -184,6 +186,7 @@ var rooms = map[string][]string{
 	"github.com/prometheus/common/model":                        {"cmd/registry"},
 	"github.com/creack/pty":                                     {"procs", "cmd/internal/program", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                          {"sandbox"},
+	"golang.org/x/net/idna":                                     {"netproxy/rules"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall":      {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":             {"helper/files"},
 }

@@ -15,6 +15,7 @@ require (
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions
 	golang.org/x/crypto v0.58.0 // sealed boxes of agent identities
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
+	golang.org/x/net v0.62.0 // names of hosts in other letters than ASCII, for patterns; an interpreter for the filters, in tests
 	golang.org/x/sync v0.24.0 // weighted semaphores: bounds on bytes in flight
 	golang.org/x/sys v0.49.0 // Linux calls that syscall no longer grows
 	kernel.org/pub/linux/libs/security/libcap/psx v1.2.77 // system calls on all threads, also of builds with cgo
@@ -37,7 +38,6 @@ require (
 	github.com/prometheus/client_model v0.6.3 // metrics, as tests compare them
 	github.com/rogpeppe/go-internal v1.16.0 // testscript: the command line as its users type it
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
-	golang.org/x/net v0.62.0 // an interpreter for the filters
 	google.golang.org/protobuf v1.36.12 // a second implementation of the relay's frames
 	pgregory.net/rapid v1.3.0 // properties, with counterexamples made small
 	sigs.k8s.io/yaml v1.6.0 // the alerts in deploy
@@ -46,7 +46,7 @@ require (
 // The compiler of the filters, for sandbox/filtergen alone (cgo).
 require github.com/seccomp/libseccomp-golang v0.11.1
 
-require golang.org/x/tools v0.42.0 // indirect; of testscript
+require golang.org/x/tools v0.51.0 // indirect; of testscript
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
@@ -61,4 +61,5 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	golang.org/x/text v0.43.0 // indirect
 )
