@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
@@ -100,6 +101,11 @@ type Config struct {
 	// Operator says which layers will do where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
+	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
+	Network egress.Operator
+	// RequireNetworkEnforcement refuses commands that could reach the network in another way
+	// than through a proxy of theirs.
+	RequireNetworkEnforcement bool
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.
@@ -119,6 +125,8 @@ type Agent struct {
 	sockets sockets.Budget
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
+	// networks makes the proxies of processes.
+	networks egress.Networks
 	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
 	inotify inotify.Group
 	watcher fswatch.Watcher
@@ -185,9 +193,15 @@ func New(cfg Config) *Agent {
 		connections: map[*connection]struct{}{},
 	}
 	a.watcher.Group = &a.inotify
+	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
+	a.networks.Set(cfg.Network)
 	a.measure()
 	return a
 }
+
+// SetNetwork gives commands that are started from now on another operator's word on their
+// network. Those that run keep what they were started with.
+func (a *Agent) SetNetwork(o egress.Operator) { a.networks.Set(o) }
 
 // Serve accepts connections until ctx ends or the listener fails, and returns
 // when all of them have ended. Sessions live on until [Agent.Close].

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/helper/confine"
@@ -14,22 +15,31 @@ import (
 // confine prepares spec to run under the sandbox of its request. It fails only if
 // the request is wrong, or this program cannot confine at all. For a sandbox that
 // this host cannot enforce it returns no error: a process starts, says why on
-// stderr and exits with 101 (sandbox.md 9.2), and nothing of the command runs.
-func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, error) {
+// stderr and exits with 101 (sandbox.md 9.2), and nothing of the command runs. Where the
+// network is enforced the command has a proxy's listeners instead of one. free tells whether
+// it has the network of the host.
+func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan, enforced bool) (held *confine.Held, free bool, err error) {
 	asked, err := profile.Of(s, spec.Dir, sandbox.TmpDir(spec.Env))
 	if err != nil {
 		a.metrics.Refused(metrics.RefusedByRequest)
 	}
 	if errors.Is(err, profile.ErrNoMXC) {
-		return nil, protocol.InvalidRequest("sandbox: %v", err)
+		return nil, false, protocol.InvalidRequest("sandbox: %v", err)
 	}
 	if err != nil {
-		return nil, protocol.InvalidParams("sandbox: %v", err)
+		return nil, false, protocol.InvalidParams("sandbox: %v", err)
 	}
 	if !a.sandboxes.confines {
-		return nil, errNoHelpers
+		return nil, false, errNoHelpers
 	}
-	held, err := a.sandboxes.door.Enter(asked)
+	switch door := &a.sandboxes.door; {
+	case !enforced:
+		held, err = door.Enter(asked)
+	case plan != nil:
+		held, err = door.EnterManaged(asked, confine.Managed{SOCKS5: plan.SOCKS(), AllUnixSockets: plan.AllUnixSockets()})
+	default:
+		held, spec.Env, err = door.EnterBridged(asked, spec.Env)
+	}
 	reason := refusal(err)
 	if err == nil && a.cfg.Cgroups != nil && !held.Unconfined() {
 		spec.Cgroup, err = a.cfg.Cgroups.New()
@@ -43,5 +53,5 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, e
 	if !held.Unconfined() {
 		spec.Stage = held.Stage
 	}
-	return held, nil
+	return held, !enforced && held.Refusal() == nil && (held.Unconfined() || asked.Network == sandbox.NetworkEnabled), nil
 }

@@ -46,6 +46,9 @@ func (h *host) lookup(name string) (string, bool) {
 // capabilities are the features that work (rpc.md 3.4, 8).
 func capabilities() protocol.Capabilities {
 	return protocol.Capabilities{
+		NetworkProxyLaunch:        true,
+		NetworkProxyReviewDomains: true,
+
 		FSWatchMissing:         true,
 		EnvironmentConfigRead:  true,
 		HTTPHeaderEnvVars:      true,
