@@ -30,6 +30,8 @@ const (
 	globFrom        // **.glob
 )
 
+var errEmpty = errors.New("domain pattern is empty")
+
 // parse returns the pattern of a text (network.md 3.2). Its errors are those of the
 // contract (2.4), which name the text as it came.
 func parse(text string) (pattern, error) {
@@ -70,6 +72,9 @@ func parse(text string) (pattern, error) {
 	} else if bracketed && host != "*" {
 		return p, unsupported
 	}
+	if trimmed := strings.TrimRight(host, "."); trimmed != host && (trimmed == "*" || trimmed == "**") {
+		return p, errEmpty // not everything, but what is below nothing
+	}
 	host, err := ascii(strings.TrimRight(host, "."))
 	if err != nil {
 		return p, unsupported
@@ -81,10 +86,8 @@ func parse(text string) (pattern, error) {
 		p.kind, p.text = below, rest
 	}
 	switch {
-	case p.text == "", host == "*" && strings.HasSuffix(strings.TrimSpace(text), "."):
-		return p, errors.New("domain pattern is empty")
-	case host == "**" && strings.HasSuffix(strings.TrimSpace(text), "."):
-		return p, errors.New("domain pattern is empty")
+	case p.text == "":
+		return p, errEmpty
 	case strings.Contains(p.text, "**"):
 		return p, fmt.Errorf("unsupported repeated wildcard: %s", text)
 	case host == "*", p.kind == from && p.text == "*":

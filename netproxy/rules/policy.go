@@ -84,17 +84,14 @@ func (p *Policy) Under(ceiling *Policy) *Policy {
 // client is the caller's to know: where there is none, it is a denial for the same reason.
 func (p *Policy) Judge(r Request) Verdict {
 	v := p.judge(r)
-	if v.Decision == Ask && p.ceiling == nil {
+	if p.ceiling == nil {
 		return v
 	}
-	if p.ceiling != nil {
-		w := p.ceiling.judge(r)
-		if w.Decision == Ask && !p.ceiling.review.matches(r.Host, r.Port) {
-			w.Decision = Deny
-		}
-		v = stricter(v, w)
+	above := p.ceiling.Judge(r)
+	if above.Decision == Ask && !p.ceiling.review.matches(r.Host, r.Port) {
+		above.Decision = Deny
 	}
-	return v
+	return stricter(v, above)
 }
 
 func (p *Policy) judge(r Request) Verdict {
