@@ -38,7 +38,10 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan
 	case plan != nil:
 		held, err = door.EnterManaged(asked, confine.Managed{SOCKS5: plan.SOCKS(), AllUnixSockets: plan.AllUnixSockets()})
 	default:
-		held, spec.Env, err = door.EnterBridged(asked, spec.Env)
+		var env []string
+		if held, env, err = door.EnterBridged(asked, spec.Env); err == nil {
+			spec.Env = env
+		}
 	}
 	reason := refusal(err)
 	if err == nil && a.cfg.Cgroups != nil && !held.Unconfined() {
