@@ -49,6 +49,10 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err := s.configure(); err != nil {
 		return err
 	}
+	policy, err := flags.networkFlags.read()
+	if err != nil {
+		return fmt.Errorf("--network-policy: %w", err)
+	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
 	cgroups, err := flags.cgroups(s.logger)
@@ -83,16 +87,22 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.probes.listening(),
 		Operator:           flags.operator(),
-		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
-		Cgroups:            cgroups,
+		Network:            policy.Operator(sys.Environ),
+
+		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
+
+		Limits:  confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
+		Cgroups: cgroups,
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	hangups := flags.hangups()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	defer s.follow(policy, hangups, serving.agent)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -190,7 +200,8 @@ func (s *server) secretFiles() []string {
 }
 
 // secrets returns the absolute paths of what no confined command may read, the files of
-// secretFiles, or change: with the authorities of clients it could let itself in. The folders are
+// secretFiles, or change: with the authorities of clients it could let itself in, with the policy
+// for its network let itself out. The folders are
 // for secrets alone, and are hidden so that files that are put there later are.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
@@ -204,9 +215,11 @@ func (s *server) secrets() (files, folders []string) {
 		hidden, in := secretfile.Hide(path, used)
 		files, folders = append(files, hidden...), append(folders, in...)
 	}
-	if s.flags.TLSClientCA != "" {
-		hidden, _ := secretfile.Hide(s.flags.TLSClientCA, nil)
-		files = append(files, hidden...)
+	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy} {
+		if path != "" {
+			hidden, _ := secretfile.Hide(path, nil)
+			files = append(files, hidden...)
+		}
 	}
 	return files, folders
 }
