@@ -82,6 +82,8 @@ var rules = map[string]rule{
 
 	"agent/audit":    {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
 	"netproxy/rules": {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
+	"netproxy/head":  {[]string{"buffer"}, "bytes are taken for messages here, and meant elsewhere"},
+	"netproxy":       {[]string{"buffer", "netproxy/head", "netproxy/rules"}, "it is handed who decides, and knows neither requests of a client nor sandboxes"},
 
 	"hostenv":       {nil, "what the host is like is told as plain values"},
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},

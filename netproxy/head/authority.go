@@ -34,6 +34,11 @@ func ParseTarget(target []byte) (Target, error) {
 	if len(authority) == 0 {
 		return Target{}, MalformedError("the target has no authority")
 	}
+	for _, c := range authority {
+		if c >= 0x80 {
+			return Target{}, MalformedError("the target has a host that is not ASCII")
+		}
+	}
 	t.Authority = string(authority)
 	switch {
 	case len(t.Path) == 0:

@@ -33,6 +33,17 @@ func (r *Reader) Body(length int64) *Body {
 // Done tells whether the body was read to its end, so that the next head follows.
 func (b *Body) Done() bool { return b.done }
 
+// Ahead takes what has been read ahead of a body without chunks, so that it can be sent together
+// with a head. It is valid until anything more is read.
+func (b *Body) Ahead() []byte {
+	ahead := b.r.Buffered()
+	ahead = ahead[:min(int64(len(ahead)), b.left)] // nothing, if the length is not known
+	b.r.r += len(ahead)
+	b.left -= int64(len(ahead))
+	b.done = b.done || b.length >= 0 && b.left == 0
+	return ahead
+}
+
 // Read reads the body without the lines between its chunks. It returns io.EOF at the end of
 // the body, and io.ErrUnexpectedEOF if the connection ends before that. What is behind the
 // last chunk (trailers) is dropped.
@@ -169,16 +180,13 @@ func (b *Body) Move(w io.Writer) error {
 	if b.length == Chunked || known && b.left < sparse {
 		return b.Forward(w, false)
 	}
-	if ahead := b.r.Buffered(); len(ahead) > 0 {
-		if known && int64(len(ahead)) > b.left {
-			ahead = ahead[:b.left]
-		}
-		n, err := w.Write(ahead)
-		b.r.r += n
-		b.left -= int64(n)
-		if err != nil {
-			return &WriteError{err}
-		}
+	ahead := b.Ahead()
+	if !known {
+		ahead = b.r.Buffered()
+		b.r.r = b.r.w
+	}
+	if _, err := w.Write(ahead); err != nil {
+		return &WriteError{err}
 	}
 	if !known {
 		_, err := io.Copy(w, b.r.src)
