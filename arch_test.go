@@ -90,7 +90,8 @@ var rules = map[string]rule{
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent/metrics": {[]string{"helper/confine", "protocol", "sandbox"}, "things are counted here that have happened elsewhere"},
 	"agent/profile": {[]string{"protocol", "sandbox"}, "a sandbox is translated; nothing of this host is looked at"},
-	"agent": {[]string{"agent/audit", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets"},
+	"agent/egress":  {[]string{"helper/gate", "netproxy", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
+	"agent": {[]string{"agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -120,7 +121,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/lobby", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/lobby", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -137,6 +138,7 @@ var rules = map[string]rule{
 	"cmd/agent/target":         {[]string{"auth", "client", "client/remote", "relay", "registry/wire", "rpc", "transport", "httpclient", "internal/secretfile", "internal/tlsconfig", "cmd/agent/contexts", "cmd/internal/program"}, "an agent is reached here, and used elsewhere"},
 	"cmd/agent/secure":         {[]string{"internal/secretfile", "internal/tlsconfig"}, "how a listener is secured, and nothing of what it serves"},
 	"cmd/agent/executor":       {[]string{"auth", "registry/wire", "cmd/agent/target", "cmd/internal/program", "internal/secretfile"}, "how an executor signs in, and nothing of what it serves"},
+	"cmd/agent/netpolicy":      {[]string{"agent/egress", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
 	"cmd/agent/doctor":         {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":             {[]string{"internal/cgroup", "registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "internal/unixsocket", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
 	"deploy":                   {nil, "tests of rules and dashboards"},
@@ -162,7 +164,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
+	"agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/netpolicy", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "agent/egress", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }

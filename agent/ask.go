@@ -21,11 +21,11 @@ var (
 // question is one that waits for its answer.
 type question struct{ cancel context.CancelCauseFunc }
 
-// Ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
+// ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
 // returns at once where nobody is attached, and as soon as that client is attached no more: a
 // client that comes back is not asked again. The context says how long to wait; but as long as
-// the client does not read, Ask cannot return.
-func (s *Session) Ask(ctx context.Context, method string, params, result any) error {
+// the client does not read, ask cannot return.
+func (s *Session) ask(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	q := &question{cancel}

@@ -13,7 +13,7 @@ import (
 // asked puts a question to the client of a session, and returns what will become of it.
 func asked(ctx context.Context, s *Session, answer *protocol.PolicyAnswer) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- s.Ask(ctx, "test/question", object{}, answer) }()
+	go func() { done <- s.ask(ctx, "test/question", object{}, answer) }()
 	return done
 }
 
@@ -131,7 +131,7 @@ func TestManyQuestions(t *testing.T) {
 	for i := range maxAsked {
 		all.Go(func() {
 			var answer protocol.PolicyAnswer
-			if err := s.Ask(ctx, "test/question", object{}, &answer); !errors.Is(err, context.Canceled) {
+			if err := s.ask(ctx, "test/question", object{}, &answer); !errors.Is(err, context.Canceled) {
 				t.Errorf("question %d: %v", i, err)
 			}
 		})
@@ -142,7 +142,7 @@ func TestManyQuestions(t *testing.T) {
 		}
 	}
 	var answer protocol.PolicyAnswer
-	if err := s.Ask(t.Context(), "test/question", object{}, &answer); !errors.Is(err, errAsked) {
+	if err := s.ask(t.Context(), "test/question", object{}, &answer); !errors.Is(err, errAsked) {
 		t.Errorf("one more question: %v, want %v", err, errAsked)
 	}
 	cancel()

@@ -26,9 +26,9 @@ var (
 // localAddresses are reached without the proxy, where local addresses are like any others.
 const localAddresses = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
-// Environ returns an environment in which programs find the proxies at these addresses. What it has
+// environ returns an environment in which programs find the proxies at these addresses. What it has
 // of the variables already gives way. socks may be nil.
-func Environ(env []string, http, socks net.Addr, local bool) []string {
+func environ(env []string, http, socks net.Addr, local bool) []string {
 	httpURL := "http://" + http.String()
 	allURL, noProxy := httpURL, ""
 	if socks != nil {
@@ -49,7 +49,7 @@ func Environ(env []string, http, socks net.Addr, local bool) []string {
 	add("1", "NODE_USE_ENV_PROXY", "CODEX_NETWORK_PROXY_ACTIVE")
 	add("true", "ELECTRON_GET_USE_PROXY")
 	add(strconv.Itoa(btoi(local)), "CODEX_NETWORK_ALLOW_LOCAL_BINDING")
-	return Overlay(env, set)
+	return overlay(env, set)
 }
 
 func btoi(b bool) int {
@@ -59,8 +59,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Overlay returns env with these variables, "K=V", instead of those of their names.
-func Overlay(env, set []string) []string {
+// overlay returns env with these variables, "K=V", instead of those of their names.
+func overlay(env, set []string) []string {
 	names := make(map[string]struct{}, len(set))
 	for _, entry := range set {
 		name, _, _ := strings.Cut(entry, "=")

@@ -39,7 +39,7 @@ func TestEnviron(t *testing.T) {
 			}
 			before := []string{"PATH=/bin", "HTTP_PROXY=x", "NO_PROXY=*", "http_proxy", "MY_PROXY=k", "HTTP_PROXY=y"}
 			kept := slices.Clone(before)
-			got := Environ(before, http, tt.socks, tt.local)
+			got := environ(before, http, tt.socks, tt.local)
 			if !slices.Equal(before, kept) {
 				t.Error("the environment itself was changed")
 			}

@@ -75,7 +75,7 @@ func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost bool, c Client) *Networ
 	w.proxy = netproxy.New(cfg)
 	w.serve(netproxy.HTTP, g.HTTP())
 	if l := g.SOCKS5(); l != nil {
-		w.serve(netproxy.SOCKS5, l)
+		w.serve(netproxy.HTTP+1, l)
 	}
 	return w
 }
@@ -93,7 +93,7 @@ func (w *Network) Environ(env []string) []string {
 	if l := w.gate.SOCKS5(); l != nil {
 		socks = l.Addr()
 	}
-	return Environ(env, w.gate.HTTP().Addr(), socks, w.plan.Local())
+	return environ(env, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
 }
 
 // Close refuses what waits for an answer, and ends all connections of the process. It returns
@@ -135,7 +135,7 @@ func (w *Network) report(r netproxy.Report) {
 		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,
 	}
 	d.Stamp(r.Time)
-	w.client.Reports.Add(d)
+	w.client.Reports.add(d)
 }
 
 // listensAt notes ports at which proxies listen, until what it returns is called.

@@ -92,9 +92,6 @@ func checkSockets(words map[string]string) error {
 	return nil
 }
 
-// Local tells whether the process may reach local addresses as any others.
-func (p *Plan) Local() bool { return p.asked.Proxy.AllowLocalBinding }
-
 // SOCKS tells whether there is a SOCKS5 proxy too.
 func (p *Plan) SOCKS() bool { return p.asked.Proxy.EnableSocks5 }
 

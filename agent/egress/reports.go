@@ -28,8 +28,8 @@ type Reports struct {
 	idle    sync.Cond
 }
 
-// Add notes a verdict. It does not block.
-func (r *Reports) Add(d protocol.PolicyDecision) {
+// add notes a verdict. It does not block.
+func (r *Reports) add(d protocol.PolicyDecision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

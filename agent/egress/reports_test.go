@@ -67,13 +67,13 @@ func TestReports(t *testing.T) {
 		l := new(listener)
 		r := &Reports{Tell: l.tell}
 		for _, host := range []string{"a", "a", "b"} {
-			r.Add(of(host, "1"))
+			r.add(of(host, "1"))
 		}
 		l.want(t, "attached", "a1", "a1", "b1")
 
 		l.set(true)
 		for i, host := range []string{"a", "b", "a", "c", "a"} {
-			r.Add(of(host, fmt.Sprint(i)))
+			r.add(of(host, fmt.Sprint(i)))
 			synctest.Wait()
 		}
 		l.want(t, "detached")
@@ -81,16 +81,16 @@ func TestReports(t *testing.T) {
 		l.set(false)
 		r.Resume()
 		l.want(t, "attached again", "b1", "c3", "a4")
-		r.Add(of("d", "5"))
+		r.add(of("d", "5"))
 		l.want(t, "later", "d5")
 		r.Close()
-		r.Add(of("e", "6"))
+		r.add(of("e", "6"))
 		l.want(t, "closed")
 	})
 }
 
 // TestReportsAreBounded: neither a client that is away nor one that does not read lets more wait
-// than may; Add never blocks; and what is lost is the oldest.
+// than may; add never blocks; and what is lost is the oldest.
 func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{true, false} {
@@ -101,11 +101,11 @@ func TestReportsAreBounded(t *testing.T) {
 			}
 			r := &Reports{Tell: l.tell}
 			var want []string
-			r.Add(of("first", ""))
+			r.add(of("first", ""))
 			synctest.Wait() // now it is being told, or waits
 			for i := range 3 * maxReports {
 				host := fmt.Sprint("h", i)
-				r.Add(of(host, ""))
+				r.add(of(host, ""))
 				want = append(want, host)
 			}
 			want = want[len(want)-maxReports:]
@@ -133,7 +133,7 @@ func TestReportsResumedWhileTelling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listener{stuck: make(chan struct{}), away: true}
 		r := &Reports{Tell: l.tell}
-		r.Add(of("a", "1"))
+		r.add(of("a", "1"))
 		synctest.Wait() // in a write to the connection that is lost
 		r.Resume()
 		stuck := l.stuck

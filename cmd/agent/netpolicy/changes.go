@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// maxNamed is how many patterns of a list Changes names.
+// maxNamed is how many patterns of a list changes names.
 const maxNamed = 20
 
-// Changes says in one line what makes next another policy, "" for nothing. Of credentials it says
+// changes says in one line what makes next another policy, "" for nothing. Of credentials it says
 // only that there are others, and so of an upstream proxy.
-func (p *Policy) Changes(next *Policy) string {
+func (p *Policy) changes(next *Policy) string {
 	var parts []string
 	for _, list := range []struct {
 		name     string

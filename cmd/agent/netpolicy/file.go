@@ -30,8 +30,8 @@ const (
 
 // What Policy.Upstream may be besides the URL of a proxy.
 const (
-	UpstreamEnvironment = "environment"
-	UpstreamNone        = "none"
+	upstreamEnvironment = "environment"
+	upstreamNone        = "none"
 )
 
 // Policy is what is written in a file.
@@ -39,15 +39,12 @@ type Policy struct {
 	Allow, Deny, Ask []string // sorted, each pattern once
 	Ports            []uint16 // sorted; none: every port
 	Local            bool
-	// Upstream is UpstreamEnvironment, UpstreamNone or the URL of a proxy.
+	// Upstream is upstreamEnvironment, upstreamNone or the URL of a proxy.
 	Upstream string
 	Masking  map[string]protocol.CredentialProvider
 
-	rules *rules.Policy
+	rules *rules.Policy // what it says of names, ports and addresses
 }
-
-// Rules returns what the file says of names, ports and addresses.
-func (p *Policy) Rules() *rules.Policy { return p.rules }
 
 // Read reads a file. An error names the file and the line.
 func Read(path string) (*Policy, error) {
@@ -239,8 +236,8 @@ func (r *reader) upstream(tree map[string]any) string {
 	text := value[string](r, tree, "upstream", "a text")
 	switch text {
 	case "":
-		return UpstreamEnvironment
-	case UpstreamEnvironment, UpstreamNone:
+		return upstreamEnvironment
+	case upstreamEnvironment, upstreamNone:
 		return text
 	}
 	// What is wrong with it is not said: it may hold a password.

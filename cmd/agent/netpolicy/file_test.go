@@ -58,12 +58,12 @@ func TestRead(t *testing.T) {
 	for host, want := range map[string]rules.Action{
 		"registry.npmjs.org": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
 	} {
-		v := got.Rules().Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
+		v := got.rules.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
 		if v.Decision != want {
 			t.Errorf("%s: %+v, want %s", host, v, want)
 		}
 	}
-	if empty, err := Read(write(t, "")); err != nil || empty.Upstream != UpstreamEnvironment {
+	if empty, err := Read(write(t, "")); err != nil || empty.Upstream != upstreamEnvironment {
 		t.Errorf("an empty file: %+v, %v", empty, err)
 	}
 }
@@ -118,7 +118,7 @@ func TestChanges(t *testing.T) {
 		{strings.Replace(example, "proxy.", "other.", 1), "another upstream"},
 		{strings.Replace(example, "x-token", "y-token", 1), "other masking"},
 	} {
-		if got := old.Changes(read(tt.next)); got != tt.want {
+		if got := old.changes(read(tt.next)); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestChanges(t *testing.T) {
 	for i := range 30 {
 		many.WriteString(`"h` + strings.Repeat("x", i) + `.org",`)
 	}
-	if got := read("").Changes(read("allow = [" + many.String() + "]")); !strings.HasSuffix(got, " and 10 more") {
+	if got := read("").changes(read("allow = [" + many.String() + "]")); !strings.HasSuffix(got, " and 10 more") {
 		t.Errorf("30 new patterns: %q", got)
 	}
 }
@@ -137,7 +137,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := parse(text)
-		if err == nil && (p.Rules() == nil || p.Changes(p) != "") {
+		if err == nil && (p.rules == nil || p.changes(p) != "") {
 			t.Errorf("%+v", p)
 		}
 	})

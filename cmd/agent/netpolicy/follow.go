@@ -13,13 +13,13 @@ import (
 // Operator is the word of an operator who has written this policy, or, for nil, of one who
 // has written none: then a client decides alone. environ is that of the agent.
 func (p *Policy) Operator(environ []string) egress.Operator {
-	upstream := UpstreamEnvironment
+	upstream := upstreamEnvironment
 	var o egress.Operator
 	if p != nil {
 		upstream, o.Ceiling = p.Upstream, p.rules
 	}
 	switch upstream {
-	case UpstreamEnvironment:
+	case upstreamEnvironment:
 		o.Upstream = netproxy.UpstreamOf(func(name string) string {
 			for _, entry := range environ {
 				if value, ok := strings.CutPrefix(entry, name+"="); ok {
@@ -28,7 +28,7 @@ func (p *Policy) Operator(environ []string) egress.Operator {
 			}
 			return ""
 		})
-	case UpstreamNone:
+	case upstreamNone:
 	default:
 		o.Upstream = netproxy.UpstreamOf(func(string) string { return upstream })
 	}
@@ -49,7 +49,7 @@ func (p *Policy) Follow(ctx context.Context, path string, signals <-chan os.Sign
 			log.Error("the network policy cannot be read: the one before it stays", "error", err)
 			continue
 		}
-		changes := current.Changes(next)
+		changes := current.changes(next)
 		if changes == "" {
 			log.Info("the network policy was read again: nothing has changed")
 			continue
