@@ -1,0 +1,33 @@
+// Package netproxy is the way out for one command: proxies for HTTP (plain requests, and
+// tunnels by CONNECT) that let through what a policy allows, and whatever else somebody is
+// asked about and allows. It knows no RPC and no sandbox. That the command has no other way
+// out is seen to elsewhere.
+//
+//	p := netproxy.New(netproxy.Config{Policy: policy, Decide: ask, Report: tell})
+//	go p.Serve(netproxy.HTTP, listener)
+//	...
+//	p.Close()
+//
+// Every request, of whatever protocol, goes through one place, [Proxy.reach]:
+//
+//	Policy.Judge        the name: denied, allowed, or to be asked about (Config.Decide)
+//	Proxy.resolve       once
+//	Policy.JudgeAddresses, JudgeMethod, JudgeDial   all addresses that were found
+//	Proxy.dial          one of exactly these
+//	Config.Report       each verdict, in the words of package rules
+//
+// Nothing is remembered of an answer: the next request on the same connection is judged anew.
+//
+//	command ──► head.Reader ──► client.serve ┬ client.exchange   plain: its head is written anew (outgoing),
+//	                                         │                   bodies are passed on as they come
+//	                                         └ client.connect    a tunnel: dialled first, then answered;
+//	                                                             Proxy.tunnel looks at the TLS greeting and moves bytes
+//
+// A name of TLS in a tunnel that is not the name of the tunnel ends it: otherwise an allowed
+// name would lead to all others behind the same addresses.
+//
+// Of a request, nothing but its host, port and method is told to anybody, and nothing is logged.
+//
+// Everything that the command or a destination could make large is bounded by a constant
+// (limits.go). A [Proxy] owns all its goroutines and connections: Close ends them and waits.
+package netproxy

@@ -1,0 +1,170 @@
+package head
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/execagent/execagent/buffer"
+)
+
+const (
+	// Max bounds a head in bytes: its first line, its fields and the empty line.
+	Max = 128 << 10
+	// maxFields bounds the fields of a head.
+	maxFields = 1024
+	// usualFields is how many fields a reader keeps memory for between two heads.
+	usualFields = 64
+	// maxChunkLine bounds the line before a chunk: its size, and extensions that are dropped.
+	maxChunkLine = 1 << 10
+
+	// room is the size of the buffer that a reader begins with: most heads fit.
+	room = 4 << 10
+)
+
+var (
+	// ErrTooLarge is the error of a head that is longer than [Max] or has too many fields.
+	ErrTooLarge = errors.New("reading a head: too large")
+	// ErrVersion is the error of a message that is not of HTTP/1, such as the preface of
+	// HTTP/2.
+	ErrVersion = errors.New("reading a head: not HTTP/1")
+)
+
+// A MalformedError says what is wrong with a message, in words of this package.
+type MalformedError string
+
+func (e MalformedError) Error() string { return "reading a message: " + string(e) }
+
+// A Reader reads the messages of one direction of one connection. Its methods are for one
+// goroutine.
+type Reader struct {
+	src io.Reader
+	buf []byte // buf[r:w] has been read from src, and is still to be taken
+	r   int
+	w   int
+
+	fields []Field // of the last head, used again for the next one
+}
+
+// NewReader returns a reader of src. Release gives its memory back.
+func NewReader(src io.Reader) *Reader { return &Reader{src: src} }
+
+// Release gives the reader's memory back, with what was read ahead ([Reader.Buffered]).
+func (r *Reader) Release() {
+	if r.buf != nil {
+		buffer.Recycle(r.buf)
+	}
+	r.buf, r.r, r.w, r.fields = nil, 0, 0, nil
+}
+
+// Buffered returns what has been read from the connection and belongs to nothing yet. It is
+// valid until the next call.
+func (r *Reader) Buffered() []byte { return r.buf[r.r:r.w] }
+
+// Wait returns when a byte can be taken.
+func (r *Reader) Wait() error {
+	if r.r < r.w {
+		return nil
+	}
+	r.r, r.w = 0, 0
+	return r.fill()
+}
+
+// Read takes bytes: first those that were read ahead, then those of the connection.
+func (r *Reader) Read(p []byte) (int, error) {
+	if r.r == r.w {
+		return r.src.Read(p)
+	}
+	n := copy(p, r.buf[r.r:r.w])
+	r.r += n
+	return n, nil
+}
+
+// fill reads at least one more byte. A buffer that is full gets larger, up to Max.
+func (r *Reader) fill() error {
+	if r.w == len(r.buf) {
+		if r.r > 0 {
+			r.w = copy(r.buf, r.buf[r.r:r.w])
+			r.r = 0
+		} else {
+			if r.w >= Max {
+				return ErrTooLarge
+			}
+			larger := buffer.Get(max(room, 2*len(r.buf)))
+			larger = larger[:min(cap(larger), Max)]
+			copy(larger, r.buf[:r.w])
+			if r.buf != nil {
+				buffer.Recycle(r.buf)
+			}
+			r.buf = larger
+		}
+	}
+	for range 100 {
+		n, err := r.src.Read(r.buf[r.w:])
+		r.w += n
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// lines takes a head: lines that end with CRLF, up to and with an empty one. It returns them
+// without the empty one, and io.EOF only if there is no byte before the end.
+func (r *Reader) lines() ([]byte, error) {
+	line, scanned := 0, 0 // where a line begins, and what has no end of it, both behind r.r
+	for {
+		i := bytes.IndexByte(r.buf[r.r+scanned:r.w], '\n')
+		if i < 0 {
+			if scanned = r.w - r.r; scanned >= Max {
+				return nil, ErrTooLarge
+			}
+			if err := r.fill(); err != nil {
+				if err == io.EOF && r.r < r.w {
+					err = io.ErrUnexpectedEOF
+				}
+				return nil, err
+			}
+			continue
+		}
+		scanned += i + 1
+		text := r.buf[r.r+line : r.r+scanned]
+		if !bytes.HasSuffix(text, crlf) {
+			return nil, MalformedError("a line ends without CR")
+		}
+		if len(text) > len(crlf) {
+			line = scanned
+			continue
+		}
+		head := r.buf[r.r : r.r+line]
+		r.r += scanned
+		return head, nil
+	}
+}
+
+// line takes one line of at most limit bytes, and returns it without its CRLF. It is valid
+// until the next call.
+func (r *Reader) line(limit int) ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(r.buf[r.r:r.w], '\n'); i >= 0 && i <= limit {
+			line := r.buf[r.r : r.r+i]
+			r.r += i + 1
+			if i == 0 || line[i-1] != '\r' {
+				return nil, MalformedError("a line ends without CR")
+			}
+			return line[:i-1], nil
+		}
+		if r.w-r.r > limit {
+			return nil, MalformedError("a line between chunks is too long")
+		}
+		if err := r.fill(); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+}

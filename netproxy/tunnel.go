@@ -1,0 +1,122 @@
+package netproxy
+
+import (
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/execagent/execagent/netproxy/head"
+	"github.com/execagent/execagent/netproxy/rules"
+)
+
+// A tunnel moves bytes between the command and a destination until both directions have ended.
+// While nothing moves, it uses no memory but the stacks of its two goroutines.
+type tunnel struct {
+	here, there stream
+	idle        time.Duration // after which it ends
+	moves       atomic.Int64  // how often something has moved
+}
+
+// tunnel serves a tunnel to its end. What the command has sent already is in from.
+func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
+	t := &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel} // a tunnel is never encrypted by us
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		if _, err := here.Write(l.in.Buffered()); err != nil {
+			t.end()
+			return
+		}
+		l.in.Release()
+		t.move(t.here, t.there)
+	}()
+	if p.greet(q, t, from) {
+		from.Release()
+		t.move(t.there, t.here)
+	} else {
+		t.end()
+	}
+	<-down
+}
+
+// greet passes on what the command says first, unless that is the greeting of TLS with the
+// name of another host. Then the verdict is reported.
+func (p *Proxy) greet(q request, t *tunnel, from *head.Reader) bool {
+	if len(from.Buffered()) == 0 {
+		from.Release()
+		if !t.await(t.here) {
+			return false
+		}
+	}
+	if t.here.SetReadDeadline(time.Now().Add(p.times.head)) != nil {
+		return false
+	}
+	g := newGreeter(from)
+	defer g.release()
+	name, err := g.name()
+	if err == nil && name != "" {
+		var host string
+		if host, err = rules.Host(name); host != q.Host {
+			err = errOtherName
+		}
+	}
+	if err == nil {
+		t.moves.Add(1)
+		_, err = t.there.Write(append(g.said, from.Buffered()...))
+		return err == nil
+	}
+	if g.lost == nil {
+		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceBaseline, Reason: rules.ReasonPolicyDenied}, false)
+	}
+	return false
+}
+
+// burst is how long a direction that moves keeps what it moves bytes with: two descriptors.
+const burst = time.Second
+
+// move moves one direction to its end, and passes the end on. An error ends both.
+func (t *tunnel) move(to, from stream) {
+	for {
+		if !t.await(from) || from.SetReadDeadline(time.Now().Add(burst)) != nil {
+			break
+		}
+		n, err := io.Copy(to, from)
+		if n > 0 {
+			t.moves.Add(1)
+		}
+		if err == nil {
+			if to.CloseWrite() != nil {
+				break
+			}
+			return
+		}
+		if !isTimeout(err) {
+			break
+		}
+	}
+	t.end()
+}
+
+// await waits until there is something to move. It returns false if the tunnel is idle for too
+// long in both directions, or broken.
+func (t *tunnel) await(from stream) bool {
+	for {
+		before := t.moves.Load()
+		if from.SetReadDeadline(time.Now().Add(t.idle)) != nil {
+			return false
+		}
+		err := await(from)
+		if err == nil {
+			return true
+		}
+		if !isTimeout(err) || t.moves.Load() == before {
+			return false
+		}
+	}
+}
+
+// end ends both directions. The connections are closed by who has them.
+func (t *tunnel) end() {
+	_ = t.here.Close()
+	_ = t.there.Close()
+}
