@@ -80,11 +80,12 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
-	"agent/audit":    {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
-	"netproxy/mask":  {[]string{"netproxy/rules"}, "texts are replaced here; what carries them is not known"},
-	"netproxy/rules": {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
-	"netproxy/head":  {[]string{"buffer"}, "bytes are taken for messages here, and meant elsewhere"},
-	"netproxy":       {[]string{"buffer", "netproxy/head", "netproxy/rules"}, "it is handed who decides, and knows neither requests of a client nor sandboxes"},
+	"agent/audit":        {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
+	"netproxy/mask":      {[]string{"netproxy/rules"}, "texts are replaced here; what carries them is not known"},
+	"netproxy/rules":     {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
+	"netproxy/head":      {[]string{"buffer"}, "bytes are taken for messages here, and meant elsewhere"},
+	"netproxy/intercept": {[]string{"netproxy/rules"}, "TLS and HTTP/2 are spoken here; what may go on, and what is rewritten, is said elsewhere"},
+	"netproxy":           {[]string{"buffer", "netproxy/head", "netproxy/intercept", "netproxy/mask", "netproxy/rules"}, "it is handed who decides, and knows neither requests of a client nor sandboxes"},
 
 	"hostenv":       {nil, "what the host is like is told as plain values"},
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},

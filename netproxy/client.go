@@ -54,13 +54,13 @@ func (c *client) serve() bool {
 
 // read reads the head of the next request.
 func (c *client) read() (*head.Request, error) {
-	if err := c.conn.SetReadDeadline(time.Now().Add(idleTime)); err != nil {
+	if err := c.conn.SetReadDeadline(time.Now().Add(c.p.times.idle)); err != nil {
 		return nil, err
 	}
 	if err := c.in.Wait(); err != nil {
 		return nil, err
 	}
-	if err := c.conn.SetReadDeadline(time.Now().Add(headTime)); err != nil {
+	if err := c.conn.SetReadDeadline(time.Now().Add(c.p.times.head)); err != nil {
 		return nil, err
 	}
 	q, err := c.in.Request()
@@ -149,7 +149,7 @@ func (c *client) turnAway(r *head.Request, body *head.Body, a answer) bool {
 	if _, err := c.conn.Write(a.append(nil, r.Method, true)); err != nil {
 		return false
 	}
-	if c.conn.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+	if c.conn.SetReadDeadline(time.Now().Add(c.p.times.drain)) != nil {
 		return false
 	}
 	_, err := io.CopyN(io.Discard, body, maxUnread)
@@ -171,7 +171,7 @@ func (c *client) dismiss(method string, a answer) {
 // unread bytes resets the connection, and the answer would be lost with it.
 func (c *client) hangUp() {
 	_ = c.conn.CloseWrite()
-	if c.conn.SetReadDeadline(time.Now().Add(drainTime)) == nil {
+	if c.conn.SetReadDeadline(time.Now().Add(c.p.times.drain)) == nil {
 		_, _ = io.CopyN(io.Discard, c.conn, maxUnread)
 	}
 }

@@ -91,7 +91,7 @@ func (x *exchange) send() {
 // there.
 func (x *exchange) wait() (*head.Response, error) {
 	for {
-		if err := x.link.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := x.link.conn.SetReadDeadline(time.Now().Add(x.p.times.patience)); err != nil {
 			return nil, err
 		}
 		a, err := x.link.in.Response(x.method)
@@ -112,7 +112,7 @@ func (x *exchange) settle(patient bool) error {
 		return nil
 	}
 	if patient {
-		timer := time.NewTimer(drainTime)
+		timer := time.NewTimer(x.p.times.drain)
 		defer timer.Stop()
 		select {
 		case err := <-x.sent:

@@ -29,11 +29,22 @@ const (
 
 	// maxGreeting bounds what is kept of a tunnel until the name in the greeting of TLS is known.
 	maxGreeting = 16 << 10
-	// maxUnread and drainTime bound what is read of a request that was refused, so that the
-	// answer arrives and the next request can follow.
+	// maxUnread bounds what is read of a request that was refused, so that the answer arrives
+	// and the next request can follow.
 	maxUnread = 256 << 10
-	drainTime = 2 * time.Second
 )
+
+// timing has the limits of time that the command's side of a connection sets off.
+type timing struct {
+	idle     time.Duration // between two requests on a connection
+	head     time.Duration // for a head, from its first byte on; for the greeting of TLS in a tunnel
+	tunnel   time.Duration // without a byte in either direction of a tunnel
+	patience time.Duration // after which who waits for an answer looks whether the command still does
+	drain    time.Duration // for what is read of a request that was refused
+}
+
+// usual is the timing outside of tests.
+var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second}
 
 // connections returns how many connections the command may have, from what the process may
 // have open.

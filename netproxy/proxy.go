@@ -85,6 +85,7 @@ type Proxy struct {
 	ctx    context.Context // of all connections: it ends with Close
 	cancel context.CancelFunc
 	limit  int // of clients
+	times  timing
 
 	wg sync.WaitGroup // of connections
 
@@ -106,7 +107,7 @@ func New(cfg Config) *Proxy {
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{cfg: cfg, limit: connections(), times: usual, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

@@ -46,6 +46,8 @@ func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
 	}
 	g := &rig{t: t, changed: make(chan struct{})}
 	c.Report = func(r Report) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		g.told = append(g.told, r)
 		close(g.changed)
 		g.changed = make(chan struct{})

@@ -13,12 +13,13 @@ import (
 // While nothing moves, it uses no memory but the stacks of its two goroutines.
 type tunnel struct {
 	here, there stream
-	moves       atomic.Int64 // how often something has moved
+	idle        time.Duration // after which it ends
+	moves       atomic.Int64  // how often something has moved
 }
 
 // tunnel serves a tunnel to its end. What the command has sent already is in from.
 func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
-	t := &tunnel{here: here, there: l.raw.(stream)} // a tunnel is never encrypted by us
+	t := &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel} // a tunnel is never encrypted by us
 	down := make(chan struct{})
 	go func() {
 		defer close(down)
@@ -47,7 +48,7 @@ func (p *Proxy) greet(q request, t *tunnel, from *head.Reader) bool {
 			return false
 		}
 	}
-	if t.here.SetReadDeadline(time.Now().Add(headTime)) != nil {
+	if t.here.SetReadDeadline(time.Now().Add(p.times.head)) != nil {
 		return false
 	}
 	g := newGreeter(from)
@@ -101,7 +102,7 @@ func (t *tunnel) move(to, from stream) {
 func (t *tunnel) await(from stream) bool {
 	for {
 		before := t.moves.Load()
-		if from.SetReadDeadline(time.Now().Add(idleTunnel)) != nil {
+		if from.SetReadDeadline(time.Now().Add(t.idle)) != nil {
 			return false
 		}
 		err := await(from)

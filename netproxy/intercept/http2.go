@@ -25,9 +25,9 @@ const (
 	maxConns      = 16        // to a destination that speaks HTTP/1
 	idleTime      = 5 * time.Minute
 	handshakeTime = 30 * time.Second
-	frame         = 64 << 10 // bytes of a frame that we take
-	window        = 1 << 20  // bytes of a stream that may be under way
-	chunk         = 64 << 10 // bytes that are moved at once
+	frame         = 64 << 10   // bytes of a frame that we take
+	window        = 1 << 20    // bytes of a stream that may be under way
+	chunk         = 16<<10 - 9 // bytes that are moved at once: with the head of a frame, one record of TLS
 )
 
 // A Stream is a connection of the command, on which HTTP/2 was agreed.
