@@ -503,7 +503,7 @@ func FuzzSOCKS(f *testing.F) {
 		}
 		if command, host, port, err := readSOCKS(bytes.NewReader(b)); err == nil {
 			kind := b[3]
-			if again := "\x05" + string(command) + "\x00" + address(host, int(port)); kind != typeName && !bytes.HasPrefix(b, []byte(again)) {
+			if again := string([]byte{socksVersion, command, 0}) + address(host, int(port)); kind != typeName && !bytes.HasPrefix(b, []byte(again)) {
 				t.Errorf("%x is %q", b, again)
 			}
 		}
