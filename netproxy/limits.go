@@ -32,6 +32,11 @@ const (
 	// maxUnread bounds what is read of a request that was refused, so that the answer arrives
 	// and the next request can follow.
 	maxUnread = 256 << 10
+
+	maxAssociations = 32      // for datagrams; each has a buffer for the largest
+	maxFlows        = 32      // destinations of each, at once
+	maxDatagram     = 1 << 16 // bytes
+	maxName         = 255     // bytes of a name, in SOCKS5
 )
 
 // timing has the limits of time that the command's side of a connection sets off.
@@ -41,10 +46,11 @@ type timing struct {
 	tunnel   time.Duration // without a byte in either direction of a tunnel
 	patience time.Duration // after which who waits for an answer looks whether the command still does
 	drain    time.Duration // for what is read of a request that was refused
+	flow     time.Duration // without a datagram from a destination
 }
 
 // usual is the timing outside of tests.
-var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second}
+var usual = timing{idle: 5 * time.Minute, head: 30 * time.Second, tunnel: time.Hour, patience: 10 * time.Second, drain: 2 * time.Second, flow: 2 * time.Minute}
 
 // connections returns how many connections the command may have, from what the process may
 // have open.

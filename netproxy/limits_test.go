@@ -12,8 +12,10 @@ import (
 
 // hurry shortens the limits of time. It is called before the first connection.
 func (g *rig) hurry(times timing) {
+	g.Proxy.mu.Lock() // as each connection does first
+	defer g.Proxy.mu.Unlock()
 	for _, d := range []struct{ to, from *time.Duration }{
-		{&g.times.idle, &times.idle}, {&g.times.head, &times.head}, {&g.times.tunnel, &times.tunnel}, {&g.times.patience, &times.patience}, {&g.times.drain, &times.drain},
+		{&g.times.idle, &times.idle}, {&g.times.head, &times.head}, {&g.times.tunnel, &times.tunnel}, {&g.times.patience, &times.patience}, {&g.times.drain, &times.drain}, {&g.times.flow, &times.flow},
 	} {
 		if *d.from > 0 {
 			*d.to = *d.from

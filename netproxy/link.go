@@ -107,7 +107,10 @@ func peekAt(fd uintptr) (int, error) {
 
 // await returns when there is a byte to be read, the end, or an error, and uses no memory
 // until then. The read deadline holds.
-func await(s stream) error {
+func await(s interface {
+	net.Conn
+	syscall.Conn
+}) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return err

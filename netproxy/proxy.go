@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,7 +19,8 @@ type Kind int
 
 // The kinds of listeners.
 const (
-	HTTP Kind = iota // plain requests, and CONNECT
+	HTTP   Kind = iota // plain requests, and CONNECT
+	SOCKS5             // connections, and datagrams if Config has them
 )
 
 // Config says what a proxy lets through, and whom it tells. Only Policy has to be set.
@@ -37,6 +39,9 @@ type Config struct {
 	// Own tells which addresses the program listens at itself, this proxy's listeners
 	// included: nobody is to reach them from inside. Nil: it listens nowhere.
 	Own func(netip.AddrPort) bool
+	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
+	// Nil: that is refused.
+	Datagrams func() (net.PacketConn, error)
 	// Roots are whom requests for https URLs that the proxy itself encrypts trust. Nil: the
 	// system's.
 	Roots *x509.CertPool
@@ -87,7 +92,8 @@ type Proxy struct {
 	limit  int // of clients
 	times  timing
 
-	wg sync.WaitGroup // of connections
+	wg           sync.WaitGroup // of connections
+	associations atomic.Int32   // of SOCKS5, for datagrams
 
 	mu        sync.Mutex // protects the fields below
 	closed    bool
@@ -173,6 +179,8 @@ func (p *Proxy) welcome(kind Kind, conn net.Conn) {
 		switch kind {
 		case HTTP:
 			p.serveHTTP(s)
+		case SOCKS5:
+			p.serveSOCKS(s)
 		}
 	}()
 }

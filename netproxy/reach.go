@@ -25,29 +25,46 @@ type refusal struct {
 	failed        bool // it was allowed, but the destination could not be reached
 }
 
-// reach is the one way to a destination: it judges the request, asks about it if need be,
-// resolves the name once, judges all its addresses, and connects to one of exactly these. Each
-// verdict is reported. If have leads there already, from an earlier request, it is judged in
-// the same way and returned; otherwise it is left alone.
+// reach is the one way to a destination of TCP: it admits the request, and connects to one of the
+// addresses that it may go to. If have leads there already, from an earlier request, it is judged
+// in the same way and returned; otherwise it is left alone.
 func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refusal) {
+	place := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
+	var known []netip.Addr
+	if have != nil && have.place == place && have.alive() {
+		known = have.addrs
+	}
+	addrs, refused := p.admit(ctx, q, known)
+	if refused != nil {
+		return nil, refused
+	}
+	if known != nil {
+		return have, nil
+	}
+	l, err := p.connect(ctx, q, place, addrs)
+	if err != nil {
+		return nil, &refusal{failed: true}
+	}
+	return l, nil
+}
+
+// admit judges a request, asks about it if need be, resolves the name once unless its addresses
+// are known, and judges all of them: it returns where the request may go, and nowhere else. Each
+// verdict is reported.
+func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]netip.Addr, *refusal) {
 	v, override := p.judge(ctx, q)
 	if v.Decision != rules.Allow {
 		return nil, p.refuse(q, v)
 	}
-	place := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
-	var addrs []netip.Addr
-	if have != nil && have.place == place && have.alive() {
-		addrs = have.addrs
-	} else {
-		have, addrs = nil, p.resolve(ctx, q.Host)
+	addrs := known
+	if addrs == nil {
+		addrs = p.resolve(ctx, q.Host)
 	}
 	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
 		return nil, p.refuse(q, v)
 	}
 	p.report(q, v, override)
-	// Nothing is intercepted. Whoever does that in tunnels to some destinations says so here,
-	// and Proxy.tunnel looks into these instead of moving bytes.
-	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
 		return nil, p.refuse(q, v)
 	}
 	for _, addr := range addrs {
@@ -56,14 +73,7 @@ func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refus
 			return nil, p.refuse(q, v)
 		}
 	}
-	if have != nil {
-		return have, nil
-	}
-	l, err := p.connect(ctx, q, place, addrs)
-	if err != nil {
-		return nil, &refusal{failed: true}
-	}
-	return l, nil
+	return addrs, nil
 }
 
 // judge gives the verdict on a name, by the policy or by whoever is asked, and tells whether

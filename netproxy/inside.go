@@ -1,0 +1,3 @@
+package netproxy
+
+func (p *Proxy) intercepts(request) bool { return false }
