@@ -75,7 +75,7 @@ func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost bool, c Client) *Networ
 	w.proxy = netproxy.New(cfg)
 	w.serve(netproxy.HTTP, g.HTTP())
 	if l := g.SOCKS5(); l != nil {
-		w.serve(netproxy.HTTP+1, l)
+		w.serve(netproxy.SOCKS5, l)
 	}
 	return w
 }
