@@ -55,7 +55,7 @@ func (c *connection) enter(params *protocol.StartParams, plan *egress.Plan, p *p
 	} else {
 		onHost = !p.box.Has(sandbox.NetNS)
 	}
-	p.network = c.agent.networks.Open(plan, g, onHost, egress.Client{Ask: c.session.ask, Reports: &c.session.reports})
+	p.network = c.agent.networks.Open(plan, g, onHost, enforced, egress.Client{Ask: c.session.ask, Reports: &c.session.reports})
 	p.advisory = free
 	spec.Env = p.network.Environ(spec.Env)
 	return nil

@@ -56,8 +56,8 @@ type Network struct {
 }
 
 // Open serves a proxy at the listeners of a gate, which belongs to the network then. onHost tells
-// that they are ports of this host.
-func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost bool, c Client) *Network {
+// that they are ports of this host, enforced that the process has no other way out.
+func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost, enforced bool, c Client) *Network {
 	w := &Network{plan: plan, client: c, gate: g, release: func() {}}
 	if onHost {
 		w.release = n.listensAt(g.Ports())
@@ -71,6 +71,11 @@ func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost bool, c Client) *Networ
 	}
 	if plan.timeout > 0 {
 		cfg.Decide = w.decide
+	}
+	if plan.asked.Proxy.EnableSocks5UDP && !enforced {
+		// Other users of the host could send datagrams there before the process does. They
+		// gain what that process may reach anyway.
+		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
 	}
 	w.proxy = netproxy.New(cfg)
 	w.serve(netproxy.HTTP, g.HTTP())
