@@ -206,7 +206,7 @@ func TestNetworkLives(t *testing.T) {
 	wantGone(t, proxy)
 
 	// A child that holds the output keeps the proxy.
-	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; (read x <&3) 3<&0 & exit`))
+	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; exec 3<&0; (read x <&3) & exit`))
 	c.awaitNote(protocol.MethodProcessExited, "r")
 	if status, why := through(t, proxy, "http://a.invalid/"); status != http.StatusForbidden {
 		t.Errorf("after the exit, before the end: %d %s", status, why)
