@@ -18,11 +18,17 @@ type client struct {
 	in   *head.Reader
 	name string // its address
 	to   *link  // of the last plain request, if it can be used again
+
+	inside *inside // the tunnel whose requests these are; nil outside of one
 }
 
 // serveHTTP answers the requests of a connection until it ends.
 func (p *Proxy) serveHTTP(conn stream) {
 	c := &client{p: p, conn: conn, in: head.NewReader(conn), name: conn.RemoteAddr().String()}
+	c.serveAll()
+}
+
+func (c *client) serveAll() {
 	defer func() {
 		c.keep(nil)
 		c.in.Release()
@@ -40,7 +46,12 @@ func (c *client) serve() bool {
 		}
 		return false // gone, too slow, or HTTP/2
 	}
-	d, err := destinationOf(q)
+	var d destination
+	if c.inside != nil {
+		d, err = c.inside.destination(q)
+	} else {
+		d, err = destinationOf(q)
+	}
 	if err != nil {
 		c.dismiss(q.Method, malformed(err.Error()))
 		return false
@@ -100,18 +111,29 @@ func (c *client) request(protocol string, r *head.Request, d destination) reques
 func (c *client) exchange(r *head.Request, d destination) bool {
 	q := c.request(rules.HTTP, r, d)
 	body := c.in.Body(r.Length)
-	if has(r.Fields, "x-unix-socket") {
+	if c.inside == nil && has(r.Fields, "x-unix-socket") {
 		return c.turnAway(r, body, c.p.refuseSocket(q))
 	}
-	have := c.to
-	if d.encrypt {
-		have = nil
+	var l *link
+	var refused *refusal
+	if c.inside != nil {
+		if _, refused := c.p.cfg.Policy.JudgeMethod(q.Request, false); refused {
+			return c.turnAway(r, body, c.p.refuseMethod(c.inside, r.Method))
+		}
+		q = c.inside.q
+		l, refused = c.inside.reach(c.p, c.to)
+	} else {
+		have := c.to
+		if d.encrypt {
+			have = nil
+		}
+		l, refused = c.p.reach(c.p.ctx, q, have)
 	}
-	l, refused := c.p.reach(c.p.ctx, q, have)
 	if refused != nil {
 		return c.turnAway(r, body, refusedRequest(q, refused))
 	}
 	c.keep(l)
+	c.p.restore(r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	return x.run(appendRequest(buffer.Get(outgoing), r, d, l.hop))
 }

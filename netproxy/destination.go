@@ -30,12 +30,15 @@ const (
 
 // destinationOf finds out where a request goes: to its target, if that has an authority, else
 // to its Host. Both have to agree, since servers differ in which of the two they heed.
-func destinationOf(q *head.Request) (destination, error) {
+func destinationOf(q *head.Request) (destination, error) { return destinationAt(q, 80) }
+
+// destinationAt is destinationOf where requests without a port go to the given one.
+func destinationAt(q *head.Request, port uint16) (destination, error) {
 	named, field, err := hostField(q.Fields)
 	if err != nil {
 		return destination{}, err
 	}
-	d := destination{named: named, port: 80}
+	d := destination{named: named, port: port}
 	authority := field
 	if q.Method == "CONNECT" {
 		authority = string(q.Target)

@@ -62,6 +62,11 @@ func (g *greeter) name() (string, error) {
 	return name, err
 }
 
+// encrypted tells whether what was read is the greeting of TLS.
+func (g *greeter) encrypted() bool {
+	return len(g.said) > 1 && g.said[0] == recordHandshake && g.said[1] == 3
+}
+
 // more reads what comes, up to maxGreeting in all.
 func (g *greeter) more() error {
 	if len(g.said) == maxGreeting {

@@ -66,7 +66,7 @@ var errTooEarly = errors.New("connecting: the other end speaks before TLS has be
 
 // alive tells whether the other end has neither hung up nor said anything out of turn.
 func (l *link) alive() bool {
-	s, ok := l.conn.(stream)
+	s, ok := l.raw.(stream)
 	if !ok || len(l.in.Buffered()) > 0 {
 		return false
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/netproxy/intercept"
+	"github.com/execagent/execagent/netproxy/mask"
 	"github.com/execagent/execagent/netproxy/rules"
 )
 
@@ -42,8 +44,13 @@ type Config struct {
 	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
 	// Nil: that is refused.
 	Datagrams func() (net.PacketConn, error)
-	// Roots are whom requests for https URLs that the proxy itself encrypts trust. Nil: the
-	// system's.
+	// Credentials has those that the command uses and does not see. With them, requests inside
+	// some tunnels are looked into. Nil: none is.
+	Credentials *mask.Broker
+	// Authority is whom the command trusts for that. It is set together with Credentials.
+	Authority *intercept.Authority
+	// Roots are whom the proxy trusts where it speaks TLS itself: for requests for https URLs,
+	// and in tunnels that are looked into. Nil: the system's.
 	Roots *x509.CertPool
 }
 

@@ -156,6 +156,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	_ = conn.SetDeadline(deadline) // it fails only if conn is closed, and then so does what follows
 	if hop != nil && (q.encrypt || q.Protocol == rules.Connect) {
 		err = l.open(place)
+		l.hop = nil // it is only passed through
 	}
 	if err == nil && q.encrypt {
 		err = l.encrypt(ctx, q.Host, p.cfg.Roots)

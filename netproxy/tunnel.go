@@ -20,17 +20,35 @@ type tunnel struct {
 // tunnel serves a tunnel to its end. What the command has sent already is in from.
 func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 	t := &tunnel{here: here, there: l.raw.(stream), idle: p.times.tunnel} // a tunnel is never encrypted by us
+	if p.intercepts(q) {
+		p.look(q, t, from, l)
+		return
+	}
+	t.serve(from, l, func() bool {
+		g, ok := p.hear(q, t, from)
+		if !ok {
+			return false
+		}
+		defer g.release()
+		t.moves.Add(1)
+		_, err := t.there.Write(g.said)
+		return err == nil
+	})
+}
+
+// serve moves bytes both ways. What the command has said first is passed on by begin.
+func (t *tunnel) serve(from *head.Reader, l *link, begin func() bool) {
 	down := make(chan struct{})
 	go func() {
 		defer close(down)
-		if _, err := here.Write(l.in.Buffered()); err != nil {
+		if _, err := t.here.Write(l.in.Buffered()); err != nil {
 			t.end()
 			return
 		}
 		l.in.Release()
 		t.move(t.here, t.there)
 	}()
-	if p.greet(q, t, from) {
+	if begin() {
 		from.Release()
 		t.move(t.there, t.here)
 	} else {
@@ -39,20 +57,19 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 	<-down
 }
 
-// greet passes on what the command says first, unless that is the greeting of TLS with the
-// name of another host. Then the verdict is reported.
-func (p *Proxy) greet(q request, t *tunnel, from *head.Reader) bool {
+// hear reads what the command says first in a tunnel. If that is the greeting of TLS with the
+// name of another host, the verdict is reported.
+func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if len(from.Buffered()) == 0 {
 		from.Release()
 		if !t.await(t.here) {
-			return false
+			return nil, false
 		}
 	}
 	if t.here.SetReadDeadline(time.Now().Add(p.times.head)) != nil {
-		return false
+		return nil, false
 	}
 	g := newGreeter(from)
-	defer g.release()
 	name, err := g.name()
 	if err == nil && name != "" {
 		var host string
@@ -61,14 +78,13 @@ func (p *Proxy) greet(q request, t *tunnel, from *head.Reader) bool {
 		}
 	}
 	if err == nil {
-		t.moves.Add(1)
-		_, err = t.there.Write(append(g.said, from.Buffered()...))
-		return err == nil
+		return g, true
 	}
 	if g.lost == nil {
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceBaseline, Reason: rules.ReasonPolicyDenied}, false)
 	}
-	return false
+	g.release()
+	return nil, false
 }
 
 // burst is how long a direction that moves keeps what it moves bytes with: two descriptors.
