@@ -94,7 +94,7 @@ var rules = map[string]rule{
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},
 	"agent/metrics": {[]string{"helper/confine", "protocol", "sandbox"}, "things are counted here that have happened elsewhere"},
 	"agent/profile": {[]string{"protocol", "sandbox"}, "a sandbox is translated; nothing of this host is looked at"},
-	"agent/egress":  {[]string{"helper/gate", "netproxy", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
+	"agent/egress":  {[]string{"helper/gate", "netproxy", "netproxy/intercept", "netproxy/mask", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
 	"agent": {[]string{"agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},

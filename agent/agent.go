@@ -194,6 +194,7 @@ func New(cfg Config) *Agent {
 	}
 	a.watcher.Group = &a.inotify
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
+	a.networks.Log = cfg.Logger
 	a.networks.Set(cfg.Network)
 	a.measure()
 	return a
@@ -274,7 +275,7 @@ func (a *Agent) Close() error {
 	a.ending.Wait()
 	a.http.Close()
 	a.inotify.Close()
-	return a.sandboxes.close()
+	return errors.Join(a.networks.Close(), a.sandboxes.close())
 }
 
 // probe begins to find out how this host can confine, once the first client has

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
@@ -32,6 +33,11 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan
 	if !a.sandboxes.confines {
 		return nil, false, errNoHelpers
 	}
+	if plan != nil {
+		if err := a.showBundle(&asked, plan); err != nil {
+			return nil, false, err
+		}
+	}
 	switch door := &a.sandboxes.door; {
 	case !enforced:
 		held, err = door.Enter(asked)
@@ -57,4 +63,19 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan
 		spec.Stage = held.Stage
 	}
 	return held, !enforced && held.Refusal() == nil && (held.Unconfined() || asked.Network == sandbox.NetworkEnabled), nil
+}
+
+// showBundle has a sandbox show the file with the certificate that the command has to trust, if
+// it does not show that anyway.
+func (a *Agent) showBundle(asked *sandbox.Profile, plan *egress.Plan) error {
+	bundle, err := a.networks.Bundle(plan)
+	if bundle == "" || err != nil {
+		return err
+	}
+	policy, err := asked.Compile()
+	if err != nil || !policy.Confined || policy.Access(bundle) != sandbox.Denied {
+		return nil // what is wrong with it is found where it is entered
+	}
+	asked.Entries = append(slices.Clone(asked.Entries), sandbox.Entry{Place: sandbox.PlacePath, Path: bundle, Access: sandbox.Read})
+	return nil
 }

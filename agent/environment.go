@@ -46,8 +46,10 @@ func (h *host) lookup(name string) (string, bool) {
 // capabilities are the features that work (rpc.md 3.4, 8).
 func capabilities() protocol.Capabilities {
 	return protocol.Capabilities{
-		NetworkProxyLaunch:        true,
-		NetworkProxyReviewDomains: true,
+		NetworkProxyLaunch:               true,
+		NetworkProxyReviewDomains:        true,
+		CredentialMasking:                true,
+		CredentialMaskingCustomProviders: true,
 
 		FSWatchMissing:         true,
 		EnvironmentConfigRead:  true,

@@ -43,20 +43,16 @@ func (c *connection) enter(params *protocol.StartParams, plan *egress.Plan, p *p
 	if plan == nil || p.box != nil && p.box.Refusal() != nil {
 		return nil
 	}
-	g, onHost := p.box.Gate(), true
-	if g == nil {
-		listeners := 1
-		if plan.SOCKS() {
-			listeners = 2
-		}
-		if g, err = gate.Owned(listeners); err != nil {
-			return err
-		}
-	} else {
-		onHost = !p.box.Has(sandbox.NetNS)
+	start := egress.Start{Environ: spec.Env, Gate: p.box.Gate(), OnHost: true, Enforced: enforced}
+	if start.Gate != nil {
+		start.OnHost = !p.box.Has(sandbox.NetNS)
+	} else if start.Gate, err = gate.Owned(plan.Listeners()); err != nil {
+		return err
 	}
-	p.network = c.agent.networks.Open(plan, g, onHost, enforced, egress.Client{Ask: c.session.ask, Reports: &c.session.reports})
-	p.advisory = free
-	spec.Env = p.network.Environ(spec.Env)
+	client := egress.Client{Session: c.session.id, Ask: c.session.ask, Reports: &c.session.reports}
+	if p.network, err = c.agent.networks.Open(plan, start, client); err != nil {
+		return err
+	}
+	p.advisory, spec.Env = free, p.network.Environ()
 	return nil
 }

@@ -2,6 +2,9 @@ package egress
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,14 +23,21 @@ type Operator struct {
 	Ceiling *rules.Policy
 	// Upstream has the proxies through which requests go out, of clients that let them.
 	Upstream *netproxy.Upstream
+	// Masking has, by name, what no process is to see, whatever its client asks for.
+	Masking map[string]protocol.CredentialProvider
 }
 
 // Networks makes the networks of the processes of one agent.
 type Networks struct {
 	// Ports are those that the agent listens at. No process reaches them through its proxy.
 	Ports []uint16
+	// Log is told what cannot be masked; nil: nobody is.
+	Log *slog.Logger
 
-	operator atomic.Pointer[Operator]
+	operator   atomic.Pointer[Operator]
+	trust      trust
+	secret     [sha256.Size]byte // of placeholders
+	secretOnce sync.Once
 
 	mu    sync.Mutex
 	gates map[uint16]struct{} // ports of this host that proxies listen at
@@ -38,8 +48,20 @@ type Networks struct {
 // started with.
 func (n *Networks) Set(o Operator) { n.operator.Store(&o) }
 
+// said is what the operator says now.
+func (n *Networks) said() *Operator {
+	if o := n.operator.Load(); o != nil {
+		return o
+	}
+	return new(Operator)
+}
+
+// Close removes what was written for processes. All networks have been closed before.
+func (n *Networks) Close() error { return n.trust.close() }
+
 // Client is who is asked about a network, and told of it.
 type Client struct {
+	Session string // whose processes see equal credentials as equal
 	Ask     func(ctx context.Context, method string, params, result any) error
 	Reports *Reports
 }
@@ -49,40 +71,61 @@ type Network struct {
 	plan    *Plan
 	client  Client
 	gate    *gate.Gate
+	environ []string
 	proxy   *netproxy.Proxy
 	serving sync.WaitGroup
 	closing sync.Once
 	release func()
 }
 
-// Open serves a proxy at the listeners of a gate, which belongs to the network then. onHost tells
-// that they are ports of this host, enforced that the process has no other way out.
-func (n *Networks) Open(plan *Plan, g *gate.Gate, onHost, enforced bool, c Client) *Network {
-	w := &Network{plan: plan, client: c, gate: g, release: func() {}}
-	if onHost {
-		w.release = n.listensAt(g.Ports())
-	}
-	cfg := netproxy.Config{Policy: plan.policy, Report: w.report, Own: n.own}
-	if o := n.operator.Load(); o != nil {
-		cfg.Policy = plan.policy.Under(o.Ceiling)
-		if plan.asked.Proxy.AllowUpstreamProxy {
-			cfg.Upstream = o.Upstream
-		}
+// Start is the process that gets a network.
+type Start struct {
+	Environ []string // as it would be without one
+	// Gate has the listeners of the proxy. It belongs to the network then.
+	Gate *gate.Gate
+	// OnHost tells that these are ports of this host.
+	OnHost bool
+	// Enforced tells that the process has no other way out.
+	Enforced bool
+}
+
+// Open serves a proxy at the listeners of a gate.
+func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
+	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	o := n.said()
+	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own}
+	if plan.asked.Proxy.AllowUpstreamProxy {
+		cfg.Upstream = o.Upstream
 	}
 	if plan.timeout > 0 {
 		cfg.Decide = w.decide
 	}
-	if plan.asked.Proxy.EnableSocks5UDP && !enforced {
+	if plan.asked.Proxy.EnableSocks5UDP && !start.Enforced {
 		// Other users of the host could send datagrams there before the process does. They
 		// gain what that process may reach anyway.
 		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
 	}
+	if plan.masks(o) {
+		var bundle string
+		var err error
+		if cfg.Authority, bundle, err = n.trust.get(); err == nil {
+			cfg.Credentials, err = n.broker(plan, o, c.Session, start.Environ)
+		}
+		if err != nil {
+			start.Gate.Close()
+			return nil, fmt.Errorf("masking credentials: %w", err)
+		}
+		w.environ = cfg.Credentials.Environ(bundle)
+	}
+	if start.OnHost {
+		w.release = n.listensAt(start.Gate.Ports())
+	}
 	w.proxy = netproxy.New(cfg)
-	w.serve(netproxy.HTTP, g.HTTP())
-	if l := g.SOCKS5(); l != nil {
+	w.serve(netproxy.HTTP, start.Gate.HTTP())
+	if l := start.Gate.SOCKS5(); l != nil {
 		w.serve(netproxy.SOCKS5, l)
 	}
-	return w
+	return w, nil
 }
 
 func (w *Network) serve(kind netproxy.Kind, l net.Listener) {
@@ -92,13 +135,13 @@ func (w *Network) serve(kind netproxy.Kind, l net.Listener) {
 	})
 }
 
-// Environ returns an environment in which programs find the proxies.
-func (w *Network) Environ(env []string) []string {
+// Environ returns the environment of the process, in which programs find the proxies.
+func (w *Network) Environ() []string {
 	var socks net.Addr
 	if l := w.gate.SOCKS5(); l != nil {
 		socks = l.Addr()
 	}
-	return environ(env, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
+	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
 }
 
 // Close refuses what waits for an answer, and ends all connections of the process. It returns

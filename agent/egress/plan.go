@@ -95,5 +95,13 @@ func checkSockets(words map[string]string) error {
 // SOCKS tells whether there is a SOCKS5 proxy too.
 func (p *Plan) SOCKS() bool { return p.asked.Proxy.EnableSocks5 }
 
+// Listeners are how many the proxy serves.
+func (p *Plan) Listeners() int {
+	if p.SOCKS() {
+		return 2
+	}
+	return 1
+}
+
 // AllUnixSockets tells whether the process may make UNIX sockets, whatever confines it.
 func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }

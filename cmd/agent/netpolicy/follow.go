@@ -16,7 +16,7 @@ func (p *Policy) Operator(environ []string) egress.Operator {
 	upstream := upstreamEnvironment
 	var o egress.Operator
 	if p != nil {
-		upstream, o.Ceiling = p.Upstream, p.rules
+		upstream, o.Ceiling, o.Masking = p.Upstream, p.rules, p.Masking
 	}
 	switch upstream {
 	case upstreamEnvironment:
