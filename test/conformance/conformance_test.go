@@ -27,10 +27,9 @@ var (
 // notYet names the cases whose feature this version does not have, and why. The agent's
 // capability flags say the same.
 var notYet = map[string]string{
-	"environment-info":                         "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
-	"capability-roots-empty":                   "capability discovery is not built yet",
-	"capabilities-v2-empty":                    "capability discovery is not built yet (capabilityDiscoveryV2 is false)",
-	"network-policy-request-denied-needs-curl": "the managed network is not built yet (networkProxyLaunch is false)",
+	"environment-info":       "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
+	"capability-roots-empty": "capability discovery is not built yet",
+	"capabilities-v2-empty":  "capability discovery is not built yet (capabilityDiscoveryV2 is false)",
 }
 
 func TestMain(m *testing.M) {
@@ -141,8 +140,8 @@ func TestEnvironmentInfo(t *testing.T) {
 
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 
-			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
-			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
+			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
+			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
 			"sandboxedFileStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 		},
