@@ -49,7 +49,7 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 		return
 	}
 	defer g.release()
-	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), from)}
+	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), t.here)}
 	limited := p.cfg.Policy.Limited()
 	switch {
 	case g.encrypted() && (limited || p.bound(q, true)):
@@ -59,7 +59,7 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
-		t.serve(from, l, func() bool {
+		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
 		})
