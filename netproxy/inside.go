@@ -147,7 +147,11 @@ func (in *inside) destination(r *head.Request) (destination, error) {
 	if r.Method == "CONNECT" {
 		return destination{}, otherPlace
 	}
-	d, err := destinationAt(r, in.q.Port)
+	usual := uint16(80)
+	if in.q.encrypt {
+		usual = 443
+	}
+	d, err := destinationAt(r, usual)
 	switch {
 	case err == missingHost && !d.named && r.Target[0] == '/':
 		d.host, d.port = in.q.Host, in.q.Port // of HTTP/1.0
