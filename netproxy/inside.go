@@ -49,7 +49,7 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 		return
 	}
 	defer g.release()
-	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), from)}
+	conn := &replayed{t.here, io.MultiReader(bytes.NewReader(g.said), t.here)}
 	limited := p.cfg.Policy.Limited()
 	switch {
 	case g.encrypted() && (limited || p.bound(q, true)):
@@ -59,7 +59,7 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 	case limited:
 		p.report(q, rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMITMRequired}, false)
 	default:
-		t.serve(from, l, func() bool {
+		t.serve(l, func() bool {
 			_, err := t.there.Write(g.said)
 			return err == nil
 		})
@@ -147,7 +147,11 @@ func (in *inside) destination(r *head.Request) (destination, error) {
 	if r.Method == "CONNECT" {
 		return destination{}, otherPlace
 	}
-	d, err := destinationAt(r, in.q.Port)
+	usual := uint16(80)
+	if in.q.encrypt {
+		usual = 443
+	}
+	d, err := destinationAt(r, usual)
 	switch {
 	case err == missingHost && !d.named && r.Target[0] == '/':
 		d.host, d.port = in.q.Host, in.q.Port // of HTTP/1.0

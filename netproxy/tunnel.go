@@ -24,7 +24,7 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 		p.look(q, t, from, l)
 		return
 	}
-	t.serve(from, l, func() bool {
+	t.serve(l, func() bool {
 		g, ok := p.hear(q, t, from)
 		if !ok {
 			return false
@@ -37,7 +37,7 @@ func (p *Proxy) tunnel(q request, here stream, from *head.Reader, l *link) {
 }
 
 // serve moves bytes both ways. What the command has said first is passed on by begin.
-func (t *tunnel) serve(from *head.Reader, l *link, begin func() bool) {
+func (t *tunnel) serve(l *link, begin func() bool) {
 	down := make(chan struct{})
 	go func() {
 		defer close(down)
@@ -49,7 +49,6 @@ func (t *tunnel) serve(from *head.Reader, l *link, begin func() bool) {
 		t.move(t.here, t.there)
 	}()
 	if begin() {
-		from.Release()
 		t.move(t.there, t.here)
 	} else {
 		t.end()
@@ -57,7 +56,7 @@ func (t *tunnel) serve(from *head.Reader, l *link, begin func() bool) {
 	<-down
 }
 
-// hear reads what the command says first in a tunnel. If that is the greeting of TLS with the
+// hear reads what the command says first in a tunnel, with all that from has. If that is the greeting of TLS with the
 // name of another host, the verdict is reported.
 func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if len(from.Buffered()) == 0 {
@@ -78,6 +77,8 @@ func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 		}
 	}
 	if err == nil {
+		g.said = append(g.said, from.Buffered()...)
+		from.Release()
 		return g, true
 	}
 	if g.lost == nil {
