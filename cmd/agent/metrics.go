@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
 	"net/http"
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -68,6 +70,14 @@ func measureLink(set *metrics.Set, link *relay.Link) {
 	const bytes, passed = "agent_relay_bytes_total", "Bytes of the connections to the rendezvous."
 	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Sent }, "direction", "sent")
 	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Received }, "direction", "received")
+}
+
+// measureCertificate adds until when the certificate is valid that a listener shows: it is looked
+// at for each page, so that a renewal is seen before a client has come.
+func measureCertificate(set *metrics.Set, config *tls.Config) {
+	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate ends that is shown to clients.", func() float64 {
+		return float64(tlsconfig.NotAfter(config).Unix())
+	})
 }
 
 // page returns what answers /metrics on the listener, nil where nobody asked for that.

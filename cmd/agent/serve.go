@@ -161,6 +161,9 @@ func (s *server) configure() (err error) {
 	if s.tls, err = s.flags.TLSFlags.Read(s.logger); err != nil {
 		return err
 	}
+	if s.tls != nil {
+		measureCertificate(s.metrics, s.tls)
+	}
 	s.probes, err = listenProbes(s.flags.HealthListen, s.metrics, s.logger)
 	return err
 }
