@@ -67,6 +67,8 @@ func (g given) prefer() {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
 	}
 	switch {
+	case g.has("probe"):
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
 	case g.has("context") || g.has("local"):
 		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
 	case g.has("registry") && !g.has("url"):

@@ -65,6 +65,12 @@ func measureLink(set *metrics.Set, link *relay.Link) {
 		}
 		return 0
 	})
+	set.Gauge("agent_relay_credential_refused", "Whether the registry refuses the credential of this executor.", func() float64 {
+		if link.Refused() {
+			return 1
+		}
+		return 0
+	})
 	set.CountedBy("agent_relay_reconnects_total", "Connections to the rendezvous after the first.", func() uint64 { return max(link.Stats().Connects, 1) - 1 })
 	set.Gauge("agent_relay_streams", "Streams of clients, also those that wait for the next connection.", func() float64 { return float64(link.Stats().Streams) })
 	const bytes, passed = "agent_relay_bytes_total", "Bytes of the connections to the rendezvous."

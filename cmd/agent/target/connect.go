@@ -101,6 +101,17 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	}
 }
 
+// Repeat calls attempt until it succeeds or the time of --wait is over, without the flag once.
+func (f *Flags) Repeat(ctx context.Context, attempt func() error) error {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := attempt()
+		if err == nil || f.Wait == nil || time.Since(begun)+pause > *f.Wait || sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
 // errWaited is the cause of the context that --wait ends.
 var errWaited = errors.New("waited too long")
 
