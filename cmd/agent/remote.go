@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
@@ -72,7 +73,7 @@ func (r *remote) run(ctx context.Context, p *probes.Server, serve func(context.C
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
 		return nil
 	}
-	return err
+	return target.Untrusted(err, "--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names the file with its authority")
 }
 
 // work is run without the judgement which ends are in order.
@@ -89,7 +90,7 @@ func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.
 		EnvironmentID: r.flags.ID(),
 		Tokens:        source,
 		Logger:        r.logger,
-		RootCAs:       r.signIn.Roots,
+		RootCAs:       r.signIn.Registry,
 		Proxy:         http.ProxyFromEnvironment,
 	})
 	if err != nil {

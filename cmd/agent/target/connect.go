@@ -237,6 +237,8 @@ func (w *waiting) reason() string {
 	switch {
 	case unverified && unknown.Cert != nil && w.flags.TLSCA == "" && w.flags.URL != "":
 		text += " (see --tls-ca)"
+	case unverified && unknown.Cert != nil && w.flags.Registry != "":
+		text += " (" + registryRemedy + ")"
 	case unwanted && w.flags.TLSCert == "":
 		text += " (see --tls-cert)"
 	case plain:
@@ -261,7 +263,8 @@ func (w *waiting) ignored() string {
 }
 
 // hopelessLocked tells whether no time changes anything: the connection is there, and the
-// server refuses what is asked of it, or does not speak the protocol.
+// server refuses what is asked of it or the credential, or does not speak the protocol. Who asks
+// again with a wrong credential looks like somebody who tries credentials.
 func (w *waiting) hopelessLocked(err error) bool {
 	_, refused := errors.AsType[*client.ServerError](err)
 	if refused && client.Retryable(err) { // the session has another client
@@ -270,9 +273,20 @@ func (w *waiting) hopelessLocked(err error) bool {
 		}
 		return w.flags.Wait == nil && time.Since(w.busy) > attachedPatience
 	}
+	if status, ok := errors.AsType[*transport.StatusError](err); ok && unauthorized(status.Status) {
+		return true
+	}
+	if answer, ok := errors.AsType[*relay.RegistryError](err); ok && unauthorized(answer.Status) {
+		return true
+	}
 	_, foreign := errors.AsType[*client.ProtocolError](err)
 	_, unsupported := errors.AsType[*client.UnsupportedError](err)
 	return refused || foreign || unsupported
+}
+
+// unauthorized tells whether a status says that the credential will not do.
+func unauthorized(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // final tells whether an error is one of those that do not pass by themselves: somebody has
