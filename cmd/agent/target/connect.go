@@ -87,6 +87,7 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 			w.end()
 			return err
 		}
+		cfg.Dial = f.telling(sys, cfg.Dial)
 		cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
 		if f.Registry != "" {
 			cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
@@ -98,6 +99,36 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 		if w.failed(err) || sleep(ctx, pause) != nil {
 			return w.error()
 		}
+	}
+}
+
+// telling is dial that logs each connection, also those after a loss, and with what it is made.
+func (f *Flags) telling(sys program.System, dial func(context.Context) (rpc.Conn, error)) func(context.Context) (rpc.Conn, error) {
+	log := f.Logger(sys)
+	how := []any{"agent", f.Name()}
+	if f.Registry != "" {
+		how = append(how, "registry", f.Registry)
+	}
+	if c := f.chosen; c != nil && c.context != nil {
+		how = append(how, "context", c.context.Name)
+	}
+	for _, file := range [...]struct{ name, path string }{
+		{"token_file", f.TokenFile}, {"registry_token_file", f.RegistryTokenFile}, {"tls_ca", f.TLSCA}, {"tls_cert", f.TLSCert},
+	} {
+		if file.path != "" {
+			how = append(how, file.name, file.path)
+		}
+	}
+	return func(ctx context.Context) (rpc.Conn, error) {
+		begun := time.Now()
+		log.Debug("connecting", how...)
+		conn, err := dial(ctx)
+		if err != nil {
+			log.Debug("not connected", "error", err)
+			return nil, err
+		}
+		log.Debug("connected", "connection", fmt.Sprint(conn), "seconds", time.Since(begun).Seconds())
+		return conn, nil
 	}
 }
 
