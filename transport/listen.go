@@ -203,8 +203,6 @@ func (c *Config) certified() bool {
 // proving who they are.
 var ErrUnauthenticated = errors.New("no authentication is configured")
 
-// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1), but for the same with wss. A
-// URL parser would let more pass: a path, a query, a zone, capitals.
 // CheckURL refuses what [Listen] would not take for a URL, without looking at anything else.
 func CheckURL(url string) error {
 	if !unixsocket.Is(url) {
@@ -224,6 +222,8 @@ func pathOf(url string) (string, error) {
 	return path, nil
 }
 
+// parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1), but for the same with wss. A
+// URL parser would let more pass: a path, a query, a zone, capitals.
 func parseListenURL(s string) (address netip.AddrPort, secure bool, err error) {
 	rest, ok := strings.CutPrefix(s, "ws://")
 	if !ok {

@@ -19,8 +19,8 @@ type guide struct {
 	environ []string
 }
 
-// readGuide reads the commands: the lines of consoles that begin with a prompt, with those that they
-// go on in.
+// readGuide reads the commands: the lines of consoles that begin with a prompt, with those that
+// they go on in.
 func readGuide(t *testing.T, replace ...string) *guide {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/operation.md")
@@ -165,8 +165,8 @@ func TestOperationTLS(t *testing.T) {
 	}
 }
 
-// TestOperationRegistry: the commands of docs/operation.md make a registry with TLS, an agent behind
-// it, and a command there.
+// TestOperationRegistry: the commands of docs/operation.md make a registry with TLS, an agent
+// behind it, and a command there.
 func TestOperationRegistry(t *testing.T) {
 	t.Parallel()
 	needOpenSSL(t)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -106,7 +107,10 @@ func TestHealthSocket(t *testing.T) {
 	if out, code := asks(0, socket); out != "" || code != 0 {
 		t.Errorf("it says %q, exit code %d", out, code)
 	}
-	scraper := http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(_, _ string) (net.Conn, error) { return net.Dial("unix", socket) }}}
+	var dialer net.Dialer
+	scraper := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "unix", socket)
+	}}}
 	response, err := scraper.Get("http://agent/metrics")
 	if err != nil {
 		t.Fatal(err)

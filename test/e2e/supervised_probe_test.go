@@ -66,9 +66,9 @@ func TestSupervisedProbe(t *testing.T) {
 	}
 }
 
-// TestWithoutPidfd: where namespaces are allowed and pidfd_getfd is not, the doctor says so and what
-// to do, and a command with the network is supervised: it reaches what it may. By the init of its
-// namespaces each connect would fail.
+// TestWithoutPidfd: where namespaces are allowed and pidfd_getfd is not, the doctor says so and
+// what to do, and a command with the network is supervised: it reaches what it may. By the init
+// of its namespaces each connect would fail.
 func TestWithoutPidfd(t *testing.T) {
 	t.Parallel()
 	launcher := filepath.Join(t.TempDir(), "nouserns")

@@ -121,8 +121,8 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	}
 }
 
-// TestUnixSocketMetrics: at a socket that everybody can connect to, those who may not be clients get
-// 403 for the metrics too, and none of them.
+// TestUnixSocketMetrics: at a socket that everybody can connect to, those who may not be clients
+// get 403 for the metrics too, and none of them.
 func TestUnixSocketMetrics(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
