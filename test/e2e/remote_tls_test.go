@@ -50,6 +50,13 @@ func TestRemoteTLS(t *testing.T) {
 	if code := strict.Exit(t); code != 1 || !strings.Contains(strict.Printed.String(), "certificate signed by unknown authority") {
 		t.Errorf("exit code %d with another authority\n%s", code, strict.Printed)
 	}
+	if err := os.Chmod(other, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	open := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1", "--tls-ca", other)
+	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "must not be used") {
+		t.Errorf("exit code %d with authorities that others can change\n%s", code, open.Printed)
+	}
 	// Without the certificate the agent does not show its key.
 	untrusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
 	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate signed by unknown authority (--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names") {

@@ -69,7 +69,10 @@ func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	s.Roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
 	s.Registry = s.Roots
 	if err == nil && flags.TLSCA != "" {
-		s.Registry, err = target.Authorities(flags.TLSCA)
+		// Who could change it would be the registry, and choose the clients.
+		if err = secretfile.Refuse(flags.TLSCA); err == nil {
+			s.Registry, err = target.Authorities(flags.TLSCA)
+		}
 	}
 	return s, err
 }
