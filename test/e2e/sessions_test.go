@@ -72,8 +72,8 @@ func (w *way) must(t *testing.T, command string, args ...string) string {
 	return stdout
 }
 
-// gates are files for a command to wait at, each once: a second reader of the same one could see the
-// end of what was written for the first. Gate i has the path and i as its name.
+// gates are files for a command to wait at, each once: a second reader of the same one could
+// see the end of what was written for the first. Gate i has the path and i as its name.
 func gates(t *testing.T, n int) (path string, open func(i int)) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
