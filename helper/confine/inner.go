@@ -131,8 +131,8 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 		return err
 	}
 	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
-	if c.connects() {
-		files = append(files, resultFD)
+	if c.connects() || c.isManaged() {
+		files = append(files, resultFD) // or gateFD, which is the same
 	}
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
