@@ -165,6 +165,9 @@ func perform(what string, args []string) string {
 	if answer, known := performOnOthers(what, args); known {
 		return answer
 	}
+	if answer, known := performManaged(what, args); known {
+		return answer
+	}
 	return "unknown"
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
@@ -31,6 +32,8 @@ func (g *Gate) Bridge(to []netip.AddrPort) {
 func (b *bridges) pass(l *Listener, to netip.AddrPort) {
 	var passing sync.WaitGroup
 	defer passing.Wait()
+	ctx, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
 	places := make(chan struct{}, maxBridged)
 	for {
 		places <- struct{}{}
@@ -40,18 +43,18 @@ func (b *bridges) pass(l *Listener, to netip.AddrPort) {
 		}
 		passing.Go(func() {
 			defer func() { <-places }()
-			b.join(inside, to)
+			b.join(ctx, inside, to)
 		})
 	}
 }
 
 // join passes one connection on.
-func (b *bridges) join(inside net.Conn, to netip.AddrPort) {
+func (b *bridges) join(ctx context.Context, inside net.Conn, to netip.AddrPort) {
 	defer b.drop(inside)
 	if !b.add(inside) {
 		return
 	}
-	outside, err := net.Dial("tcp", to.String())
+	outside, err := new(net.Dialer).DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return
 	}
