@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -152,34 +153,17 @@ type Teller struct {
 // NewTeller returns the end with the descriptor fd, of a gate with those ports.
 func NewTeller(fd int, ports []uint16) *Teller { return &Teller{fd: fd, ports: ports} }
 
-// Leads tells whether a port of the loopback interface is one of the gate's.
-func (t *Teller) Leads(port uint16) bool {
-	for _, p := range t.ports {
-		if p == port {
-			return true
-		}
-	}
-	return false
+// Leads tells whether the address is that of one of the gate's listeners.
+func (t *Teller) Leads(to netip.AddrPort) bool {
+	return to == At(to.Port()) && slices.Contains(t.ports, to.Port())
 }
 
-// Connection is one that a [Teller] has made.
-type Connection interface {
-	// Port returns the port of the socket, which is the socket's alone for as long as it
-	// is open.
-	Port() (uint16, error)
-	// Connect connects the socket, or fails when that time has come.
-	Connect(until time.Time) error
-	// Disconnect ends what Connect has done.
-	Disconnect()
-}
-
-// Tell has the connection to a port of the gate made, and waits until the gate has it.
-// After an error there is no connection: it is that of Port or Connect, or ECONNREFUSED
-// if there is nobody behind the gate, or ETIMEDOUT. No signal may interrupt the thread.
-func (t *Teller) Tell(to uint16, c Connection) error {
+// tell has the connection to a port of the gate made, and waits until the gate has it.
+// After an error there is no connection.
+func (t *Teller) tell(to uint16, c connection) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from, err := c.Port()
+	from, err := c.port()
 	if err != nil {
 		return err
 	}
@@ -189,13 +173,13 @@ func (t *Teller) Tell(to uint16, c Connection) error {
 	if err := t.send(p); err != nil {
 		return err
 	}
-	if err = c.Connect(until); err == nil {
+	if err = c.connect(until, At(to)); err == nil {
 		err = t.await(until)
 	}
 	if err != nil {
 		p.kind = gone
 		_ = t.send(p) // who is gone needs to be told nothing
-		c.Disconnect()
+		c.disconnect()
 	}
 	return err
 }
@@ -211,7 +195,7 @@ func (t *Teller) send(p packet) error {
 func (t *Teller) await(until time.Time) error {
 	b := make([]byte, packetSize+1)
 	for {
-		if err := Poll(t.fd, unix.POLLIN, until); err != nil {
+		if err := poll(t.fd, unix.POLLIN, until); err != nil {
 			return err
 		}
 		n, _, err := unix.Recvfrom(t.fd, b, unix.MSG_DONTWAIT)
@@ -223,26 +207,6 @@ func (t *Teller) await(until time.Time) error {
 		}
 		// Another number is of a connection that was given up.
 		if p, ok := decodePacket(b[:n]); ok && p.kind == arrived && p.number == t.number {
-			return nil
-		}
-	}
-}
-
-// Poll waits until something has happened on a descriptor; ETIMEDOUT if nothing has
-// until then.
-func Poll(fd int, events int16, until time.Time) error {
-	for {
-		left := time.Until(until)
-		if left <= 0 {
-			return unix.ETIMEDOUT
-		}
-		ready := []unix.PollFd{{Fd: int32(fd), Events: events}}
-		n, err := unix.Poll(ready, int(left.Milliseconds())+1)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return err
-		case n > 0:
 			return nil
 		}
 	}
