@@ -74,7 +74,7 @@ func TestProcessEnforcement(t *testing.T) {
 // TestDiagnosisKeys pins the names that scripts rely on.
 func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
-	d := Diagnosis{Layers: layersOf(everything()), Policies: []Policy{{}}, Notes: []Note{{}}}
+	d := Diagnosis{Layers: layersOf(everything()), Policies: []Policy{{}}, Proxies: []Proxy{{}}, Notes: []Note{{}}}
 	encoded, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,8 @@ func TestDiagnosisKeys(t *testing.T) {
 		of   any
 		want string
 	}{
-		{top, "enforceable layers notes policies"},
+		{top, "enforceable layers notes policies proxies"},
+		{first("proxies"), "error name ok remedy tried"},
 		{first("layers"), "abi error name ok remedy tried"},
 		{first("policies"), "description files name processes"},
 		{first("policies").(map[string]any)["files"], "error layers ok remedy"},
@@ -126,7 +127,8 @@ func TestDiagnosisPage(t *testing.T) {
 			{Name: "first", Processes: Enforcement{OK: true, Layers: []string{"seccomp"}}, Files: Enforcement{Error: "no helper"}},
 			{Name: "second", Processes: Enforcement{Error: "userns is missing"}, Files: Enforcement{OK: true}},
 		},
-		Notes: []Note{{Name: "cgroups", Text: "none"}},
+		Proxies: []Proxy{{Name: "proxy:netns", Error: "another port was connected to"}},
+		Notes:   []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
 	if err := d.Print(&page); err != nil {
@@ -134,7 +136,8 @@ func TestDiagnosisPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
-		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n", "cgroups: none\n",
+		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n",
+		"proxy:netns does not work: another port was connected to\n", "cgroups: none\n",
 	} {
 		if strings.Count(page.String(), want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, page.String())
