@@ -524,3 +524,28 @@ func BenchmarkTold(b *testing.B) {
 		unix.Close(fd)
 	}
 }
+
+// BenchmarkStart: a process that nothing confines, without a gate and with one of two
+// listeners.
+func BenchmarkStart(b *testing.B) {
+	for name, listeners := range map[string]int{"without": 0, "gate": 2} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				var g *Gate
+				if listeners > 0 {
+					var err error
+					if g, err = Owned(listeners); err != nil {
+						b.Fatal(err)
+					}
+					for _, l := range g.Listeners() {
+						go greet(l)
+					}
+				}
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					b.Fatal(err)
+				}
+				g.Close()
+			}
+		})
+	}
+}
