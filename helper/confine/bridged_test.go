@@ -44,7 +44,7 @@ func TestBridged(t *testing.T) {
 }
 
 // TestBridgedRefused: without proxies of this host nothing is run, and none of them is the
-// agent (D25).
+// agent.
 func TestBridgedRefused(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {
 		door.AgentPorts = []uint16{4711}

@@ -29,7 +29,7 @@ func (g *Gate) Bridge(to []netip.AddrPort) {
 }
 
 // pass passes the connections of l on, and returns when all have ended.
-func (b *bridges) pass(l *Listener, to netip.AddrPort) {
+func (b *bridges) pass(l *listener, to netip.AddrPort) {
 	var passing sync.WaitGroup
 	defer passing.Wait()
 	ctx, giveUp := context.WithCancel(context.Background())

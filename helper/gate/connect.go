@@ -59,7 +59,7 @@ func (c connection) port() (uint16, error) {
 	const first, count, tries = 32768, 28232, 512
 	for range tries {
 		port := uint16(first + rand.IntN(count))
-		if err := unix.Bind(c.socket, c.sockaddr(At(port))); err != unix.EADDRINUSE {
+		if err := unix.Bind(c.socket, c.sockaddr(loopback(port))); err != unix.EADDRINUSE {
 			return port, err
 		}
 	}

@@ -8,7 +8,7 @@
 //	          it and tells each connection beforehand ([Teller]): what was not told is closed
 //	[Owned]   nothing confines the command: connections of other users are closed
 //
-//	command ──► 127.0.0.1:port ──► Listener.Accept: is it the command's? ──► the proxy
+//	command ──► 127.0.0.1:port ──► listener.Accept: is it the command's? ──► the proxy
 //
 // A [Gate] also passes connections on to ports of the host, for a client that has given
 // the command a proxy itself ([Gate.Bridge]).

@@ -25,15 +25,15 @@ const (
 // Gate has the listeners of one command, each at an address as the command sees it,
 // which is known before the command is started. Its methods may run at once.
 type Gate struct {
-	listeners []*Listener
+	listeners []*listener
 	end       func() // ends what is between the gate and the other process; nil: there is nothing
 	work      sync.WaitGroup
 	bridges   bridges
 	closing   sync.Once
 }
 
-// Listener yields connections of the command.
-type Listener struct {
+// listener yields connections of the command.
+type listener struct {
 	addr  *net.TCPAddr
 	admit func(*net.TCPConn) bool // tells whether the connection is the command's
 	ready chan struct{}           // closed once inner or err is there
@@ -43,9 +43,6 @@ type Listener struct {
 	mu     sync.Mutex
 	closed bool
 }
-
-// Listeners are those of the gate, in the order of their addresses.
-func (g *Gate) Listeners() []*Listener { return g.listeners }
 
 // HTTP is the first listener: that of a proxy for HTTP.
 func (g *Gate) HTTP() net.Listener { return g.listeners[0] }
@@ -77,11 +74,11 @@ func (g *Gate) Close() {
 }
 
 // Addr is where the command connects to.
-func (l *Listener) Addr() net.Addr { return l.addr }
+func (l *listener) Addr() net.Addr { return l.addr }
 
 // Accept returns the next connection of the command. It closes all others. Where the
 // sockets come from another process it first waits for them.
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	<-l.ready
 	if l.err != nil {
 		return nil, l.err
@@ -99,7 +96,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // Close has Accept fail with [net.ErrClosed].
-func (l *Listener) Close() error {
+func (l *listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -117,7 +114,7 @@ func (l *Listener) Close() error {
 }
 
 // take gives the listener its socket, or the reason why it gets none.
-func (l *Listener) take(inner *net.TCPListener, err error) {
+func (l *listener) take(inner *net.TCPListener, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || l.inner != nil || l.err != nil {
@@ -153,7 +150,7 @@ func onHost(n int, admit func(*net.TCPConn) bool) (*Gate, error) {
 			g.Close()
 			return nil, fmt.Errorf("listening for the proxy of a command: %w", err)
 		}
-		l := &Listener{addr: inner.Addr().(*net.TCPAddr), admit: admit, ready: make(chan struct{})}
+		l := &listener{addr: inner.Addr().(*net.TCPAddr), admit: admit, ready: make(chan struct{})}
 		l.take(inner, nil)
 		g.listeners = append(g.listeners, l)
 	}
@@ -178,8 +175,8 @@ func seqpacket() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "gate"), os.NewFile(uintptr(ends[1]), "gate"), nil
 }
 
-// At returns the address that a command has for a port of its gate.
-func At(port uint16) netip.AddrPort {
+// loopback returns the address that a command has for a port of its gate.
+func loopback(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 }
 

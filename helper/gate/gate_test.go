@@ -67,7 +67,7 @@ func TestOwned(t *testing.T) {
 	defer g.Close()
 	go greet(g.HTTP())
 	go greet(g.SOCKS5())
-	for _, l := range g.Listeners() {
+	for _, l := range g.listeners {
 		if got := read(t, l.Addr()); got != "hello" {
 			t.Errorf("our own connection: %q", got)
 		}
@@ -126,7 +126,7 @@ func text(fd int) string {
 // from connects from that port.
 func from(t *testing.T, port uint16, to net.Addr) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(At(port))}).Dial("tcp4", to.String())
+	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(loopback(port))}).Dial("tcp4", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestToldOthers(t *testing.T) {
 	if got := read(t, g.HTTP().Addr()); got != "" {
 		t.Errorf("from another port: %q", got)
 	}
-	if err := c.connect(time.Now().Add(helpertest.Enough), At(g.Ports()[0])); err != nil {
+	if err := c.connect(time.Now().Add(helpertest.Enough), loopback(g.Ports()[0])); err != nil {
 		t.Fatal(err)
 	}
 	if got := text(fd); got != "hello" {
@@ -234,7 +234,7 @@ func TestToldFails(t *testing.T) {
 	if again, err := (connection{fd, unix.AF_INET}).port(); again != port || err != nil {
 		t.Errorf("after an attempt that failed the socket has port %d, and had %d: %v", again, port, err)
 	}
-	if l, err := net.Listen("tcp4", At(port).String()); err == nil {
+	if l, err := net.Listen("tcp4", loopback(port).String()); err == nil {
 		_ = l.Close()
 		t.Error("after an attempt that failed the port is free")
 	}
@@ -315,7 +315,7 @@ func TestToldNotTaken(t *testing.T) {
 	if err := teller.send(packet{coming, 1, port, g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.connect(time.Now().Add(helpertest.Enough), At(g.Ports()[0])); err != nil {
+	if err := c.connect(time.Now().Add(helpertest.Enough), loopback(g.Ports()[0])); err != nil {
 		t.Fatal(err)
 	}
 	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
@@ -353,7 +353,7 @@ func TestInside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: At(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
+			if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
 				t.Skipf("port %d of this host: %v", p, err)
 			}
 			fds = append(fds, fd)
@@ -386,7 +386,7 @@ func TestInside(t *testing.T) {
 		}
 		_ = theirs.Close()
 		got := make(chan error, 2)
-		for _, l := range g.Listeners() {
+		for _, l := range g.listeners {
 			go func() {
 				conn, err := l.Accept()
 				if err == nil {
@@ -537,7 +537,7 @@ func BenchmarkStart(b *testing.B) {
 					if g, err = Owned(listeners); err != nil {
 						b.Fatal(err)
 					}
-					for _, l := range g.Listeners() {
+					for _, l := range g.listeners {
 						go greet(l)
 					}
 				}

@@ -24,8 +24,8 @@ func Inside(n int) (g *Gate, theirs *os.File, err error) {
 	ours := made.(*net.UnixConn)
 	g = &Gate{end: func() { _ = ours.Close() }} // receive is woken up
 	for i := range n {
-		g.listeners = append(g.listeners, &Listener{
-			addr: net.TCPAddrFromAddrPort(At(uint16(firstPort + i))), admit: everybody, ready: make(chan struct{}),
+		g.listeners = append(g.listeners, &listener{
+			addr: net.TCPAddrFromAddrPort(loopback(uint16(firstPort + i))), admit: everybody, ready: make(chan struct{}),
 		})
 	}
 	g.work.Go(func() {
@@ -111,7 +111,7 @@ func Serve(fd int, ports []uint16) error {
 			return os.NewSyscallError("socket", err)
 		}
 		sockets = append(sockets, s)
-		at := At(port)
+		at := loopback(port)
 		if err := unix.Bind(s, &unix.SockaddrInet4{Port: int(port), Addr: at.Addr().As4()}); err != nil {
 			return fmt.Errorf("binding %v: %w", at, os.NewSyscallError("bind", err))
 		}

@@ -104,7 +104,7 @@ func (a *announced) admit(conn *net.TCPConn) bool {
 	if a.fd >= 0 {
 		a.readLocked()
 	}
-	if a.next == nil || from != At(a.next.from) || to != At(a.next.to) {
+	if a.next == nil || from != loopback(a.next.from) || to != loopback(a.next.to) {
 		return false
 	}
 	answer := packet{kind: arrived, number: a.next.number}
@@ -155,7 +155,7 @@ func NewTeller(fd int, ports []uint16) *Teller { return &Teller{fd: fd, ports: p
 
 // Leads tells whether the address is that of one of the gate's listeners.
 func (t *Teller) Leads(to netip.AddrPort) bool {
-	return to == At(to.Port()) && slices.Contains(t.ports, to.Port())
+	return to == loopback(to.Port()) && slices.Contains(t.ports, to.Port())
 }
 
 // tell has the connection to a port of the gate made, and waits until the gate has it.
@@ -173,7 +173,7 @@ func (t *Teller) tell(to uint16, c connection) error {
 	if err := t.send(p); err != nil {
 		return err
 	}
-	if err = c.connect(until, At(to)); err == nil {
+	if err = c.connect(until, loopback(to)); err == nil {
 		err = t.await(until)
 	}
 	if err != nil {

@@ -71,7 +71,7 @@ func (p Proxies) Addrs() []netip.AddrPort { return p.addrs }
 func (p Proxies) Rewrite(ports []uint16) []string {
 	environ := slices.Clone(p.environ)
 	for _, named := range p.named {
-		at := At(ports[slices.Index(p.addrs, named.at)])
+		at := loopback(ports[slices.Index(p.addrs, named.at)])
 		environ[named.index] = named.before + at.String() + named.after
 	}
 	return environ
