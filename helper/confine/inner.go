@@ -49,6 +49,9 @@ func (t *target) startInner(s *supervisor) error {
 	}
 	err = onThreadOfItsOwn(func() error { return t.forkInner(s, int(theirs.Fd())) })
 	_ = theirs.Close()
+	if t.config.isManaged() {
+		unix.Close(gateFD) // the inner init alone speaks to the gate, which so sees its end
+	}
 	if err != nil {
 		return err
 	}

@@ -39,31 +39,39 @@ func (t *Teller) Connect(socket, family int, to uint16) error {
 // be known that it is over, before somebody else gets the port.
 type connection struct{ socket, family int }
 
-// port returns the port of the socket, which it binds if it has none.
-func (c connection) port() (uint16, error) {
+// source returns the address of the socket, which it binds if it has none.
+func (c connection) source() (netip.AddrPort, error) {
 	if c.hasPeer() {
-		return 0, unix.EISCONN
+		return netip.AddrPort{}, unix.EISCONN
 	}
-	switch at, _ := unix.Getsockname(c.socket); at := at.(type) {
-	case *unix.SockaddrInet4:
-		if at.Port != 0 {
-			return uint16(at.Port), nil // of an attempt that has failed
-		}
-	case *unix.SockaddrInet6:
-		if at.Port != 0 {
-			return uint16(at.Port), nil
-		}
+	if at := c.name(); at.Port() != 0 {
+		return at, nil // of an attempt that has failed
 	}
 	// A port that the kernel chooses is given up as soon as an attempt fails; one that it
-	// is told stays until the socket is closed.
-	const first, count, tries = 32768, 28232, 512
-	for range tries {
-		port := uint16(first + rand.IntN(count))
-		if err := unix.Bind(c.socket, c.sockaddr(loopback(port))); err != unix.EADDRINUSE {
-			return port, err
+	// is told stays until the socket is closed. The ports of connections that have ended
+	// lately are taken for a minute: where many are, an address is tried that fewer use.
+	const first, count, usual, tries = 32768, 28232, 64, 128
+	for i := range tries {
+		at := loopback(uint16(first + rand.IntN(count)))
+		if i >= usual {
+			at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))}), at.Port())
+		}
+		if err := unix.Bind(c.socket, c.sockaddr(at)); err != unix.EADDRINUSE {
+			return at, err
 		}
 	}
-	return 0, unix.EADDRNOTAVAIL
+	return netip.AddrPort{}, unix.EADDRNOTAVAIL
+}
+
+// name returns the address of the socket; its port is 0 as long as it has none.
+func (c connection) name() netip.AddrPort {
+	switch at, _ := unix.Getsockname(c.socket); at := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(at.Addr).Unmap(), uint16(at.Port))
+	}
+	return netip.AddrPort{}
 }
 
 // connect connects the socket, or fails when that time has come.

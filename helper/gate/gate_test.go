@@ -123,10 +123,10 @@ func text(fd int) string {
 	}
 }
 
-// from connects from that port.
-func from(t *testing.T, port uint16, to net.Addr) net.Conn {
+// from connects from that address.
+func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(loopback(port))}).Dial("tcp4", to.String())
+	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +185,11 @@ func TestToldOthers(t *testing.T) {
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
-	port, err := c.port()
+	at, err := c.source()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := teller.send(packet{coming, 7, port, g.Ports()[0]}); err != nil {
+	if err := teller.send(packet{coming, 7, at, g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
 	teller.number = 7
@@ -205,11 +205,11 @@ func TestToldOthers(t *testing.T) {
 	if err := teller.await(time.Now().Add(helpertest.Enough)); err != nil {
 		t.Error(err)
 	}
-	if err := teller.send(packet{coming, 8, 1, g.Ports()[0]}); err != nil {
+	if err := teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
-	other := from(t, 0, g.SOCKS5().Addr())
-	if err := teller.send(packet{coming, 9, uint16(other.LocalAddr().(*net.TCPAddr).Port), g.Ports()[0]}); err != nil {
+	other := from(t, loopback(0), g.SOCKS5().Addr())
+	if err := teller.send(packet{coming, 9, other.LocalAddr().(*net.TCPAddr).AddrPort(), g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := io.ReadAll(other); len(got) > 0 {
@@ -223,7 +223,7 @@ func TestToldFails(t *testing.T) {
 	t.Parallel()
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
-	port, err := connection{fd, unix.AF_INET}.port()
+	at, err := connection{fd, unix.AF_INET}.source()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,10 +231,10 @@ func TestToldFails(t *testing.T) {
 	if err := teller.tell(1, connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
 		t.Errorf("%v", err)
 	}
-	if again, err := (connection{fd, unix.AF_INET}).port(); again != port || err != nil {
-		t.Errorf("after an attempt that failed the socket has port %d, and had %d: %v", again, port, err)
+	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
+		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
 	}
-	if l, err := net.Listen("tcp4", loopback(port).String()); err == nil {
+	if l, err := net.Listen("tcp4", at.String()); err == nil {
 		_ = l.Close()
 		t.Error("after an attempt that failed the port is free")
 	}
@@ -248,9 +248,7 @@ func TestToldFails(t *testing.T) {
 	if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
 		t.Fatal(err)
 	}
-	if port, err = portOf(fd); err != nil {
-		t.Fatal(err)
-	}
+	at = connection{fd, unix.AF_INET}.name()
 	// A reset gives the port free at once.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		t.Fatal(err)
@@ -262,17 +260,9 @@ func TestToldFails(t *testing.T) {
 	if err := unix.Dup2(socket(t, unix.AF_INET), fd); err != nil { // the last descriptor of the old one
 		t.Fatal(err)
 	}
-	if got, _ := io.ReadAll(from(t, port, g.HTTP().Addr())); len(got) > 0 {
+	if got, _ := io.ReadAll(from(t, at, g.HTTP().Addr())); len(got) > 0 {
 		t.Errorf("from the port of a connection that was there: %q", got)
 	}
-}
-
-func portOf(fd int) (uint16, error) {
-	at, err := unix.Getsockname(fd)
-	if err != nil {
-		return 0, err
-	}
-	return uint16(at.(*unix.SockaddrInet4).Port), nil
 }
 
 // TestToldClosed: when the gate is closed nothing is connected any more.
@@ -304,7 +294,7 @@ func TestToldNotTaken(t *testing.T) {
 	teller := NewTeller(int(theirs.Fd()), g.Ports())
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
-	port, err := c.port()
+	at, err := c.source()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +302,7 @@ func TestToldNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As tell does it, with a time that has come.
-	if err := teller.send(packet{coming, 1, port, g.Ports()[0]}); err != nil {
+	if err := teller.send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.connect(time.Now().Add(helpertest.Enough), loopback(g.Ports()[0])); err != nil {
@@ -321,7 +311,7 @@ func TestToldNotTaken(t *testing.T) {
 	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
 		t.Fatal(err)
 	}
-	if err := teller.send(packet{gone, 1, port, g.Ports()[0]}); err != nil {
+	if err := teller.send(packet{gone, 1, at, g.Ports()[0]}); err != nil {
 		t.Fatal(err)
 	}
 	taken := make(chan net.Conn)
@@ -335,12 +325,9 @@ func TestToldNotTaken(t *testing.T) {
 	if err := teller.Connect(second, unix.AF_INET, g.Ports()[0]); err != nil {
 		t.Fatal(err)
 	}
-	want, err := portOf(second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if conn := <-taken; conn.RemoteAddr().(*net.TCPAddr).Port != int(want) {
-		t.Errorf("%v got through, and not port %d", conn.RemoteAddr(), want)
+	want := connection{second, unix.AF_INET}.name()
+	if conn := <-taken; conn.RemoteAddr().String() != want.String() {
+		t.Errorf("%v got through, and not %v", conn.RemoteAddr(), want)
 	}
 }
 
@@ -494,7 +481,7 @@ func TestBridge(t *testing.T) {
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(packet{coming, 7, 40000, 31280}.encode())
+	f.Add(packet{coming, 7, loopback(40000), 31280}.encode())
 	f.Add([]byte("g"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, ok := decodePacket(b); ok && !bytes.Equal(p.encode(), b) {

@@ -13,8 +13,8 @@ import (
 )
 
 // Every process of the host reaches a listener on the loopback interface. So the
-// supervisor, which connects for the command, tells the gate the port of the socket
-// before it connects that. The gate reads what was told before it judges a connection,
+// supervisor, which connects for the command, tells the gate the address and port of the
+// socket before it connects that. The gate reads what was told before it judges a connection,
 // answers when the one that was told has come, and closes all others.
 //
 //	supervisor                              gate
@@ -38,19 +38,21 @@ const (
 	gone    = 'g'
 	arrived = 'a'
 
-	packetSize = 1 + 4 + 2 + 2
+	packetSize = 1 + 4 + 4 + 2 + 2
 )
 
 // packet is one packet: what it says of which connection.
 type packet struct {
-	kind     byte
-	number   uint32
-	from, to uint16 // ports
+	kind   byte
+	number uint32
+	from   netip.AddrPort // of IPv4
+	to     uint16         // the port of the gate
 }
 
 func (p packet) encode() []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{p.kind}, p.number)
-	b = binary.LittleEndian.AppendUint16(b, p.from)
+	from := p.from.Addr().As4()
+	b = binary.LittleEndian.AppendUint16(append(b, from[:]...), p.from.Port())
 	return binary.LittleEndian.AppendUint16(b, p.to)
 }
 
@@ -59,7 +61,8 @@ func decodePacket(b []byte) (p packet, ok bool) {
 	if len(b) != packetSize {
 		return packet{}, false
 	}
-	p = packet{b[0], binary.LittleEndian.Uint32(b[1:]), binary.LittleEndian.Uint16(b[5:]), binary.LittleEndian.Uint16(b[7:])}
+	p = packet{kind: b[0], number: binary.LittleEndian.Uint32(b[1:]), to: binary.LittleEndian.Uint16(b[11:])}
+	p.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[5:9])), binary.LittleEndian.Uint16(b[9:]))
 	return p, p.kind == coming || p.kind == gone || p.kind == arrived
 }
 
@@ -104,10 +107,11 @@ func (a *announced) admit(conn *net.TCPConn) bool {
 	if a.fd >= 0 {
 		a.readLocked()
 	}
-	if a.next == nil || from != loopback(a.next.from) || to != loopback(a.next.to) {
+	if a.next == nil || from != a.next.from || to != loopback(a.next.to) {
 		return false
 	}
-	answer := packet{kind: arrived, number: a.next.number}
+	answer := *a.next
+	answer.kind = arrived
 	a.next = nil
 	return unix.Send(a.fd, answer.encode(), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
 }
@@ -163,7 +167,7 @@ func (t *Teller) Leads(to netip.AddrPort) bool {
 func (t *Teller) tell(to uint16, c connection) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from, err := c.port()
+	from, err := c.source()
 	if err != nil {
 		return err
 	}

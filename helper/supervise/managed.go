@@ -34,6 +34,8 @@ func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 		return nil
 	case !ok:
 		return unix.EINVAL
+	case int(binary.NativeEndian.Uint16(sockaddr)) != family:
+		return unix.EAFNOSUPPORT
 	case n.config.Proxy.Leads(netip.AddrPortFrom(at, to.Port())):
 		return nil
 	case at.IsLoopback() || at.IsUnspecified():
