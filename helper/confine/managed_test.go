@@ -401,7 +401,9 @@ func TestManagedOutsider(t *testing.T) {
 			t.Errorf("an outsider was greeted with %d bytes", greeted)
 		}
 		held.Gate().Close()
-		if got := a.ask("tcp", http); got != "ECONNREFUSED" {
+		// A process that another test starts has the listener too, until it executes its
+		// program: then a connection is reset.
+		if got := a.ask("tcp", http); !strings.HasPrefix(got, "ECONNREFUSED") && !strings.HasPrefix(got, "ECONNRESET") {
 			t.Errorf("after the gate was closed: %s", got)
 		}
 	})
