@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -501,4 +502,55 @@ func TestManagedUnenforceable(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// managedPrograms connect to a proxy at $PORT, each in its own way, and print the page.
+var managedPrograms = map[string][]string{
+	"curl":    {"curl", "-sS", "-m", "100", "http://name.test/page"},
+	"wget":    {"wget", "-qO-", "http://name.test/page"},
+	"python3": {"python3", "-c", "import urllib.request as r, sys; sys.stdout.write(r.urlopen('http://name.test/page').read().decode())"},
+	"node": {"node", "-e", `require('http').get({host: '127.0.0.1', port: process.env.PORT, path: 'http://name.test/page'},
+		r => r.pipe(process.stdout))`},
+	"perl": {"perl", "-MIO::Socket::INET", "-e", `$s = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $ENV{PORT}) or die;
+		print $s "GET http://name.test/page HTTP/1.0\r\nHost: name.test\r\n\r\n"; while (<$s>) { $b .= $_ if $h; $h = 1 if /^\r$/ } print $b`},
+	"bash": {"bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/$PORT; printf 'GET http://name.test/page HTTP/1.0\r\nHost: name.test\r\n\r\n' >&3; sed '1,/^\r$/d' <&3`},
+	// It connects sockets of IPv6 to addresses of IPv4.
+	"java": {"java", "-Xshare:auto", "Main.java"},
+}
+
+const javaMain = `public class Main { public static void main(String[] a) throws Exception {
+	var proxy = new java.net.Proxy(java.net.Proxy.Type.HTTP, new java.net.InetSocketAddress("127.0.0.1", Integer.parseInt(System.getenv("PORT"))));
+	java.net.URI.create("http://name.test/page").toURL().openConnection(proxy).getInputStream().transferTo(System.out); } }`
+
+// TestManagedPrograms: programs use their proxy, whichever sockets they make.
+func TestManagedPrograms(t *testing.T) {
+	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {
+		for name, argv := range managedPrograms {
+			if _, err := exec.LookPath("/usr/bin/" + name); err != nil {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				root := t.TempDir()
+				put(t, root+"/Main.java", javaMain)
+				held, err := door.EnterManaged(managedProfile(root), Managed{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(held.Release)
+				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "page of "+r.Host)
+				})}
+				go func() { _ = server.Serve(held.Gate().HTTP()) }()
+				t.Cleanup(func() { _ = server.Close() })
+				proxy := strconv.Itoa(port(held.Gate().HTTP()))
+				r := startHeld(t, held, procs.Spec{Argv: argv, Dir: root, Env: []string{
+					"PATH=/usr/bin:/bin", "HOME=" + root, "TMPDIR=" + root, "PORT=" + proxy, "http_proxy=http://127.0.0.1:" + proxy,
+				}})
+				if out, code := r.end(); code != 0 || out != "page of name.test" {
+					t.Errorf("code %d: %q", code, out)
+				}
+			})
+		}
+	})
 }
