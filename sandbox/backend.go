@@ -273,6 +273,8 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 		return Landlock, true
 	case p.Network == NetworkEnabled && !h.Has(UserNotify):
 		return UserNotify, true // a listener decides which UNIX sockets may be connected to
+	case p.Network == NetworkEnabled && !h.Has(Pidfd):
+		return Pidfd, true // and then it connects the command's socket
 	}
 	return 0, false
 }

@@ -10,7 +10,7 @@ import (
 
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify), Landlock: 7}
+	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify, Pidfd), Landlock: 7}
 	without := func(change func(*Host)) Host {
 		h := full
 		change(&h)
@@ -52,6 +52,7 @@ func TestBackend(t *testing.T) {
 		{"old Landlock", workspace, without(func(h *Host) { h.Landlock = 3 }), true, "userns mountns pidns netns landlock:3 seccomp"},
 		{"no Landlock", workspace, without(func(h *Host) { h.Landlock = 0 }), true, "userns mountns pidns netns seccomp"},
 		{"no network namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), true, "userns mountns pidns landlock:7 seccomp"},
+		{"enabled, no descriptors of others", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(Pidfd) }), false, "!seccomp"},
 		{"enabled, no notifications", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), false, "!seccomp"},
 		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
 		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},

@@ -471,6 +471,39 @@ func TestManagedUnix(t *testing.T) {
 	})
 }
 
+// TestManagedLevels: the supervisor of a command that may not read everything does more
+// calls, and connects to the proxy alone all the same.
+func TestManagedLevels(t *testing.T) {
+	eachEnforcement(t, func(t *testing.T, layer string, door *Door) {
+		for visible, level := range map[bool]string{false: "supervised:S", true: "supervised:R"} {
+			door.Operator.VisibleMetadata = visible
+			root, secret := t.TempDir(), t.TempDir()
+			put(t, secret+"/key", "")
+			other := port(greeter(t, "tcp4", "127.0.0.1:0"))
+			profile := managedProfile(root)
+			profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: secret, Access: sandbox.Denied})
+			held := enterManaged(t, door, profile, Managed{})
+			if layer == "proxy:supervised" && !slices.Contains(held.Layers, level) {
+				t.Errorf("layers %q, want %s", held.Layers, level)
+			}
+			a := puppetIn(t, held, root)
+			for _, tt := range []struct {
+				what []any
+				want string
+			}{
+				{[]any{"again", other, port(held.Gate().HTTP())}, "ECONNREFUSED ok"},
+				{[]any{"socket", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, "EPERM"},
+				{[]any{"socket", unix.AF_UNIX, unix.SOCK_STREAM, 0}, "EPERM"},
+				{[]any{"open", secret + "/key"}, "EACCES"},
+			} {
+				if got := a.ask(tt.what...); got != tt.want {
+					t.Errorf("%s: %v: %s, want %s", level, tt.what, got, tt.want)
+				}
+			}
+		}
+	})
+}
+
 // TestManagedLimited: a command with limits has a second init, and the same gate.
 func TestManagedLimited(t *testing.T) {
 	eachEnforcement(t, func(t *testing.T, _ string, door *Door) {

@@ -31,7 +31,7 @@ func (t *Teller) Connect(socket, family int, to uint16) error {
 		}
 		defer func() { _, _ = unix.FcntlInt(uintptr(socket), unix.F_SETFL, flags) }()
 	}
-	return t.tell(to, connection{socket, family})
+	return t.tell(to, time.Now().Add(arrivalTime), connection{socket, family})
 }
 
 // connection is a socket that does not block, while it is connected. It is connected to

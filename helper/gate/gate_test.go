@@ -228,7 +228,7 @@ func TestToldFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The gate is told of the connection, which goes to a port where nobody listens.
-	if err := teller.tell(1, connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
+	if err := teller.tell(1, time.Now().Add(helpertest.Enough), connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
 		t.Errorf("%v", err)
 	}
 	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
@@ -294,6 +294,9 @@ func TestToldNotTaken(t *testing.T) {
 	teller := NewTeller(int(theirs.Fd()), g.Ports())
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
+	if err := teller.tell(g.Ports()[0], time.Now(), c); err != unix.ETIMEDOUT || c.name().Port() != 0 {
+		t.Errorf("without any time: %v, %v", err, c.name())
+	}
 	at, err := c.source()
 	if err != nil {
 		t.Fatal(err)

@@ -162,17 +162,19 @@ func (t *Teller) Leads(to netip.AddrPort) bool {
 	return to == loopback(to.Port()) && slices.Contains(t.ports, to.Port())
 }
 
-// tell has the connection to a port of the gate made, and waits until the gate has it.
-// After an error there is no connection.
-func (t *Teller) tell(to uint16, c connection) error {
+// tell has the connection to a port of the gate made, and waits until the gate has it, or
+// that time has come. After an error there is no connection.
+func (t *Teller) tell(to uint16, until time.Time, c connection) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !time.Now().Before(until) {
+		return unix.ETIMEDOUT // those before it have taken all of its time
+	}
 	from, err := c.source()
 	if err != nil {
 		return err
 	}
 	t.number++
-	until := time.Now().Add(arrivalTime)
 	p := packet{kind: coming, number: t.number, from: from, to: to}
 	if err := t.send(p); err != nil {
 		return err

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -72,8 +73,11 @@ func greeted(proxy string) error {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(timeout))
 	text := make([]byte, len(RoundGreeting))
-	if n, err := conn.Read(text); string(text[:n]) != RoundGreeting {
-		return fmt.Errorf("it has sent %q: %v", text[:n], err)
+	if n, err := io.ReadFull(conn, text); err != nil {
+		return fmt.Errorf("it has sent %q: %w", text[:n], err)
+	}
+	if string(text) != RoundGreeting {
+		return fmt.Errorf("it has sent %q", text)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type Diagnosis struct {
 
 // Layer is one layer of the sandbox, and whether this host has it.
 type Layer struct {
-	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify"
+	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify", "pidfd"
 	OK    bool   `json:"ok"`    // it worked when it was tried
 	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
 	Tried string `json:"tried"` // what was done to find out

@@ -38,6 +38,7 @@ func TestProcessEnforcement(t *testing.T) {
 			h.Layers = h.Layers.Without(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Supervised)...)
 			h.Reasons[sandbox.UserNS] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
 		}, "read-only view-only network-only"},
+		{"no descriptors of others", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Pidfd, sandbox.Supervised) }, "read-only workspace-write deny view-only network-only"},
 		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify, sandbox.Supervised) }, "read-only workspace-write deny view-only network-only"},
 		{"no filter", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Seccomp) }, ""},
 		{"nothing", func(h *sandbox.Host) { *h = sandbox.Host{} }, ""},
@@ -104,7 +105,7 @@ func TestDiagnosisKeys(t *testing.T) {
 	for _, l := range d.Layers {
 		names = append(names, l.Name)
 	}
-	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify"; got != want {
+	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify pidfd"; got != want {
 		t.Errorf("layers %q, want %q", got, want)
 	}
 }
