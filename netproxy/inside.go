@@ -30,7 +30,7 @@ type inside struct {
 // to where a credential of the command may go. Without credentials there is no authority that the
 // command trusts.
 func (p *Proxy) intercepts(q request) bool {
-	if p.cfg.Credentials == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
+	if p.cfg.Credentials == nil || p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
 	}
 	return p.cfg.Policy.Limited() || p.bound(q, true) || p.bound(q, false)
