@@ -30,7 +30,7 @@ type inside struct {
 // to where a credential of the command may go. Without credentials there is no authority that the
 // command trusts.
 func (p *Proxy) intercepts(q request) bool {
-	if p.cfg.Credentials == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
+	if p.cfg.Credentials == nil || p.cfg.Authority == nil || q.Protocol != rules.Connect && q.Protocol != rules.SOCKS5TCP {
 		return false
 	}
 	return p.cfg.Policy.Limited() || p.bound(q, true) || p.bound(q, false)
@@ -147,7 +147,11 @@ func (in *inside) destination(r *head.Request) (destination, error) {
 	if r.Method == "CONNECT" {
 		return destination{}, otherPlace
 	}
-	d, err := destinationAt(r, in.q.Port)
+	usual := uint16(80)
+	if in.q.encrypt {
+		usual = 443
+	}
+	d, err := destinationAt(r, usual)
 	switch {
 	case err == missingHost && !d.named && r.Target[0] == '/':
 		d.host, d.port = in.q.Host, in.q.Port // of HTTP/1.0
