@@ -1,7 +1,7 @@
 // Package netproxy is the way out for one command: proxies for HTTP (plain requests, and
-// tunnels by CONNECT) that let through what a policy allows, and whatever else somebody is
-// asked about and allows. It knows no RPC and no sandbox. That the command has no other way
-// out is seen to elsewhere.
+// tunnels by CONNECT) and for SOCKS5 (streams, and datagrams) that let through what a policy
+// allows, and whatever else somebody is asked about and allows. It knows no RPC and no sandbox.
+// That the command has no other way out is seen to elsewhere.
 //
 //	p := netproxy.New(netproxy.Config{Policy: policy, Decide: ask, Report: tell})
 //	go p.Serve(netproxy.HTTP, listener)
@@ -22,6 +22,13 @@
 //	                                         │                   bodies are passed on as they come
 //	                                         └ client.connect    a tunnel: dialled first, then answered;
 //	                                                             Proxy.tunnel looks at the TLS greeting and moves bytes
+//	command ──► Proxy.serveSOCKS ┬ the same tunnels
+//	                             └ association     datagrams: one verdict for each destination
+//
+// With [Config.Credentials], tunnels to where a credential of the command may go are looked into
+// (Proxy.look), in limited mode all: TLS is spoken with the command in the place of the
+// destination, and requests inside are judged by their method and have their credentials put
+// back. HTTP/1 goes through the same client.serve there; HTTP/2 through package intercept.
 //
 // A name of TLS in a tunnel that is not the name of the tunnel ends it: otherwise an allowed
 // name would lead to all others behind the same addresses.

@@ -56,8 +56,8 @@ func (t *tunnel) serve(l *link, begin func() bool) {
 	<-down
 }
 
-// hear reads what the command says first in a tunnel, with all that from has. If that is the greeting of TLS with the
-// name of another host, the verdict is reported.
+// hear reads what the command says first in a tunnel, with all that from has. If that is the
+// greeting of TLS with the name of another host, the verdict is reported.
 func (p *Proxy) hear(q request, t *tunnel, from *head.Reader) (*greeter, bool) {
 	if len(from.Buffered()) == 0 {
 		from.Release()

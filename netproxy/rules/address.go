@@ -2,11 +2,10 @@ package rules
 
 import "net/netip"
 
-// special are the blocks that are no addresses of hosts on the internet: those of IANA's
-// registries of special-purpose addresses for IPv4 and IPv6, multicast, and what is reserved
-// (RFC 6890, as of 2026). Of IPv6 only the blocks inside 2000::/3 are here, since isSpecial
-// takes everything outside for special.
-var special = prefixes(
+// blocks have no addresses of hosts on the internet: they are those of IANA's registries of
+// special-purpose addresses for IPv4 and IPv6, multicast, and what is reserved (RFC 6890, as of
+// 2026). Of IPv6 only those inside 2000::/3 are here: outside there is nothing else.
+var blocks = prefixes(
 	"0.0.0.0/8",       // this network
 	"10.0.0.0/8",      // private
 	"100.64.0.0/10",   // shared, of carriers
@@ -52,15 +51,15 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// Special tells whether an address is no public one: local, private, multicast, reserved,
+// special tells whether an address is no public one: local, private, multicast, reserved,
 // for documentation or a protocol, or an IPv6 address that leads to such an IPv4 address
 // through a translator or a tunnel (network.md 3.3).
-func Special(addr netip.Addr) bool {
+func special(addr netip.Addr) bool {
 	addr = plain(addr)
 	if !addr.IsValid() {
 		return true
 	}
-	for _, block := range special {
+	for _, block := range blocks {
 		if block.Contains(addr) {
 			return true
 		}
@@ -72,7 +71,7 @@ func Special(addr netip.Addr) bool {
 		return true
 	}
 	for _, inner := range embedded(addr) {
-		if Special(inner) {
+		if special(inner) {
 			return true
 		}
 	}

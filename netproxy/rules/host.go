@@ -8,7 +8,7 @@ import (
 
 // Bounds of the DNS, for hosts and patterns.
 const (
-	MaxHost  = 253
+	maxHost  = 253
 	maxLabel = 63
 )
 
@@ -25,7 +25,7 @@ var (
 // empty label.
 func Host(text string) (string, error) {
 	host := strings.TrimRight(strings.Trim(text, " \t"), ".")
-	if host == "" || len(host) > MaxHost+2 { // an address may have its brackets
+	if host == "" || len(host) > maxHost+2 { // an address may have its brackets
 		return "", ErrHostLength
 	}
 	if strings.HasPrefix(host, "[") || strings.Contains(host, ":") {
@@ -42,7 +42,7 @@ func Host(text string) (string, error) {
 		}
 		return addr.Unmap().String(), nil
 	}
-	if len(host) > MaxHost {
+	if len(host) > maxHost {
 		return "", ErrHostLength
 	}
 	host = lower(host)

@@ -94,16 +94,16 @@ func TestSpecial(t *testing.T) {
 		"2606:4700:4700::1111": false, "2a00:1450::1": false,
 	} {
 		addr := netip.MustParseAddr(text)
-		if got := Special(addr); got != want {
+		if got := special(addr); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 		if addr.Is4() {
-			if mapped := netip.AddrFrom16(addr.As16()); Special(mapped) != want {
+			if mapped := netip.AddrFrom16(addr.As16()); special(mapped) != want {
 				t.Errorf("%s: %v", mapped, !want)
 			}
 		}
 	}
-	if !Special(netip.Addr{}) {
+	if !special(netip.Addr{}) {
 		t.Error("no address is a public one")
 	}
 }

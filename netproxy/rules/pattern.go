@@ -93,7 +93,7 @@ func parse(text string) (pattern, error) {
 	case host == "*", p.kind == from && p.text == "*":
 		p.kind, p.text = everything, ""
 		return p, nil
-	case len(p.text) > MaxHost, !isName(p.text, "*?"):
+	case len(p.text) > maxHost, !isName(p.text, "*?"):
 		return p, unsupported
 	}
 	if strings.ContainsAny(p.text, "*?") {

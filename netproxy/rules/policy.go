@@ -111,7 +111,7 @@ func (p *Policy) judge(r Request) Verdict {
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonDenied}
 	case !isLiteral && endsInNumber(r.Host):
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
-	case (r.Host == localhost || isLiteral && Special(addr)) && !p.local && !p.allow.names(r.Host, r.Port):
+	case (r.Host == localhost || isLiteral && special(addr)) && !p.local && !p.allow.names(r.Host, r.Port):
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowedLocal}
 	case len(p.ports) > 0 && !slices.Contains(p.ports, r.Port):
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed}
@@ -143,7 +143,7 @@ func (p *Policy) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refus
 // reaches tells whether a request that passed Judge may go to an address. An entry for
 // localhost is also one for the loopback addresses, and one for an address for it.
 func (p *Policy) reaches(r Request, addr netip.Addr) bool {
-	if p.local || !Special(addr) {
+	if p.local || !special(addr) {
 		return true
 	}
 	if !p.allow.names(r.Host, r.Port) {

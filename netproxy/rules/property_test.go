@@ -144,7 +144,7 @@ func FuzzHost(f *testing.F) {
 		if again, err := Host(host); err != nil || again != host {
 			t.Errorf("%q is %q, which is %q, %v", text, host, again, err)
 		}
-		if len(host) > MaxHost || strings.ContainsAny(host, "%@/[]*? \r\n\x00") || strings.ToLower(host) != host {
+		if len(host) > maxHost || strings.ContainsAny(host, "%@/[]*? \r\n\x00") || strings.ToLower(host) != host {
 			t.Errorf("%q is %q", text, host)
 		}
 		for i := range len(host) {
@@ -197,17 +197,17 @@ func FuzzAddress(f *testing.F) {
 			return
 		}
 		v4 := netip.AddrFrom4([4]byte(b))
-		want := Special(v4)
+		want := special(v4)
 		for _, form := range []string{"::ffff:%s", "64:ff9b::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); Special(addr) != want {
+			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); special(addr) != want {
 				t.Errorf("%s: %v", addr, !want)
 			}
 		}
-		if addr := netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]}); Special(addr) != want {
+		if addr := netip.AddrFrom16([16]byte{0x20, 0x02, b[0], b[1], b[2], b[3]}); special(addr) != want {
 			t.Errorf("%s: %v", addr, !want)
 		}
 		for _, form := range []string{"::%s", "::ffff:0:%s", "64:ff9b:1::%s"} {
-			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); !Special(addr) {
+			if addr := netip.MustParseAddr(fmt.Sprintf(form, v4)); !special(addr) {
 				t.Errorf("%s is public", addr)
 			}
 		}
