@@ -295,6 +295,36 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+// TestLargeHeads: heads beyond the bound have no way through, of requests and of answers.
+func TestLargeHeads(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	s := newSite(t, true, func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		if r.URL.Path == "/large" {
+			for i := range 4 * maxHeader / 1000 {
+				w.Header().Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+			}
+		}
+	}, nil)
+	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/large", nil)); a.StatusCode != 502 || arrived.Load() != 1 {
+		t.Error(a.Status, arrived.Load())
+	}
+	r := request(t, "GET", "https://example.com/", nil)
+	for i := range 4 * maxHeader / 1000 {
+		r.Header.Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+	}
+	if a, err := s.client.Do(r); err == nil {
+		_ = a.Body.Close()
+		if a.StatusCode < 400 {
+			t.Error(a.Status)
+		}
+	}
+	if arrived.Load() != 1 {
+		t.Error("the request has arrived")
+	}
+}
+
 // TestEnd: a connection ends with the context while a request is under way.
 func TestEnd(t *testing.T) {
 	t.Parallel()
