@@ -528,9 +528,9 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// FuzzPlace: a destination that is taken is one that its own text leads to, and has nothing that
+// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing that
 // a URL hides a host with.
-func FuzzPlace(f *testing.F) {
+func FuzzDestination(f *testing.F) {
 	for _, seed := range []string{"https://d.test", "d.test:8443/a/b", "*.d.test", "http://127.0.0.1:1/x", "http://[::1]/", "https://a@b", "https://d.test/..", "//", "https://d.test:", "localhost"} {
 		f.Add(seed, "/a/b")
 	}
