@@ -24,7 +24,7 @@ type client struct {
 
 // serveHTTP answers the requests of a connection until it ends.
 func (p *Proxy) serveHTTP(conn stream) {
-	c := &client{p: p, conn: conn, in: head.NewReader(conn), name: conn.RemoteAddr().String()}
+	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: conn.RemoteAddr().String()}
 	c.serveAll()
 }
 

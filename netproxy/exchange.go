@@ -171,6 +171,7 @@ func (x *exchange) answer(a *head.Response) bool {
 	}
 	unsent := x.settle(err == nil)
 	x.link.used = true
+	x.link.in.Trim()
 	if err != nil || unsent != nil || !again || len(x.link.in.Buffered()) > 0 || x.link.conn != x.link.raw && x.inside == nil {
 		x.keep(nil)
 	}

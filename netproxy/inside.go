@@ -68,7 +68,7 @@ func (p *Proxy) look(q request, t *tunnel, from *head.Reader, l *link) {
 
 // lookPlain serves the requests in a tunnel without TLS.
 func (p *Proxy) lookPlain(q request, conn stream, l *link) {
-	c := &client{p: p, conn: conn, in: head.NewReader(conn), name: q.client, to: l, inside: &inside{q, l.place, l.addrs}}
+	c := &client{p: p, conn: conn, in: head.NewReader(conn).Within(p.heads), name: q.client, to: l, inside: &inside{q, l.place, l.addrs}}
 	c.serveAll()
 }
 
@@ -91,7 +91,7 @@ func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 		l = nil // the first request tries again, and has an answer if that fails too
 	}
 	s := secured{secure, conn}
-	c := &client{p: p, conn: s, in: head.NewReader(s), name: q.client, to: l, inside: in}
+	c := &client{p: p, conn: s, in: head.NewReader(s).Within(p.heads), name: q.client, to: l, inside: in}
 	c.serveAll()
 }
 

@@ -24,6 +24,9 @@ const (
 	// patience is how often who waits for an answer looks whether the command still does.
 	patience = 10 * time.Second
 
+	// maxHeads bounds the heads that are larger than usual, of all connections together, in bytes.
+	maxHeads = 32 << 20
+
 	maxTries   = 8 // addresses of one name that are dialled; all are judged
 	maxInterim = 8 // answers before the answer (100 Continue)
 

@@ -57,8 +57,8 @@ func (l *link) encrypt(ctx context.Context, host string, roots *x509.CertPool) e
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return err
 	}
-	l.in.Release()
-	l.conn, l.in = conn, head.NewReader(conn)
+	l.conn = conn
+	l.in.Reset(conn)
 	return nil
 }
 

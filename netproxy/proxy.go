@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/netproxy/head"
 	"github.com/execagent/execagent/netproxy/intercept"
 	"github.com/execagent/execagent/netproxy/mask"
 	"github.com/execagent/execagent/netproxy/rules"
@@ -98,6 +99,7 @@ type Proxy struct {
 	cancel context.CancelFunc
 	limit  int // of clients
 	times  timing
+	heads  *head.Room
 
 	wg           sync.WaitGroup // of connections
 	associations atomic.Int32   // of SOCKS5, for datagrams
@@ -120,7 +122,7 @@ func New(cfg Config) *Proxy {
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), times: usual, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

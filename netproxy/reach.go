@@ -151,7 +151,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 	if !p.hold(conn) {
 		return nil, net.ErrClosed
 	}
-	l := &link{raw: conn, conn: conn, in: head.NewReader(conn), place: place, addrs: addrs, hop: hop}
+	l := &link{raw: conn, conn: conn, in: head.NewReader(conn).Within(p.heads), place: place, addrs: addrs, hop: hop}
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline) // it fails only if conn is closed, and then so does what follows
 	if hop != nil && (q.encrypt || q.Protocol == rules.Connect) {

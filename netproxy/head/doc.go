@@ -11,8 +11,8 @@
 // A line ends with CRLF and with nothing else. Nothing is folded, a name is followed by its
 // colon at once, no control character is let through. A body has one length: one
 // Content-Length of digits, or one Transfer-Encoding that is exactly "chunked", never both.
-// Everything is bounded: a head by [Max] and [maxFields], a line between chunks by
-// [maxChunkLine].
+// Everything is bounded: a head by [maxHead] and [maxFields], what all heads have by a
+// [Room], a line between chunks by [maxChunkLine].
 //
 // An error says what is wrong in words of this package. It never has a part of what was read,
 // so it can be logged.

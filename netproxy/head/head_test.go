@@ -100,15 +100,49 @@ func TestMalformedRequest(t *testing.T) {
 	}
 }
 
-// TestLimits: a head of Max bytes is read, and one byte more is not.
+// TestLimits: a head of maxHead bytes is read, and one byte more is not.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	const frame = "GET / HTTP/1.1\r\nA: \r\n\r\n"
 	for extra, want := range map[int]error{0: nil, 1: ErrTooLarge} {
-		in := strings.Replace(frame, "A: ", "A: "+strings.Repeat("a", Max-len(frame)+extra), 1)
+		in := strings.Replace(frame, "A: ", "A: "+strings.Repeat("a", maxHead-len(frame)+extra), 1)
 		if _, err := NewReader(strings.NewReader(in + "more")).Request(); err != want {
 			t.Errorf("%d bytes: got %v, want %v", len(in), err, want)
 		}
+	}
+}
+
+// TestRoom: readers that share room take it for large heads alone, and give it back.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	small := "GET / HTTP/1.1\r\n\r\n"
+	large := "GET / HTTP/1.1\r\nA: " + strings.Repeat("a", 2*room) + "\r\n\r\n"
+	shared := NewRoom(3 * room) // for one head in a buffer of 4 times the usual size
+	a := NewReader(strings.NewReader(large + small)).Within(shared)
+	if _, err := a.Request(); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]error{small: nil, large: ErrTooLarge} {
+		b := NewReader(strings.NewReader(in)).Within(shared)
+		if _, err := b.Request(); err != want {
+			t.Errorf("%d bytes beside a large head: %v, want %v", len(in), err, want)
+		}
+		b.Release()
+	}
+	if _, err := a.Request(); err != nil {
+		t.Fatal(err)
+	}
+	a.Trim()
+	if left := shared.left.Load(); left != 3*room || len(a.Buffered()) > 0 {
+		t.Errorf("%d bytes of %d are left", left, 3*room)
+	}
+	c := NewReader(strings.NewReader(large)).Within(shared)
+	if _, err := c.Request(); err != nil {
+		t.Errorf("after a large head: %v", err)
+	}
+	c.Release()
+	if left := shared.left.Load(); left != 3*room {
+		t.Errorf("%d bytes of %d are left after all", left, 3*room)
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/execagent/execagent/buffer"
 )
 
 const (
-	// Max bounds a head in bytes: its first line, its fields and the empty line.
-	Max = 128 << 10
+	// maxHead bounds a head in bytes: its first line, its fields and the empty line.
+	maxHead = 128 << 10
 	// maxFields bounds the fields of a head.
 	maxFields = 1024
 	// usualFields is how many fields a reader keeps memory for between two heads.
@@ -23,7 +24,8 @@ const (
 )
 
 var (
-	// ErrTooLarge is the error of a head that is longer than [Max] or has too many fields.
+	// ErrTooLarge is the error of a head that is longer than maxHead, has too many fields, or
+	// needs more room than the heads of all readers may have.
 	ErrTooLarge = errors.New("reading a head: too large")
 	// ErrVersion is the error of a message that is not of HTTP/1, such as the preface of
 	// HTTP/2.
@@ -44,17 +46,57 @@ type Reader struct {
 	w   int
 
 	fields []Field // of the last head, used again for the next one
+	shared *Room   // for a buffer that is larger than usual; nil: there is enough
 }
 
 // NewReader returns a reader of src. Release gives its memory back.
 func NewReader(src io.Reader) *Reader { return &Reader{src: src} }
 
+// Within has the reader share the room for heads that are larger than usual, and returns it.
+func (r *Reader) Within(shared *Room) *Reader {
+	r.shared = shared
+	return r
+}
+
+// Reset has the reader go on with src, without what was read ahead.
+func (r *Reader) Reset(src io.Reader) {
+	r.Release()
+	r.src = src
+}
+
+// A Room is what the buffers of many readers may have together, above what each has anyway.
+type Room struct{ left atomic.Int64 }
+
+// NewRoom returns room for so many bytes.
+func NewRoom(bytes int64) *Room {
+	m := &Room{}
+	m.left.Store(bytes)
+	return m
+}
+
+// take takes bytes, if there are so many, or gives them back, if the number is negative.
+func (m *Room) take(bytes int) bool {
+	if m == nil || m.left.Add(-int64(bytes)) >= 0 || bytes <= 0 {
+		return true
+	}
+	m.left.Add(int64(bytes))
+	return false
+}
+
 // Release gives the reader's memory back, with what was read ahead ([Reader.Buffered]).
 func (r *Reader) Release() {
 	if r.buf != nil {
+		r.shared.take(room - len(r.buf))
 		buffer.Recycle(r.buf)
 	}
 	r.buf, r.r, r.w, r.fields = nil, 0, 0, nil
+}
+
+// Trim gives back what an unusual head has taken, between two messages.
+func (r *Reader) Trim() {
+	if len(r.buf) > room && r.r == r.w {
+		r.Release()
+	}
 }
 
 // Buffered returns what has been read from the connection and belongs to nothing yet. It is
@@ -66,6 +108,7 @@ func (r *Reader) Wait() error {
 	if r.r < r.w {
 		return nil
 	}
+	r.Trim()
 	r.r, r.w = 0, 0
 	return r.fill()
 }
@@ -80,18 +123,22 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads at least one more byte. A buffer that is full gets larger, up to Max.
+// fill reads at least one more byte. A buffer that is full gets larger, up to maxHead, as far as the room of
+// all readers lasts.
 func (r *Reader) fill() error {
 	if r.w == len(r.buf) {
 		if r.r > 0 {
 			r.w = copy(r.buf, r.buf[r.r:r.w])
 			r.r = 0
 		} else {
-			if r.w >= Max {
+			if r.w >= maxHead {
 				return ErrTooLarge
 			}
-			larger := buffer.Get(max(room, 2*len(r.buf)))
-			larger = larger[:min(cap(larger), Max)]
+			size := max(room, 2*len(r.buf))
+			if len(r.buf) > 0 && !r.shared.take(size-len(r.buf)) {
+				return ErrTooLarge
+			}
+			larger := buffer.Get(size)[:size]
 			copy(larger, r.buf[:r.w])
 			if r.buf != nil {
 				buffer.Recycle(r.buf)
@@ -119,7 +166,7 @@ func (r *Reader) lines() ([]byte, error) {
 	for {
 		i := bytes.IndexByte(r.buf[r.r+scanned:r.w], '\n')
 		if i < 0 {
-			if scanned = r.w - r.r; scanned >= Max {
+			if scanned = r.w - r.r; scanned >= maxHead {
 				return nil, ErrTooLarge
 			}
 			if err := r.fill(); err != nil {
