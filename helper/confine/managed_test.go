@@ -193,6 +193,8 @@ func performManaged(what string, args []string) (answer string, known bool) {
 			}
 			return err
 		}), true
+	case "pass": // a socket goes through a message, and is closed where it was
+		return tcp(func(fd int) error { return connectPassed(fd, to(0)) }), true
 	case "connectfd":
 		return outcome(unix.Connect(number(0), to(1))), true
 	case "many": // connect so often, from several threads, and count what greets
@@ -213,6 +215,34 @@ func performManaged(what string, args []string) (answer string, known bool) {
 		return performRewrite(number(0), number(1)), true
 	}
 	return "", false
+}
+
+// connectPassed sends a socket in a message, receives it as another descriptor, and
+// connects that.
+func connectPassed(fd int, to unix.Sockaddr) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
+		return err
+	}
+	control := make([]byte, unix.CmsgSpace(4))
+	if _, _, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), control, 0); err != nil {
+		return err
+	}
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fds[0])
+	return unix.Connect(fds[0], to)
 }
 
 // performRewrite connects again and again while another thread rewrites the address, from
@@ -302,6 +332,8 @@ func TestManaged(t *testing.T) {
 			{[]any{"bound", http}, either("ok ok", "EPERM ok")},
 			{[]any{"inherit", http}, "ok"},
 			{[]any{"inherit", other}, "ECONNREFUSED"},
+			{[]any{"pass", http}, "ok"},
+			{[]any{"pass", other}, "ECONNREFUSED"},
 			{[]any{"rewrite", http, other}, "true true"},
 
 			// UDP, and so the DNS.

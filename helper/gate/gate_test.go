@@ -281,6 +281,44 @@ func TestToldClosed(t *testing.T) {
 	none.Close()
 }
 
+// TestToldGone: what a supervisor has told holds no longer when that has ended, also if it
+// has left an answer unread.
+func TestToldGone(t *testing.T) {
+	t.Parallel()
+	for _, unread := range []bool{false, true} {
+		g, theirs, err := Told(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		go greet(g.HTTP())
+		// connected returns what the gate sends on a connection that is told first.
+		connected := func(then func()) string {
+			c := connection{socket(t, unix.AF_INET), unix.AF_INET}
+			at, err := c.source()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
+				t.Fatal(err)
+			}
+			then()
+			if err := c.connect(time.Now().Add(helpertest.Enough), loopback(g.Ports()[0])); err != nil {
+				t.Fatal(err)
+			}
+			return text(c.socket)
+		}
+		if unread {
+			if got := connected(func() {}); got != "hello" {
+				t.Errorf("before the end: %q", got)
+			}
+		}
+		if got := connected(func() { _ = theirs.Close() }); got != "" {
+			t.Errorf("an answer unread: %v; after the end: %q", unread, got)
+		}
+	}
+}
+
 // TestToldNotTaken: a connection that the proxy does not take in time is ended, and its
 // port taken back.
 func TestToldNotTaken(t *testing.T) {

@@ -121,13 +121,12 @@ func (a *announced) readLocked() {
 	b := make([]byte, packetSize+1)
 	for {
 		n, _, err := unix.Recvfrom(a.fd, b, unix.MSG_DONTWAIT)
-		if err == unix.EINTR {
+		switch {
+		case err == unix.EINTR:
 			continue
-		}
-		if err != nil {
+		case err == unix.EAGAIN:
 			return // there are no more
-		}
-		if n == 0 {
+		case err != nil || n == 0:
 			a.next = nil // the supervisor is gone
 			return
 		}
