@@ -125,7 +125,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netask", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -133,6 +133,7 @@ var rules = map[string]rule{
 	"cmd/agent/contexts":       {[]string{"cmd/internal/program", "internal/secretfile"}, "contexts are read and changed here; nobody is connected to"},
 	"cmd/agent/bridge":         {[]string{"rpc"}, "messages are passed on as they are, whoever opens the connections"},
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
+	"cmd/agent/netask":         {[]string{"agent/egress", "helper/gate", "protocol", "cmd/internal/program"}, "a user is asked here; what confines the command is not known"},
 	"cmd/agent/netpolicy":      {[]string{"agent/egress", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
 	"cmd/agent/plain":          {nil, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
 	"cmd/agent/habits":         {[]string{"cmd/agent/plain", "cmd/internal/commandline"}, "words of other programs, whichever flags a command has"},
@@ -169,7 +170,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent/egress", "cmd/agent/netpolicy",
+	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy",
 	"agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
