@@ -11,9 +11,10 @@ import (
 // a few KiB, since hosts and reasons are bounded.
 const maxReports = 256
 
-// Reports tells the client of a session about verdicts, in their order, without making those wait
-// who give them. What happens while nobody is attached is told to the client that comes next: then
-// a verdict that repeats one that waits takes its place. If more wait than may, the oldest are lost.
+// Reports tells the client of a session about verdicts, in their order, without making those
+// wait who give them. What happens while nobody is attached is told to the client that comes
+// next: then a verdict that repeats one that waits takes its place. If more wait than may, the
+// oldest are lost.
 type Reports struct {
 	// Tell tells the attached client, and returns false if there is none, or it is lost. It
 	// may take as long as the client does not read.

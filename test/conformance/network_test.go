@@ -19,7 +19,7 @@ import (
 // notYetNetwork names the network cases that we answer in another way, and why.
 var notYetNetwork = map[string]string{}
 
-// TestNetworkCases replays the cases of network.md. Each has servers of its own.
+// TestNetworkCases replays the cases of the managed network. Each has servers of its own.
 func TestNetworkCases(t *testing.T) {
 	lines, err := loadScripts("network-cases.jsonl")
 	if err != nil {
