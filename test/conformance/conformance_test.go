@@ -22,6 +22,7 @@ import (
 var (
 	flagURL  = flag.String("url", "", "replay against the agent that listens there, on this host, instead of one built from this tree")
 	agentURL string // set by TestMain
+	program  string // that agent's, if it was built from this tree
 )
 
 // notYet names the cases whose feature this version does not have, and why. The agent's
@@ -49,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	err = rig.Outside(context.Background(), func(t rig.T) {
 		// Not rig.Agent: with -race it is an agent of another kind.
-		program := filepath.Join(t.TempDir(), "agent")
+		program = filepath.Join(t.TempDir(), "agent")
 		build := exec.Command("go", "build", "-o", program)
 		if raceEnabled() {
 			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
