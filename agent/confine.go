@@ -73,7 +73,7 @@ func (a *Agent) showBundle(asked *sandbox.Profile, plan *egress.Plan) error {
 		return err
 	}
 	policy, err := asked.Compile()
-	if err != nil || !policy.Confined || policy.Access(bundle) != sandbox.Denied {
+	if err != nil || policy.Access(bundle) >= sandbox.Read {
 		return nil // what is wrong with it is found where it is entered
 	}
 	asked.Entries = append(slices.Clone(asked.Entries), sandbox.Entry{Place: sandbox.PlacePath, Path: bundle, Access: sandbox.Read})

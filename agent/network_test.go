@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/execagent/execagent/agent/egress"
@@ -62,7 +63,8 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 		}
 		return slices.Contains(line, '\n')
 	})
-	u, err := url.Parse(strings.TrimSpace(string(line)))
+	first, _, _ := strings.Cut(string(line), "\n")
+	u, err := url.Parse(first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +103,17 @@ func wantThrough(t *testing.T, proxy *url.URL, target string, status int, refusa
 	}
 }
 
-// wantGone fails if something listens where a proxy was.
+// wantGone waits until nothing listens where a proxy was. A child that some other test is just
+// forking has the socket, too, until it executes its program.
 func wantGone(t *testing.T, proxy *url.URL) {
 	t.Helper()
-	if conn, err := net.Dial("tcp", proxy.Host); err == nil {
-		_ = conn.Close()
-		t.Errorf("something listens at %s", proxy.Host)
-	}
+	eventually(t, "nothing listens at "+proxy.Host, func() bool {
+		conn, err := net.Dial("tcp", proxy.Host)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
 }
 
 // TestNetworkAnswers: the client decides about names, and is told what became of them.
@@ -206,13 +212,12 @@ func TestNetworkLives(t *testing.T) {
 	wantGone(t, proxy)
 
 	// A child that holds the output keeps the proxy.
-	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; exec 3<&0; (read x <&3) & exit`))
+	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; sleep 1000 & exit`))
 	c.awaitNote(protocol.MethodProcessExited, "r")
 	if status, why := through(t, proxy, "http://a.invalid/"); status != http.StatusForbidden {
 		t.Errorf("after the exit, before the end: %d %s", status, why)
 	}
 	c.must("process/terminate", object{"processId": "r"}, nil)
-	c.awaitNote(protocol.MethodProcessClosed, "r")
 	wantGone(t, proxy)
 }
 
@@ -339,4 +344,109 @@ func TestNetworkEnforced(t *testing.T) {
 	if in.Text() != "HTTP/1.1 200 OK" || !strings.Contains(output.String(), "here") || !strings.HasSuffix(output.String(), "shut\n") {
 		t.Errorf("%q", output.String())
 	}
+}
+
+// TestNetworkTerminated: process/terminate refuses what waits for the client's answer.
+func TestNetworkTerminated(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	proxy := c.proxyOf(t, proxied("p", printProxy))
+	session := c.session
+	c.drop()
+	raw, _ := r.resume(t, session)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if status, _ := through(t, proxy, "http://a.invalid/"); status == http.StatusOK {
+			t.Error("let through by nobody")
+		}
+	}()
+	if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest {
+		t.Fatalf("%+v, want a question", m)
+	}
+	raw.call(7, protocol.MethodProcessTerminate, object{"processId": "p"})
+	waitFor(t, done, "a refusal")
+	for fmt.Sprint(raw.next().ID) != "7" { // before it, the verdict
+	}
+	wantGone(t, proxy)
+}
+
+// TestNetworkMasks: credentials are masked whatever is started, a placeholder is good for its own
+// process alone, and the certificate is there for a sandbox that shows almost nothing.
+func TestNetworkMasks(t *testing.T) {
+	t.Parallel()
+	const secret = "tok_abcdefghijabcdefghij"
+	var mu sync.Mutex
+	var seen []string
+	destination := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Header.Get("Authorization"))
+	}))
+	defer destination.Close()
+	masked := func(id, command string, env object) object {
+		p := proxied(id, command, "127.0.0.1")
+		proxy := p["networkProxy"].(object)["proxy"].(object)
+		proxy["credentialMasking"] = true
+		proxy["credentialProviders"] = object{"x": object{"env": []string{"TOK"}, "patterns": []string{"tok_[a-z]{20}"}, "url_prefixes": []string{destination.URL}}}
+		env["PATH"] = "/usr/bin:/bin"
+		p["env"] = env
+		return p
+	}
+	c := newRig(t, Config{}).attach("")
+	for i, argv := range [][]string{{"/bin/sh", "-c", "env"}, {"/bin/sh", "-lc", "env"}, {"/usr/bin/env"}, {"/usr/bin/env", "sh", "-c", "env"}} {
+		id := fmt.Sprint("m", i)
+		params := masked(id, "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
+		params["argv"] = argv
+		c.must("process/start", params, nil)
+		c.awaitNote(protocol.MethodProcessClosed, id)
+		if out := c.output(id); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
+			t.Errorf("%q: %s", argv, out)
+		}
+	}
+	// The first process shows its placeholder; the second has none of its own.
+	show := `echo "$HTTP_PROXY"; echo "$TOK"; read x`
+	c.proxyOf(t, masked("p", show, object{"TOK": secret}))
+	second := c.proxyOf(t, masked("q", show, object{}))
+	c.must("process/write", object{"processId": "p", "chunk": []byte("\n"), "writeId": "w"}, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "p")
+	placeholder := strings.Fields(c.output("p"))[1]
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+placeholder)
+	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	mu.Lock()
+	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
+		t.Errorf("the destination has got %q for the placeholder %q of another process", seen, placeholder)
+	}
+	mu.Unlock()
+
+	params := masked("s", `[ -s "$SSL_CERT_FILE" ] && echo "the certificate is there"; (echo >>"$SSL_CERT_FILE") 2>/dev/null || echo "and stays"`, object{"TOK": secret})
+	params["enforceManagedNetwork"] = true
+	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
+		{"path": object{"type": "special", "value": object{"kind": "minimal"}}, "access": "read"}}}, "network": "restricted"},
+		"windowsSandboxLevel": "disabled", "cwd": "file:///usr"}
+	params["cwd"] = "file:///usr"
+	c.must("process/start", params, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "s")
+	if out := c.output("s"); out != "the certificate is there\nand stays\n" {
+		t.Errorf("in a sandbox: %q", out)
+	}
+}
+
+// output returns what a process has printed so far.
+func (c *client) output(id string) string {
+	var b strings.Builder
+	for _, chunk := range c.read(id, 0).Chunks {
+		b.Write(chunk.Chunk)
+	}
+	return b.String()
 }
