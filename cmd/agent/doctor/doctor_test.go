@@ -131,7 +131,7 @@ func TestDiagnosisPage(t *testing.T) {
 			{Name: "proxy:netns", Error: "another port was connected to", Remedy: "allow it"},
 			{Name: "proxy:supervised", Error: "landlock is missing: too old", Remedy: "run a later kernel"},
 		},
-		Notes:   []Note{{Name: "cgroups", Text: "none"}},
+		Notes: []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
 	if err := d.Print(&page); err != nil {
