@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/internal/helpertest"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(os.Stdout, conn)
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // greet greets whoever gets through.
@@ -381,7 +382,7 @@ func TestInside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
+			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
 				t.Skipf("port %d of this host: %v", p, err)
 			}
 			fds = append(fds, fd)
@@ -405,6 +406,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(g.Close)
 		if ports := tt.pass(g); ports != nil {
 			fds, done := listening(ports)
 			if err := unix.Sendmsg(int(theirs.Fd()), []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {

@@ -311,6 +311,9 @@ func (d *Diagnosis) printMissing(page *bytes.Buffer) {
 	for _, p := range d.Proxies {
 		if !p.OK {
 			fmt.Fprintf(page, "\n%s does not work: %s\n", p.Name, p.Error)
+			if p.Remedy != "" && !slices.Contains(remedies, p.Remedy) {
+				fmt.Fprintf(page, "To get that: %s.\n", p.Remedy)
+			}
 		}
 	}
 	for _, p := range d.Policies {

@@ -127,8 +127,11 @@ func TestDiagnosisPage(t *testing.T) {
 			{Name: "first", Processes: Enforcement{OK: true, Layers: []string{"seccomp"}}, Files: Enforcement{Error: "no helper"}},
 			{Name: "second", Processes: Enforcement{Error: "userns is missing"}, Files: Enforcement{OK: true}},
 		},
-		Proxies: []Proxy{{Name: "proxy:netns", Error: "another port was connected to"}},
-		Notes:   []Note{{Name: "cgroups", Text: "none"}},
+		Proxies: []Proxy{
+			{Name: "proxy:netns", Error: "another port was connected to", Remedy: "allow it"},
+			{Name: "proxy:supervised", Error: "landlock is missing: too old", Remedy: "run a later kernel"},
+		},
+		Notes: []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
 	if err := d.Print(&page); err != nil {
@@ -137,7 +140,8 @@ func TestDiagnosisPage(t *testing.T) {
 	for _, want := range []string{
 		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
 		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n",
-		"proxy:netns does not work: another port was connected to\n", "cgroups: none\n",
+		"proxy:netns does not work: another port was connected to\n",
+		"proxy:supervised does not work: landlock is missing: too old\nTo get that: run a later kernel.\n", "cgroups: none\n",
 	} {
 		if strings.Count(page.String(), want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, page.String())
