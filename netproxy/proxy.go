@@ -39,8 +39,8 @@ type Config struct {
 	// Resolver looks names up, once for each request. Nil: Go's resolver, with the system's
 	// configuration.
 	Resolver *net.Resolver
-	// Own tells which addresses the program listens at itself, this proxy's listeners
-	// included: nobody is to reach them from inside. Nil: it listens nowhere.
+	// Own tells whether a connection to an address would arrive at the program itself, at a
+	// listener of this proxy for instance: nobody is to reach these from inside. Nil: none would.
 	Own func(netip.AddrPort) bool
 	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
 	// Nil: that is refused.

@@ -119,7 +119,7 @@ func (p *Proxy) report(q request, v rules.Verdict, override bool) {
 // resolve returns the addresses of a host: itself if it is one, none if it cannot be resolved.
 func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}
+		return []netip.Addr{reached(addr)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
@@ -128,9 +128,21 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 		return nil
 	}
 	for i, addr := range addrs {
-		addrs[i] = addr.Unmap()
+		addrs[i] = reached(addr)
 	}
 	return addrs
+}
+
+// reached returns the address that a connection to an address arrives at, since that is what
+// has to be judged: of the address that is none (0.0.0.0, ::), it is the loopback address.
+func reached(addr netip.Addr) netip.Addr {
+	switch addr = addr.Unmap(); addr {
+	case netip.IPv4Unspecified():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		return netip.IPv6Loopback()
+	}
+	return addr
 }
 
 // connect makes the connection for a request that may go out.
