@@ -81,7 +81,7 @@ var rules = map[string]rule{
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
 	"agent/audit":        {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
-	"netproxy/mask":      {[]string{"netproxy/rules"}, "texts are replaced here; what carries them is not known"},
+	"netproxy/mask":      {[]string{"internal/strictbase64", "netproxy/rules"}, "texts are replaced here; what carries them is not known"},
 	"netproxy/rules":     {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
 	"netproxy/head":      {[]string{"buffer"}, "bytes are taken for messages here, and meant elsewhere"},
 	"netproxy/intercept": {[]string{"netproxy/rules"}, "TLS and HTTP/2 are spoken here; what may go on, and what is rewritten, is said elsewhere"},

@@ -135,7 +135,11 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 	c.keep(l)
 	c.p.restore(r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
-	return x.run(appendRequest(buffer.Get(outgoing), r, d, l.hop))
+	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
+	if x.switching = c.inside != nil && c.p.maySwitch(c.inside, r); x.switching {
+		out = appendSwitch(out)
+	}
+	return x.run(out)
 }
 
 // outgoing is room for the usual head on its way out.

@@ -15,13 +15,14 @@ import (
 // request's head is copied: the head itself is gone when its body is read.
 type exchange struct {
 	*client
-	q      request
-	method string
-	minor  int   // of the command's version
-	last   bool  // the command's connection ends with it
-	length int64 // of the request's body
-	body   *head.Body
-	link   *link
+	q         request
+	method    string
+	minor     int   // of the command's version
+	last      bool  // the command's connection ends with it
+	length    int64 // of the request's body
+	body      *head.Body
+	link      *link
+	switching bool // the request asks for another protocol, which the command may have
 
 	sent chan error // of the body, while it is sent beside the answer
 }
@@ -42,6 +43,10 @@ func (x *exchange) run(out []byte) bool {
 	if err != nil {
 		return x.fail()
 	}
+	if a.Status == 101 {
+		x.relay(a)
+		return false
+	}
 	return x.answer(a)
 }
 
@@ -60,6 +65,9 @@ func (x *exchange) ask(out []byte) (*head.Response, error) {
 			return a, err
 		}
 		if a.Status == 101 {
+			if x.switching {
+				return a, nil
+			}
 			return nil, errSwitched
 		}
 		if x.minor > 0 {

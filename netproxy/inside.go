@@ -74,7 +74,12 @@ func (p *Proxy) lookPlain(q request, conn stream, l *link) {
 
 // lookEncrypted speaks TLS with the command, and then serves its requests.
 func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
-	secure := tls.Server(conn, p.cfg.Authority.Config(q.Host))
+	config := p.cfg.Authority.Config(q.Host)
+	if p.http2.Add(1) > maxHTTP2 {
+		config.NextProtos = []string{"http/1.1"} // which needs less memory
+	}
+	defer p.http2.Add(-1)
+	secure := tls.Server(conn, config)
 	if conn.SetDeadline(time.Now().Add(p.times.head)) != nil || secure.HandshakeContext(p.ctx) != nil || conn.SetDeadline(time.Time{}) != nil {
 		return
 	}

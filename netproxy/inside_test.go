@@ -44,6 +44,16 @@ func newVault(t testing.TB, limited bool, name string) *vault {
 	v := &vault{conns: map[net.Conn]bool{}, waiting: make(chan struct{})}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("Upgrade") != "" {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"+r.Header.Get("Authorization")+" ")
+			_, _ = io.Copy(conn, rw)
+			return
+		}
 		if r.URL.Path == "/wait" {
 			close(v.waiting)
 			<-r.Context().Done()
@@ -356,6 +366,8 @@ func TestInsidePlain(t *testing.T) {
 	quit := "GET /quit HTTP/1.1\r\nHost: " + s.addr + "\r\nConnection: close\r\n\r\n"
 	g.raw(head("http://"+s.addr+"/api/1", s.addr) + head("http://"+s.addr+"/other", s.addr) + head("http://"+other.addr+"/api/2", other.addr) + quit)
 	g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/3", s.addr) + head("/api/4?k="+placeholder, s.addr) + quit)
+	h := socks(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
+	h.raw(greeting + "\x05\x01\x00" + place(t, s.addr) + head("/api/6", s.addr) + quit)
 	if back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr)); !strings.Contains(back, "host mismatch") {
 		t.Errorf("another host: %q", back)
 	}
@@ -373,13 +385,80 @@ func TestInsidePlain(t *testing.T) {
 		}
 		got = append(got, line+" "+word)
 	}
-	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/2 placeholder"}
+	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/6 credential", "GET /api/2 placeholder"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	for _, r := range g.reports(0) {
 		if line := fmt.Sprintf("%+v", r); strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api") {
 			t.Error(line)
+		}
+	}
+}
+
+// TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a
+// change, or in limited mode, is an ordinary request.
+func TestInsideWebSocket(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limited         bool
+		method, upgrade string
+		switched        bool
+	}{
+		{false, "GET", "websocket", true},
+		{false, "GET", "h2c", false},
+		{false, "GET", "websocket, h2c", false},
+		{false, "GET", "websocket\r\nUpgrade: h2c", false},
+		{false, "PUT", "websocket", false},
+		{true, "GET", "websocket", false},
+	} {
+		v := newVault(t, test.limited, "example.com")
+		conn := v.dial()
+		if test.limited { // SOCKS5 to other ports than 443 is off there
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- v.Serve(HTTP, l) }()
+			t.Cleanup(func() {
+				_ = v.Close()
+				<-served
+			})
+			v.addr = l.Addr().String()
+			conn = v.dial()
+			open(t, conn, v.host)
+		} else {
+			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "example.com"})
+		in := test.method + " /api HTTP/1.1\r\nHost: " + v.host + "\r\nConnection: Upgrade\r\nUpgrade: " + test.upgrade + "\r\nAuthorization: Bearer " + v.placeholder + "\r\nSec-WebSocket-Key: k\r\n\r\n"
+		if _, err := io.WriteString(secure, in); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(secure)
+		a, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (a.StatusCode == 101) != test.switched {
+			t.Errorf("%+v: %s", test, a.Status)
+		}
+		if !test.switched {
+			continue
+		}
+		text := strings.Repeat("0123456789abcdef", 1<<14)
+		go func() {
+			_, _ = io.WriteString(secure, text)
+			_ = secure.CloseWrite()
+		}()
+		if back, err := io.ReadAll(r); err != nil || string(back) != "Bearer "+secret+" "+text || a.Header.Get("Upgrade") != "websocket" || a.Header.Get("Sec-WebSocket-Accept") != "x" {
+			t.Errorf("%v, %.60q of %d bytes, %v", a.Header, back, len(back), err)
 		}
 	}
 }

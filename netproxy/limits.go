@@ -36,6 +36,10 @@ const (
 	// and the next request can follow.
 	maxUnread = 256 << 10
 
+	// maxHTTP2 bounds the tunnels in which HTTP/2 is offered while they are looked into: each may
+	// have many requests and their bodies under way. In further ones HTTP/1 is spoken.
+	maxHTTP2 = 32
+
 	maxAssociations = 32      // for datagrams; each has a buffer for the largest
 	maxFlows        = 32      // destinations of each, at once
 	maxDatagram     = 1 << 16 // bytes

@@ -103,6 +103,7 @@ type Proxy struct {
 
 	wg           sync.WaitGroup // of connections
 	associations atomic.Int32   // of SOCKS5, for datagrams
+	http2        atomic.Int32   // connections that may speak it
 
 	mu        sync.Mutex // protects the fields below
 	closed    bool

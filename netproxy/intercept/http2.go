@@ -20,13 +20,14 @@ import (
 
 // Limits of one connection of the command.
 const (
-	maxHeader     = 256 << 10 // of a request, or of an answer, in bytes
-	maxStreams    = 100       // requests at once
-	maxConns      = 16        // to a destination that speaks HTTP/1
+	maxHeader     = 64 << 10 // of a request, or of an answer, in bytes
+	maxStreams    = 100      // requests at once
+	maxConns      = 16       // to a destination that speaks HTTP/1
 	idleTime      = 5 * time.Minute
 	handshakeTime = 30 * time.Second
 	frame         = 64 << 10   // bytes of a frame that we take
-	window        = 1 << 20    // bytes of a stream that may be under way
+	window        = 1 << 20    // bytes of a stream that may be under way, and of all from the command
+	windows       = 2 << 20    // of all from the destination
 	chunk         = 16<<10 - 9 // bytes that are moved at once: with the head of a frame, one record of TLS
 )
 
@@ -64,7 +65,7 @@ func Serve(ctx context.Context, s Stream) {
 		MaxResponseHeaderBytes: maxHeader,
 		WriteBufferSize:        chunk,
 		ReadBufferSize:         chunk,
-		HTTP2:                  &http.HTTP2Config{MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window},
+		HTTP2:                  &http.HTTP2Config{MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: windows},
 	}
 	defer transport.CloseIdleConnections()
 	proxy := &httputil.ReverseProxy{
@@ -116,7 +117,7 @@ func Serve(ctx context.Context, s Stream) {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          silent,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: 2 * window},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frame, MaxReceiveBufferPerStream: window, MaxReceiveBufferPerConnection: window},
 	}
 	listener := &once{conn: s.Conn, closed: make(chan struct{})}
 	server.ConnState = func(_ net.Conn, state http.ConnState) {

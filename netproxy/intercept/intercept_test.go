@@ -13,8 +13,10 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -295,6 +297,36 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+// TestLargeHeads: heads beyond the bound have no way through, of requests and of answers.
+func TestLargeHeads(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	s := newSite(t, true, func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		if r.URL.Path == "/large" {
+			for i := range 4 * maxHeader / 1000 {
+				w.Header().Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+			}
+		}
+	}, nil)
+	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/large", nil)); a.StatusCode != 502 || arrived.Load() != 1 {
+		t.Error(a.Status, arrived.Load())
+	}
+	r := request(t, "GET", "https://example.com/", nil)
+	for i := range 4 * maxHeader / 1000 {
+		r.Header.Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+	}
+	if a, err := s.client.Do(r); err == nil {
+		_ = a.Body.Close()
+		if a.StatusCode < 400 {
+			t.Error(a.Status)
+		}
+	}
+	if arrived.Load() != 1 {
+		t.Error("the request has arrived")
+	}
+}
+
 // TestEnd: a connection ends with the context while a request is under way.
 func TestEnd(t *testing.T) {
 	t.Parallel()
@@ -340,9 +372,10 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkHTTP2 compares requests through an interception with those without.
+// BenchmarkHTTP2 compares requests through an interception with those without, in turns. What is
+// through is as a share of direct.
 func BenchmarkHTTP2(b *testing.B) {
-	large := make([]byte, 64<<20)
+	large := make([]byte, 16<<20)
 	s := newSite(b, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/small" {
 			_, _ = w.Write(large[:1000])
@@ -353,33 +386,43 @@ func BenchmarkHTTP2(b *testing.B) {
 	}, func(s *Stream) { s.Restore = func(_, _, value string) string { return value } })
 	direct := s.newClient(s.stream.Roots, s.destination.Listener.Addr().String())
 	defer direct.CloseIdleConnections()
-	for _, test := range []struct {
-		name   string
-		client *http.Client
-	}{{"Direct", direct}, {"Intercepted", s.client}} {
-		get := func(b *testing.B, url string) {
-			a, err := test.client.Get(url)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := io.Copy(io.Discard, a.Body); err != nil {
-				b.Fatal(err)
-			}
-			_ = a.Body.Close()
+	get := func(b *testing.B, c *http.Client, path string) {
+		a, err := c.Get("https://example.com" + path)
+		if err != nil {
+			b.Error(err)
+			return
 		}
-		b.Run("Large/"+test.name, func(b *testing.B) {
-			b.SetBytes(int64(len(large)))
-			for b.Loop() {
-				get(b, "https://example.com/large")
-			}
-		})
-		b.Run("Small/"+test.name, func(b *testing.B) {
-			b.SetParallelism(8)
-			b.RunParallel(func(p *testing.PB) {
-				for p.Next() {
-					get(b, "https://example.com/small")
+		if _, err := io.Copy(io.Discard, a.Body); err != nil {
+			b.Error(err)
+		}
+		_ = a.Body.Close()
+	}
+	for _, test := range []struct {
+		path     string
+		parallel int
+		requests int
+	}{{"/large", 1, 2}, {"/small", 1, 100}, {"/small", 16, 500}} {
+		b.Run(fmt.Sprintf("%s/%d", test.path[1:], test.parallel), func(b *testing.B) {
+			took := func(c *http.Client) time.Duration {
+				begun := time.Now()
+				var all sync.WaitGroup
+				for range test.parallel {
+					all.Go(func() {
+						for range test.requests / test.parallel {
+							get(b, c, test.path)
+						}
+					})
 				}
-			})
+				all.Wait()
+				return time.Since(begun)
+			}
+			var without, with time.Duration
+			for b.Loop() {
+				without += took(direct)
+				with += took(s.client)
+			}
+			b.ReportMetric(float64(without)/float64(with), "of-direct")
+			b.ReportMetric(float64(with.Nanoseconds())/float64(b.N*test.requests), "ns/request")
 		})
 	}
 }

@@ -527,3 +527,27 @@ func FuzzRestore(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing that
+// a URL hides a host with.
+func FuzzDestination(f *testing.F) {
+	for _, seed := range []string{"https://d.test", "d.test:8443/a/b", "*.d.test", "http://127.0.0.1:1/x", "http://[::1]/", "https://a@b", "https://d.test/..", "//", "https://d.test:", "localhost"} {
+		f.Add(seed, "/a/b")
+	}
+	f.Fuzz(func(t *testing.T, text, path string) {
+		p, err := parsePlace(text)
+		if err != nil {
+			return
+		}
+		if !p.tls && !p.loopback() || p.port == 0 || strings.ContainsAny(text, "@?#") || strings.HasSuffix(p.path, "/") {
+			t.Errorf("%q is %+v", text, p)
+		}
+		to := Destination{TLS: p.tls, Host: p.host, Port: p.port, Path: p.path + path}
+		if p.wildcard {
+			to.Host = "x." + p.host
+		}
+		if p.contains(to) && p.path != "" && (path != "" && path[0] != '/' || strings.Contains(path, "/../") || strings.Contains(strings.ToLower(path), "%2e")) {
+			t.Errorf("%q contains %q", text, to.Path)
+		}
+	})
+}

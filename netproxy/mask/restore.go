@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"net/textproto"
 	"strings"
+
+	"github.com/execagent/execagent/internal/strictbase64"
 )
 
 // Restore returns the value of one field of a request to a destination, with the credential in
@@ -46,7 +48,7 @@ func (b *Broker) Restore(to Destination, field, value string) string {
 
 // basic restores user and password of Basic.
 func (b *Broker) basic(to Destination, text string) (string, bool) {
-	decoded, err := base64.StdEncoding.DecodeString(text)
+	decoded, err := strictbase64.Std.Decode(text)
 	if err != nil {
 		return "", false
 	}
