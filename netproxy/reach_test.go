@@ -186,6 +186,9 @@ func TestUpstream(t *testing.T) {
 	if _, _, body := parts(g.raw("GET http://" + direct.addr + "/literal" + closing)); body != "/literal " {
 		t.Errorf("an address: %q", body)
 	}
+	if _, _, body := parts(g.raw("GET http://localhost:" + direct.port + "/local" + closing)); body != "/local " {
+		t.Errorf("localhost: %q", body)
+	}
 	want := []string{
 		"GET http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test:8080\r\nX: 1\r\nProxy-Authorization: Basic dXNlcjpwYXNz",
 		"CONNECT b.test:443 HTTP/1.1\r\nHost: b.test:443",
