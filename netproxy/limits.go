@@ -21,6 +21,10 @@ const (
 	// maxHeads bounds the heads that are larger than usual, of all connections together, in bytes.
 	maxHeads = 32 << 20
 
+	// maxLookups bounds the names that are resolved at once. Each takes descriptors and goroutines
+	// of the resolver, and may have been made up to tell somebody's name server something.
+	maxLookups = 32
+
 	maxTries   = 8 // addresses of one name that are dialled; all are judged
 	maxInterim = 8 // answers before the answer (100 Continue)
 

@@ -100,6 +100,7 @@ type Proxy struct {
 	limit  int // of clients
 	times  timing
 	heads  *head.Room
+	asking chan struct{} // has an element for each name that is being resolved
 
 	wg           sync.WaitGroup // of connections
 	associations atomic.Int32   // of SOCKS5, for datagrams
@@ -123,7 +124,7 @@ func New(cfg Config) *Proxy {
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

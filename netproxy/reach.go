@@ -123,6 +123,12 @@ func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return nil
+	}
 	addrs, err := p.cfg.Resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil
