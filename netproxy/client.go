@@ -133,7 +133,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 		return c.turnAway(r, body, refusedRequest(q, refused))
 	}
 	c.keep(l)
-	c.p.restore(r.Fields, d)
+	c.p.restore(r.Method, r.Fields, d)
 	x := exchange{client: c, q: q, method: r.Method, minor: r.Minor, last: r.Minor == 0 || closes(r.Fields), length: r.Length, body: body, link: l}
 	out := appendRequest(buffer.Get(outgoing), r, d, l.hop)
 	if x.switching = c.inside != nil && c.p.maySwitch(c.inside, r); x.switching {

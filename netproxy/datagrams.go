@@ -35,8 +35,8 @@ type association struct {
 // A flow is one destination of an association.
 type flow struct {
 	key    string
-	conn   *net.UDPConn
-	header []byte // before each datagram that comes back
+	conn   *net.UDPConn // nil: it leads nowhere
+	header []byte       // before each datagram that comes back
 }
 
 // associate serves UDP ASSOCIATE. A port, if it is not 0, is where the command says that it will
@@ -101,7 +101,7 @@ func (a *association) receive(host netip.Addr, port uint16) {
 		if !ok {
 			return
 		}
-		if f != nil {
+		if f != nil && f.conn != nil {
 			_, _ = f.conn.Write(data) // lost, as datagrams may be
 		}
 	}
@@ -142,7 +142,7 @@ func parseDatagram(b []byte) (to endpoint, data []byte, ok bool) {
 }
 
 // flow returns the flow to a destination, which is judged if it is new. It returns nil if there
-// are too many or it cannot be reached, and false if it is refused.
+// are too many, and false if it is refused.
 func (a *association) flow(to endpoint) (*flow, bool) {
 	key := net.JoinHostPort(to.host, strconv.Itoa(int(to.port)))
 	a.mu.Lock()
@@ -156,15 +156,7 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	if refused != nil {
 		return nil, false
 	}
-	if len(addrs) == 0 {
-		return nil, true
-	}
-	at := netip.AddrPortFrom(addrs[0], to.port)
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at)) // only that end is heard
-	if err != nil || !a.p.hold(conn) {
-		return nil, true
-	}
-	f = &flow{key: key, conn: conn, header: appendAddressOf([]byte{0, 0, 0}, at)}
+	f = a.open(key, addrs, to.port)
 	a.mu.Lock()
 	a.flows[key] = f
 	a.mu.Unlock()
@@ -172,16 +164,35 @@ func (a *association) flow(to endpoint) (*flow, bool) {
 	return f, true
 }
 
+// open makes a flow to the first of these addresses to which there is a way. Without one the flow
+// leads nowhere, so that there is one verdict for all that is sent there for some time.
+func (a *association) open(key string, addrs []netip.Addr, port uint16) *flow {
+	for _, addr := range addrs[:min(len(addrs), maxTries)] {
+		at := netip.AddrPortFrom(addr, port)
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at)) // only that end is heard
+		if err == nil && a.p.hold(conn) {
+			return &flow{key: key, conn: conn, header: appendAddressOf([]byte{0, 0, 0}, at)}
+		}
+	}
+	return &flow{key: key}
+}
+
 // answer passes on what comes back on a flow, until nothing has come for some time.
 func (a *association) answer(f *flow) {
-	stop := context.AfterFunc(a.ctx, func() { _ = f.conn.Close() })
 	defer func() {
-		stop()
 		a.mu.Lock()
 		delete(a.flows, f.key)
 		a.mu.Unlock()
-		a.p.drop(f.conn)
 	}()
+	if f.conn == nil {
+		select {
+		case <-time.After(a.p.times.flow):
+		case <-a.ctx.Done():
+		}
+		return
+	}
+	defer a.p.drop(f.conn)
+	defer context.AfterFunc(a.ctx, func() { _ = f.conn.Close() })()
 	for {
 		if f.conn.SetReadDeadline(time.Now().Add(a.p.times.flow)) != nil {
 			return

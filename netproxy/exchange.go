@@ -2,6 +2,8 @@ package netproxy
 
 import (
 	"errors"
+	"io"
+	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/buffer"
@@ -30,7 +32,7 @@ func (x *exchange) run(out []byte) bool {
 	defer func() { buffer.Recycle(out) }()
 	out = append(out, x.body.Ahead()...)
 	a, err := x.ask(out)
-	if err != nil && x.link.used && x.length == 0 && rules.Reads(x.method) && x.p.ctx.Err() == nil && !isMalformed(err) {
+	if err != nil && x.link.used && x.length == 0 && rules.Reads(x.method) && isHungUp(err) {
 		// The destination has hung up just when the request went out.
 		if again, err2 := x.p.connect(x.p.ctx, x.q, x.link.place, x.link.addrs); err2 == nil {
 			x.keep(again)
@@ -183,6 +185,11 @@ func (x *exchange) answer(a *head.Response) bool {
 		return false
 	}
 	return true
+}
+
+// isHungUp tells whether the other end had hung up before it has said anything.
+func isHungUp(err error) bool {
+	return err == io.EOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func isMalformed(err error) bool {

@@ -2,6 +2,8 @@ package netproxy
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,6 +62,43 @@ func TestPorts(t *testing.T) {
 		if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, want) {
 			t.Errorf("CONNECT %s: %s, %v, want %s", place, line, err, want)
 		}
+	}
+}
+
+// TestManyLookups: names are resolved a few at a time, however many are asked for.
+func TestManyLookups(t *testing.T) {
+	t.Parallel()
+	const requests = 4 * maxLookups
+	var now, most atomic.Int64
+	gate := make(chan struct{})
+	g := start(t, allow("*.test"), Config{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+		return nil, errors.New("no name server")
+	}}})
+	var conns []net.Conn
+	for i := range requests {
+		conn := g.dial()
+		_, _ = fmt.Fprintf(conn, "GET http://c2VjcmV0-%d.test/%s", i, closing)
+		conns = append(conns, conn)
+	}
+	for now.Load() < maxLookups { // as many as may be at work
+		runtime.Gosched()
+	}
+	close(gate)
+	for _, conn := range conns {
+		if back, err := io.ReadAll(conn); !strings.HasPrefix(string(back), "HTTP/1.1 403 ") {
+			t.Errorf("got %q, %v", back, err)
+		}
+	}
+	if n := most.Load(); n > 2*maxLookups { // IPv4 and IPv6 of each
+		t.Errorf("%d questions at once", n)
 	}
 }
 

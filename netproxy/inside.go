@@ -183,9 +183,10 @@ func (in *inside) reach(p *Proxy, have *link) (*link, *refusal) {
 	return l, nil
 }
 
-// restore puts credentials into the fields of a request that goes to where they belong.
-func (p *Proxy) restore(fields []head.Field, d destination) {
-	if p.cfg.Credentials == nil {
+// restore puts credentials into the fields of a request that goes to where they belong. One that
+// has its own fields as the answer gets none.
+func (p *Proxy) restore(method string, fields []head.Field, d destination) {
+	if p.cfg.Credentials == nil || method == http.MethodTrace {
 		return
 	}
 	path, _, _ := bytes.Cut(d.path, []byte("?"))

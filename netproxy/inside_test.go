@@ -39,7 +39,7 @@ type vault struct {
 }
 
 // newVault starts one with HTTP/2, and has its credential belong below /api.
-func newVault(t testing.TB, limited bool, name string) *vault {
+func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	t.Helper()
 	v := &vault{conns: map[net.Conn]bool{}, waiting: make(chan struct{})}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,9 @@ func newVault(t testing.TB, limited bool, name string) *vault {
 	v.placeholder = placeholder
 	r := allow("127.0.0.1", "example.com", "other.test")
 	r.Local, r.Limited = true, limited
-	v.rig = socks(t, r, Config{Credentials: broker, Authority: authority, Roots: v.own, Resolver: loopback(t).resolver})
+	c := append(cfg, Config{})[0]
+	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, v.own, loopback(t).resolver
+	v.rig = socks(t, r, c)
 	return v
 }
 
@@ -187,6 +189,9 @@ func TestInside(t *testing.T) {
 				t.Errorf("%q arrived", last)
 			}
 		}
+		if _, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, ""); header.Get("X-Echo") != "Bearer "+v.placeholder {
+			t.Errorf("TRACE: %v", header)
+		}
 		if _, conns := v.seen(); conns != 1 {
 			t.Errorf("%d connections to the destination", conns)
 		}
@@ -240,6 +245,57 @@ func TestInsideConnect(t *testing.T) {
 	heads, _ := v.seen()
 	if !slices.Equal(heads, []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}) {
 		t.Errorf("%q", heads)
+	}
+}
+
+// TestInsideUpstream: the destination is reached through the upstream proxy, which sees TLS.
+func TestInsideUpstream(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		var asked sync.Map
+		up := listen(t, func(conn net.Conn) {
+			q, err := http.ReadRequest(bufio.NewReader(conn))
+			if err != nil {
+				return
+			}
+			_, port, _ := net.SplitHostPort(q.Host)
+			there, err := net.Dial("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				return
+			}
+			defer there.Close()
+			asked.Store(q.Method+" "+q.Host, true)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			go func() {
+				_, _ = io.Copy(conn, there)
+				_ = conn.Close()
+			}()
+			_, _ = io.Copy(there, conn)
+		})
+		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- v.Serve(HTTP, l) }()
+		t.Cleanup(func() {
+			_ = v.Close()
+			<-served
+		})
+		v.addr = l.Addr().String()
+		conn := v.dial()
+		open(t, conn, v.host)
+		c := v.client(t, http2, v.bundle)
+		c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+		for range 2 {
+			if status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, ""); status != 200 || header.Get("X-Echo") != "Bearer "+secret {
+				t.Errorf("%d %v", status, header)
+			}
+		}
+		if _, ok := asked.Load("CONNECT " + v.host); !ok {
+			t.Error("the upstream proxy was not asked")
+		}
 	}
 }
 

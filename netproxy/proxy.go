@@ -39,8 +39,8 @@ type Config struct {
 	// Resolver looks names up, once for each request. Nil: Go's resolver, with the system's
 	// configuration.
 	Resolver *net.Resolver
-	// Own tells which addresses the program listens at itself, this proxy's listeners
-	// included: nobody is to reach them from inside. Nil: it listens nowhere.
+	// Own tells whether a connection to an address would arrive at the program itself, at a
+	// listener of this proxy for instance: nobody is to reach these from inside. Nil: none would.
 	Own func(netip.AddrPort) bool
 	// Datagrams makes a socket for UDP ASSOCIATE of SOCKS5, where only the command can reach it.
 	// Nil: that is refused.
@@ -100,6 +100,7 @@ type Proxy struct {
 	limit  int // of clients
 	times  timing
 	heads  *head.Room
+	asking chan struct{} // has an element for each name that is being resolved
 
 	wg           sync.WaitGroup // of connections
 	associations atomic.Int32   // of SOCKS5, for datagrams
@@ -123,7 +124,7 @@ func New(cfg Config) *Proxy {
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

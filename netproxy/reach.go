@@ -119,18 +119,36 @@ func (p *Proxy) report(q request, v rules.Verdict, override bool) {
 // resolve returns the addresses of a host: itself if it is one, none if it cannot be resolved.
 func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}
+		return []netip.Addr{reached(addr)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return nil
+	}
 	addrs, err := p.cfg.Resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil
 	}
 	for i, addr := range addrs {
-		addrs[i] = addr.Unmap()
+		addrs[i] = reached(addr)
 	}
 	return addrs
+}
+
+// reached returns the address that a connection to an address arrives at, since that is what
+// has to be judged: of the address that is none (0.0.0.0, ::), it is the loopback address.
+func reached(addr netip.Addr) netip.Addr {
+	switch addr = addr.Unmap(); addr {
+	case netip.IPv4Unspecified():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		return netip.IPv6Loopback()
+	}
+	return addr
 }
 
 // connect makes the connection for a request that may go out.
@@ -172,7 +190,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 // dial connects to the first of these addresses that answers.
 func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error) {
 	var dialer net.Dialer
-	var first error = errNoAddress
+	first := errNoAddress
 	for i, addr := range addrs[:min(len(addrs), maxTries)] {
 		try, done := ctx, context.CancelFunc(func() {})
 		if i < len(addrs)-1 {

@@ -115,6 +115,11 @@ func TestDenyAtDial(t *testing.T) {
 		}
 		g.want("domain allow baseline_policy allow http "+place+" GET", "non_domain deny baseline_policy policy_denied http "+place+" GET",
 			"domain allow baseline_policy allow https_connect "+place+" CONNECT", "non_domain deny baseline_policy policy_denied https_connect "+place+" CONNECT")
+		for _, host := range []string{"127.0.0.1", "0.0.0.0"} { // the latter leads to the former
+			if line, _, _ := parts(g.raw("GET http://" + host + ":" + s.port + "/" + closing)); line != "HTTP/1.1 403 Forbidden" {
+				t.Errorf("%s: %s: %s", name, host, line)
+			}
+		}
 	}
 	if got := s.seen(); len(got) > 0 || s.connections() > 0 {
 		t.Errorf("the site has got %q", got)
@@ -180,6 +185,9 @@ func TestUpstream(t *testing.T) {
 	}
 	if _, _, body := parts(g.raw("GET http://" + direct.addr + "/literal" + closing)); body != "/literal " {
 		t.Errorf("an address: %q", body)
+	}
+	if _, _, body := parts(g.raw("GET http://localhost:" + direct.port + "/local" + closing)); body != "/local " {
+		t.Errorf("localhost: %q", body)
 	}
 	want := []string{
 		"GET http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test:8080\r\nX: 1\r\nProxy-Authorization: Basic dXNlcjpwYXNz",

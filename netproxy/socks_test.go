@@ -472,6 +472,30 @@ func TestDatagramsBounded(t *testing.T) {
 	}
 }
 
+// TestDatagramsNowhere: what is sent to where no way leads is lost, with one verdict.
+func TestDatagramsNowhere(t *testing.T) {
+	t.Parallel()
+	echo := udpEcho(t)
+	r := allow("127.0.0.1", "nowhere.test", "255.255.255.255")
+	r.Local = true
+	d := newDNS(t, func(string, bool, int) []string { return nil })
+	g := socks(t, r, Config{Datagrams: datagrams(nil), Resolver: d.resolver})
+	g.hurry(timing{flow: time.Hour})
+	a := associate(t, g, 0)
+	for range 3 {
+		a.send(t, "nowhere.test:53", "x")
+		a.send(t, "255.255.255.255:53", "x")
+	}
+	a.send(t, echo, "back")
+	if _, back := a.receive(t); back != "back" {
+		t.Errorf("%q", back)
+	}
+	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
+	if asked := d.questions(); len(asked) != 2 {
+		t.Errorf("name server: %v", asked)
+	}
+}
+
 // TestDatagramsEnd: an association ends with the command's connection, also while somebody is
 // asked about a destination.
 func TestDatagramsEnd(t *testing.T) {

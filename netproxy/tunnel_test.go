@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -124,15 +126,23 @@ func TestTunnelFails(t *testing.T) {
 	g.want("domain allow baseline_policy allow https_connect "+dead+" CONNECT", "domain allow baseline_policy allow http "+dead+" GET", "domain allow baseline_policy allow http "+dead+" GET")
 }
 
-// deadPort returns an address at which nobody listens.
+// deadPort returns an address at which nobody listens, nor will during the test: a socket has it
+// that does not listen.
 func deadPort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*syscall.SockaddrInet4).Port))
 }
 
 // TestRefusedTunnel: what follows a refused CONNECT is not a request.

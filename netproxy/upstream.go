@@ -65,13 +65,13 @@ func parseHop(text string) *hop {
 	return h
 }
 
-// hop returns the proxy that a request goes through: none if its host is an address, and none
-// for SOCKS5.
+// hop returns the proxy that a request goes through: none if its host is an address or localhost,
+// which are not on the other side of the proxy, and none for SOCKS5.
 func (u *Upstream) hop(q request) *hop {
 	if u == nil || q.Protocol != rules.HTTP && q.Protocol != rules.Connect {
 		return nil
 	}
-	if _, err := netip.ParseAddr(q.Host); err == nil {
+	if _, err := netip.ParseAddr(q.Host); err == nil || q.Host == "localhost" {
 		return nil
 	}
 	if q.encrypt || q.Protocol == rules.Connect {

@@ -16,7 +16,7 @@ func TestRequest(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"GET / HTTP/1.1\r\n\r\n", `GET "/" 1 [] 0`},
 		{"\r\nGET /a?b HTTP/1.0\r\nA:b\r\n\r\n", `GET "/a?b" 0 ["A"="b"] 0`},
-		{"PUT http://a/ HTTP/1.1\r\nhost: \t a \t\r\nX: a  b\r\ncontent-length: 007\r\n\r\n", `PUT "http://a/" 1 ["host"="a" "X"="a  b" "content-length"="007"] 7`},
+		{"PUT http://a/ HTTP/1.1\r\nhost: \t a \t\r\nX: a  b\r\ncontent-length: 7\r\n\r\n", `PUT "http://a/" 1 ["host"="a" "X"="a  b" "content-length"="7"] 7`},
 		{"POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", `POST "/" 1 ["Transfer-Encoding"="Chunked"] -1`},
 		{"M-SEARCH / HTTP/1.1\r\nX: \xff\r\nEmpty:\r\n\r\n", `M-SEARCH "/" 1 ["X"="\xff" "Empty"=""] 0`},
 	} {
@@ -61,6 +61,9 @@ var malformed = []struct{ name, in, says string }{
 	{"a hexadecimal length", "GET / HTTP/1.1\r\nContent-Length: 0x4\r\n\r\n", "no number"},
 	{"an empty length", "GET / HTTP/1.1\r\nContent-Length:\r\n\r\n", "no number"},
 	{"a length of 2^64", "GET / HTTP/1.1\r\nContent-Length: 18446744073709551616\r\n\r\n", "no number"},
+	{"a length with a 0 before it", "GET / HTTP/1.1\r\nContent-Length: 07\r\n\r\n", "no number"},
+	{"many names in Connection", "GET / HTTP/1.1\r\nConnection: a" + strings.Repeat(",", maxNamed) + "\r\n\r\n", "too large"},
+	{"many names in many", "GET / HTTP/1.1\r\n" + strings.Repeat("Connection: a\r\nProxy-Connection: b\r\n", maxNamed/2+1) + "\r\n", "too large"},
 	{"gzip and chunks", "GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "chunked alone"},
 	{"another coding", "GET / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n", "chunked alone"},
 	{"chunks in quotes", "GET / HTTP/1.1\r\nTransfer-Encoding: \"chunked\"\r\n\r\n", "chunked alone"},
@@ -279,9 +282,9 @@ func TestTarget(t *testing.T) {
 func TestSplitAuthority(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"h": "h 0", "h:1": "h 1", "h:65535": "h 65535", "[::1]": "[::1] 0", "[::1]:443": "[::1] 443", "h:080": "h 80",
+		"h": "h 0", "h:1": "h 1", "h:65535": "h 65535", "[::1]": "[::1] 0", "[::1]:443": "[::1] 443", "h:80": "h 80",
 		"": "error", ":1": "error", "h:": "error", "h:0": "error", "h:65536": "error", "h:1:2": "error", "::1": "error", "h:x": "error",
-		"[::1": "error", "[::1]x": "error", "[::1]:": "error", "u@h": "error", "h/": "error", "h :1": "error", "h:+1": "error", "h:000080": "error",
+		"[::1": "error", "[::1]x": "error", "[::1]:": "error", "u@h": "error", "h/": "error", "h :1": "error", "h:+1": "error", "h:080": "error",
 	} {
 		host, port, err := SplitAuthority(in)
 		got := fmt.Sprintf("%s %d", host, port)

@@ -136,6 +136,7 @@ func minor(version []byte) (int, error) {
 
 // parse appends the fields of the lines, all of which end with CRLF.
 func parse(lines []byte, fields []Field) ([]Field, error) {
+	named := 0
 	for len(lines) > 0 {
 		var line []byte
 		line, lines, _ = bytes.Cut(lines, crlf)
@@ -150,7 +151,13 @@ func parse(lines []byte, fields []Field) ([]Field, error) {
 		if len(fields) == maxFields {
 			return nil, ErrTooLarge
 		}
-		fields = append(fields, Field{name, value})
+		f := Field{name, value}
+		if f.Is("connection") || f.Is("proxy-connection") {
+			if named += 1 + bytes.Count(value, []byte(",")); named > maxNamed {
+				return nil, ErrTooLarge
+			}
+		}
+		fields = append(fields, f)
 	}
 	return fields, nil
 }
@@ -192,9 +199,10 @@ func length(fields []Field, minor int) (int64, error) {
 	return n, nil
 }
 
-// number returns the value of decimal digits, at most 18 of them.
+// number returns the value of decimal digits, at most 18 of them, and no 0 in front: some
+// would take that for another base.
 func number(text []byte) (int64, bool) {
-	if len(text) == 0 || len(text) > 18 {
+	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
 		return 0, false
 	}
 	n := int64(0)

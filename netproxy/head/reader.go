@@ -14,6 +14,8 @@ const (
 	maxHead = 128 << 10
 	// maxFields bounds the fields of a head.
 	maxFields = 1024
+	// maxNamed bounds what the Connection fields of a head name.
+	maxNamed = 64
 	// usualFields is how many fields a reader keeps memory for between two heads.
 	usualFields = 64
 	// maxChunkLine bounds the line before a chunk: its size, and extensions that are dropped.

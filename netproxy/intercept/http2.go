@@ -81,7 +81,7 @@ func Serve(ctx context.Context, s Stream) {
 					r.Out.Header[name] = slices.Clone(values)
 				}
 			}
-			if s.Restore == nil {
+			if s.Restore == nil || r.In.Method == http.MethodTrace { // which has its fields as the answer
 				return
 			}
 			path := r.Out.URL.EscapedPath()

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -70,7 +71,7 @@ func New(c Config) (*Broker, error) {
 	}
 	families = append(families, custom(c.Providers, taken, lookup, c.Log)...)
 
-	m := masking{scope: c.Scope, log: c.Log, known: map[string]*credential{}, secrets: map[string]bool{}, names: map[string]*credential{}}
+	m := masking{scope: c.Scope, log: c.Log, known: map[string]*credential{}, names: map[string]*credential{}}
 	for _, f := range families {
 		for _, name := range f.env {
 			for _, value := range values[name] {
@@ -132,11 +133,12 @@ func (b *Broker) Bound(tls bool, host string, port uint16) bool {
 
 // masking is the work of New.
 type masking struct {
-	scope   []byte
-	log     *slog.Logger
-	known   map[string]*credential // by value
-	secrets map[string]bool        // values without a placeholder
-	names   map[string]*credential // what variables of families hold
+	scope []byte
+	log   *slog.Logger
+	known map[string]*credential // by value
+	names map[string]*credential // what variables of families hold
+	all   []string               // values, also those without a placeholder
+	forms []string               // in which they are not to stand in longer texts
 }
 
 // variable masks the value of a variable that belongs to a family.
@@ -171,7 +173,7 @@ func (m *masking) anywhere(families []*family, entry string) {
 		return
 	}
 	for _, value := range found(text) {
-		if m.known[value] != nil || m.secrets[value] {
+		if slices.Contains(m.all, value) {
 			continue
 		}
 		for _, f := range families {
@@ -210,9 +212,9 @@ func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) 
 		c.bindings = append(c.bindings, f.bound)
 		return true
 	}
+	m.all = append(m.all, value)
 	if placeholder == nil || !isFieldValue(value) || strings.TrimSpace(value) != value {
-		m.secrets[value] = true // no header could carry it
-		return false
+		return false // no header could carry it
 	}
 	for attempt := range attempts {
 		text := placeholder(m.chance(value, attempt))
@@ -222,7 +224,6 @@ func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) 
 		m.known[value] = &credential{value: value, placeholder: text, bindings: []*binding{f.bound}}
 		return true
 	}
-	m.secrets[value] = true
 	return false
 }
 
@@ -257,6 +258,11 @@ func (m *masking) environ(environ []string) []string {
 	slices.SortFunc(known, func(a, b *credential) int { // the longest first, which may contain others
 		return cmp.Or(cmp.Compare(len(b.value), len(a.value)), cmp.Compare(a.value, b.value))
 	})
+	for _, value := range m.all {
+		if len(value) >= minReplaced {
+			m.forms = append(append(m.forms, value), encoded(value)...)
+		}
+	}
 	var pairs []string
 	for _, c := range known {
 		if len(c.value) >= minReplaced {
@@ -287,19 +293,25 @@ func (m *masking) environ(environ []string) []string {
 	return out
 }
 
-// shows tells whether a text still has a credential in it.
+// shows tells whether a text still has a credential in it, also in base64, as prepared headers
+// have it: nothing is put in the place of that.
 func (m *masking) shows(text string) bool {
-	for value := range m.known {
-		if text == value || len(value) >= minReplaced && strings.Contains(text, value) {
-			return true
-		}
+	if text == "" {
+		return false
 	}
-	for value := range m.secrets {
-		if text == value || len(value) >= minReplaced && strings.Contains(text, value) {
-			return true
-		}
+	return slices.Contains(m.all, text) || slices.ContainsFunc(m.forms, func(form string) bool { return strings.Contains(text, form) })
+}
+
+// encoded returns the letters of base64 that a value always has inside a longer text, wherever it
+// begins there, in both alphabets.
+func encoded(value string) []string {
+	var forms []string
+	for before := range 3 {
+		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
+		text = text[(before*8+5)/6 : (before+len(value))*8/6] // what is of the value alone
+		forms = append(forms, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
 	}
-	return false
+	return forms
 }
 
 // nameOf returns the name of a variable for the log.

@@ -60,16 +60,25 @@ var enterprise = map[string]bool{"GH_ENTERPRISE_TOKEN": true, "GITHUB_ENTERPRISE
 // enough behind it.
 var builtShape = regexp.MustCompile(`(?:github_pat_|gh[pousr]_)[A-Za-z0-9_]{20,}|sk-[A-Za-z0-9_-]{20,}`)
 
+// escaped is the end of a text in which the next letter does not go on with a word.
+var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}$`)
+
 // found returns the credentials of ours that stand in a text.
 func found(text string) []string {
 	var values []string
-	for _, span := range builtShape.FindAllStringIndex(text, -1) {
-		if span[0] > 0 && strings.IndexByte(alphanumeric+"_-", text[span[0]-1]) >= 0 {
-			continue // the end of a longer word, such as task-...
+	for at := 0; ; {
+		span := builtShape.FindStringIndex(text[at:])
+		if span == nil {
+			return values
 		}
-		values = append(values, text[span[0]:span[1]])
+		begin, end := at+span[0], at+span[1]
+		at = end
+		if strings.HasPrefix(text[begin:], "sk-") && begin > 0 && strings.IndexByte(alphanumeric+"_-", text[begin-1]) >= 0 && !escaped.MatchString(text[max(begin-3, 0):begin]) {
+			at = begin + 1 // the end of a longer word, such as task-, in which there may be one
+			continue
+		}
+		values = append(values, text[begin:end])
 	}
-	return values
 }
 
 // has tells whether a value has the shape of the family, and with which prefix.

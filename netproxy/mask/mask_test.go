@@ -59,7 +59,7 @@ func TestEnviron(t *testing.T) {
 	_, env, log := masked(t, Config{Environ: []string{
 		"PATH=/bin", "TOK=" + secret, "OTHER=a " + secret + " b", "EMPTY=", "noequals", "GITHUB_TOKEN=" + github, "OPENAI_API_KEY=" + openai,
 		"URL=https://x:" + github + "@github.com/a", "OTHER_KEY=" + openai, "ANTHROPIC=sk-ant-" + strings.Repeat("x", 40), "TASK=task-" + strings.Repeat("x", 30),
-		"SSL_CERT_FILE=/old",
+		"SSL_CERT_FILE=/old", "ENCODED=x%3A" + github + "%40", "QUERY=a%3Dsk-" + strings.Repeat("Ab1", 10), "LONG=task-" + strings.Repeat("x", 30) + "-" + openai,
 	}, Providers: mine}, secret, github, openai)
 	if log != "" {
 		t.Error(log)
@@ -67,6 +67,7 @@ func TestEnviron(t *testing.T) {
 	for name, want := range map[string]string{
 		"PATH": `/bin`, "TOK": `tok_[a-z]{20}`, "OTHER": `a tok_[a-z]{20} b`, "EMPTY": ``, "GITHUB_TOKEN": `ghp_masked[A-Za-z0-9]{30}`, "OPENAI_API_KEY": `sk-proj-masked[A-Za-z0-9]{42}`,
 		"URL": `https://x:ghp_masked[A-Za-z0-9]{30}@github.com/a`, "ANTHROPIC": `sk-ant-x{40}`, "TASK": `task-x{30}`,
+		"ENCODED": `x%3Aghp_masked[A-Za-z0-9]{30}%40`, "QUERY": `a%3Dsk-masked[A-Za-z0-9]{24}`, "LONG": `task-x{30}-sk-proj-masked[A-Za-z0-9]{42}`,
 		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE": "1",
 	} {
 		if !regexp.MustCompile(`^` + want + `$`).MatchString(env[name]) {
@@ -82,8 +83,9 @@ func TestEnviron(t *testing.T) {
 		}
 	}
 	tok, hub, key := env["TOK"], env["GITHUB_TOKEN"], env["OPENAI_API_KEY"]
+	query := strings.TrimPrefix(env["QUERY"], "a%3D")
 	want, err := json.Marshal([][2]string{
-		{"@alias:GITHUB_TOKEN", hub}, {"@alias:OPENAI_API_KEY", key}, {"@alias:OTHER", tok}, {"@alias:OTHER_KEY", key}, {"@alias:TOK", tok}, {"@alias:URL", hub},
+		{"@alias:ENCODED", hub}, {"@alias:GITHUB_TOKEN", hub}, {"@alias:LONG", key}, {"@alias:OPENAI_API_KEY", key}, {"@alias:OTHER", tok}, {"@alias:OTHER_KEY", key}, {"@alias:QUERY", query}, {"@alias:TOK", tok}, {"@alias:URL", hub},
 		{"GITHUB_TOKEN", hub}, {"OPENAI_API_KEY", key}, {"TOK", tok},
 	})
 	if err != nil {
@@ -114,6 +116,9 @@ func TestNotMasked(t *testing.T) {
 		{"inside another variable", Provider{Patterns: []string{"a{24}b?"}}, []string{"TOK=" + strings.Repeat("a", 24), "X=" + strings.Repeat("a", 24) + "z"}, "X", strings.Repeat("a", 24)},
 		{"in a name", Provider{Patterns: []string{"a{24}b?"}}, []string{"TOK=" + strings.Repeat("a", 24), strings.Repeat("a", 24) + "=1"}, strings.Repeat("a", 24), strings.Repeat("a", 24)},
 		{"in a name, masked", Provider{Patterns: []string{"tok_[a-z]{20}"}}, []string{"TOK=" + secret, secret + "=1"}, secret, secret},
+		{"in a prepared header", Provider{Patterns: []string{"tok_[a-z]{20}"}}, []string{"TOK=" + secret, "X=AUTHORIZATION: basic " + base64.StdEncoding.EncodeToString([]byte("x:"+secret))}, "X", base64.StdEncoding.EncodeToString([]byte("x:" + secret))},
+		{"in base64", Provider{Patterns: []string{"tok_[a-z]{20}"}}, []string{"TOK=" + secret, "X=" + base64.URLEncoding.EncodeToString([]byte(secret+"?more"))}, "X", base64.URLEncoding.EncodeToString([]byte(secret + "?more"))},
+		{"in base64, behind one byte", Provider{Patterns: []string{"tok_[a-z]{20}"}}, []string{"TOK=" + secret, "X=" + base64.StdEncoding.EncodeToString([]byte("x"+secret))}, "X", base64.StdEncoding.EncodeToString([]byte("x" + secret))},
 		{"no text for a header", Provider{Patterns: []string{`(?s).{8}\n.{8}`}}, []string{"TOK=12345678\n12345678"}, "TOK", "12345678\n12345678"},
 		{"too long", Provider{Patterns: []string{`tok_[a-z]+`}}, []string{"TOK=" + long}, "TOK", long},
 		{"letters that no header has", Provider{Patterns: []string{`[а-я]{10}`}}, []string{"TOK=абвгдежзик"}, "TOK", "абвгдежзик"},
