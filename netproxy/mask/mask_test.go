@@ -533,8 +533,8 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing that
-// a URL hides a host with.
+// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing
+// that a URL hides a host with.
 func FuzzDestination(f *testing.F) {
 	for _, seed := range []string{"https://d.test", "d.test:8443/a/b", "*.d.test", "http://127.0.0.1:1/x", "http://[::1]/", "https://a@b", "https://d.test/..", "//", "https://d.test:", "localhost"} {
 		f.Add(seed, "/a/b")
