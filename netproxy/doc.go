@@ -8,13 +8,14 @@
 //	...
 //	p.Close()
 //
-// Every request, of whatever protocol, goes through one place, [Proxy.reach]:
+// Every request, of whatever protocol, is admitted in one place, Proxy.admit, and Proxy.connect
+// makes the connection of those by TCP:
 //
 //	Policy.Judge        the name: denied, allowed, or to be asked about (Config.Decide)
 //	Proxy.resolve       once
 //	Policy.JudgeAddresses, JudgeMethod, JudgeDial   all addresses that were found
-//	Proxy.dial          one of exactly these
 //	Config.Report       each verdict, in the words of package rules
+//	dial                one of exactly these addresses
 //
 // Nothing is remembered of an answer: the next request on the same connection is judged anew.
 //

@@ -204,6 +204,8 @@ func TestMalformed(t *testing.T) {
 		{"a host with a space", "GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", "missing host"},
 		{"a scoped address", "GET http://[fe80::1%25lo]/ HTTP/1.1\r\n\r\n", "missing host"},
 		{"another Host", "GET http://SITE/a HTTP/1.1\r\nHost: other.test\r\n\r\n", "Host header does not match request target"},
+		{"another Host with the port", "GET http://SITE/a HTTP/1.1\r\nHost: other.test:PORT\r\n\r\n", "Host header does not match request target"},
+		{"CONNECT with another Host and the port", "CONNECT SITE HTTP/1.1\r\nHost: other.test:PORT\r\n\r\n", "Host header does not match request target"},
 		{"Host with another port", "GET http://SITE/a HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n", "Host header does not match request target"},
 		{"Host without the port", "GET http://SITE/a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "Host header does not match request target"},
 		{"two Hosts", "GET http://SITE/a HTTP/1.1\r\nHost: SITE\r\nhost: SITE\r\n\r\n", "multiple Host headers"},
@@ -230,7 +232,7 @@ func TestMalformed(t *testing.T) {
 		{"a folded field", "GET http://SITE/a HTTP/1.1\r\nHost: SITE\r\nX: a\r\n b\r\n\r\n", ""},
 		{"a megabyte", "GET http://SITE/a HTTP/1.1\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", ""},
 	} {
-		line, fields, body := parts(g.raw(strings.ReplaceAll(c.in+sequel, "SITE", s.addr)))
+		line, fields, body := parts(g.raw(strings.NewReplacer("SITE", s.addr, "PORT", s.port).Replace(c.in+sequel)))
 		if line != "HTTP/1.1 400 Bad Request" || body != c.body || fields.Get("Connection") != "close" {
 			t.Errorf("%s: %s %v %q", c.name, line, fields, body)
 		}
@@ -340,15 +342,21 @@ func TestRefusedBody(t *testing.T) {
 	} {
 		conn := g.dial()
 		go func() { _, _ = io.WriteString(conn, in); _ = conn.CloseWrite() }()
-		a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		r := bufio.NewReader(conn)
+		a, err := http.ReadResponse(r, nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+		if a.Close != (name == "long" || name == "expected") {
+			t.Errorf("%s: the answer says that the connection ends: %v", name, a.Close)
+		}
 		if rest, _ := io.ReadAll(a.Body); a.StatusCode != 403 || !strings.Contains(string(rest), "blocked") {
 			t.Errorf("%s: %d %s", name, a.StatusCode, rest)
 		}
-		_, _ = io.Copy(io.Discard, conn) // it ends
+		if more, _ := io.ReadAll(r); len(more) > 0 {
+			t.Errorf("%s: a second answer: %q", name, more)
+		}
 	}
 }
 

@@ -14,15 +14,9 @@ const (
 	// command may have, with those on the other side: it could take those of all others else.
 	descriptorShare = 4
 
-	idleTime   = 5 * time.Minute  // between two requests on a connection
-	headTime   = 30 * time.Second // for a head, from its first byte on; for the greeting of TLS in a tunnel
 	lookupTime = 5 * time.Second  // for the addresses of a name
 	dialTime   = 30 * time.Second // for a connection, over all addresses
 	tryTime    = 5 * time.Second  // for one address, while there are others
-	idleTunnel = time.Hour        // without a byte in either direction
-
-	// patience is how often who waits for an answer looks whether the command still does.
-	patience = 10 * time.Second
 
 	// maxHeads bounds the heads that are larger than usual, of all connections together, in bytes.
 	maxHeads = 32 << 20

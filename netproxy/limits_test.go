@@ -49,29 +49,37 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// moving is a connection beside which the other direction of its tunnel moves so often while this
+// one is waited for.
+type moving struct {
+	*net.TCPConn
+	tunnel *tunnel
+	times  int
+	waits  int
+}
+
+func (m *moving) SetReadDeadline(t time.Time) error {
+	m.waits++
+	if m.waits <= m.times {
+		m.tunnel.moves.Add(1)
+	}
+	return m.TCPConn.SetReadDeadline(t)
+}
+
 // TestBusyTunnel: a tunnel in which one direction moves is not idle.
 func TestBusyTunnel(t *testing.T) {
 	t.Parallel()
-	more := make(chan struct{})
-	s := listen(t, func(conn net.Conn) {
-		for range more {
-			if _, err := io.WriteString(conn, "x"); err != nil {
-				return
-			}
-		}
-	})
-	g := start(t, allow("127.0.0.1"))
-	g.hurry(timing{tunnel: 2 * time.Second})
-	conn := g.dial()
-	open(t, conn, s)
-	for i := range 30 { // 3 s: longer than a tunnel may be idle
-		more <- struct{}{}
-		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
-			t.Fatalf("byte %d: %v", i, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	mute := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	conn, err := net.Dial("tcp", mute)
+	if err != nil {
+		t.Fatal(err)
 	}
-	close(more)
+	defer conn.Close()
+	busy := &tunnel{idle: time.Millisecond}
+	m := &moving{TCPConn: conn.(*net.TCPConn), tunnel: busy, times: 3}
+	if busy.await(m) || m.waits != m.times+1 {
+		t.Errorf("it was waited %d times, want %d", m.waits, m.times+1)
+	}
 }
 
 // TestGone: who waits for an answer that does not come lets go when the command has hung up.

@@ -184,7 +184,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 // dial connects to the first of these addresses that answers.
 func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error) {
 	var dialer net.Dialer
-	var first error = errNoAddress
+	first := errNoAddress
 	for i, addr := range addrs[:min(len(addrs), maxTries)] {
 		try, done := ctx, context.CancelFunc(func() {})
 		if i < len(addrs)-1 {

@@ -93,10 +93,7 @@ const burst = time.Second
 
 // move moves one direction to its end, and passes the end on. An error ends both.
 func (t *tunnel) move(to, from stream) {
-	for {
-		if !t.await(from) || from.SetReadDeadline(time.Now().Add(burst)) != nil {
-			break
-		}
+	for t.await(from) && from.SetReadDeadline(time.Now().Add(burst)) == nil {
 		n, err := io.Copy(to, from)
 		if n > 0 {
 			t.moves.Add(1)
