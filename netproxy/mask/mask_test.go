@@ -556,3 +556,20 @@ func FuzzDestination(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkNew is what masking adds to the start of a command.
+func BenchmarkNew(b *testing.B) {
+	environ := []string{"TOK=" + secret, "GITHUB_TOKEN=" + github, "OPENAI_API_KEY=" + openai}
+	for i := range 60 {
+		environ = append(environ, "VARIABLE_"+strings.Repeat("X", i%7)+"=/usr/local/lib/some/path:/usr/lib/another/path:"+strings.Repeat("x", i))
+	}
+	for b.Loop() {
+		broker, err := New(Config{Environ: environ, Providers: mine})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(broker.Environ(bundle)) < len(environ) {
+			b.Fatal("variables are missing")
+		}
+	}
+}
