@@ -57,7 +57,7 @@ Examples:
     agent sandbox -- git log
     agent sandbox --workspace . -- make test
     agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
-    agent sandbox --workspace . --network allow=registry.npmjs.org -- npm install
+    agent sandbox --workspace . --network allow=packages.example.net -- npm install
     agent sandbox --network ask -- sh
     agent sandbox --policy policy.json -- sh
 

@@ -1,7 +1,7 @@
 // Package netpolicy reads the operator's policy for the network of commands: the ceiling of
 // what any client can give them. It is a TOML file, read strictly.
 //
-//	allow = ["registry.npmjs.org", "*.example.org:443"]
+//	allow = ["packages.example.net", "*.example.org:443"]
 //	deny  = ["internal.example.org"]
 //	ask   = ["github.com"]      # the client has to be asked, and may refuse
 //	ports = [443, 80]           # no others; without it, every port

@@ -14,7 +14,7 @@ import (
 )
 
 const example = `
-allow = ["registry.npmjs.org", "*.example.org:443", "registry.npmjs.org"]
+allow = ["packages.example.net", "*.example.org:443", "packages.example.net"]
 deny  = ["internal.example.org"]
 ask   = ["github.com"]      # the client has to be asked
 ports = [443, 80, 443]
@@ -45,7 +45,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Policy{
-		Allow: []string{"*.example.org:443", "registry.npmjs.org"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
+		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
 		Ports: []uint16{80, 443}, Local: true, Upstream: "http://proxy.example.org:3128",
 		Masking: map[string]protocol.CredentialProvider{"forge": {
 			Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z0-9]{40}"}, URLPrefixes: []string{"https://forge.example.org/api"},
@@ -56,7 +56,7 @@ func TestRead(t *testing.T) {
 		t.Error(diff)
 	}
 	for host, want := range map[string]rules.Action{
-		"registry.npmjs.org": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
+		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
 	} {
 		v := got.rules.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
 		if v.Decision != want {
