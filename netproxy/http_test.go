@@ -232,7 +232,7 @@ func TestMalformed(t *testing.T) {
 		{"a folded field", "GET http://SITE/a HTTP/1.1\r\nHost: SITE\r\nX: a\r\n b\r\n\r\n", ""},
 		{"a megabyte", "GET http://SITE/a HTTP/1.1\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", ""},
 	} {
-		line, fields, body := parts(g.raw(strings.NewReplacer("SITE", s.addr, "PORT", s.port).Replace(c.in+sequel)))
+		line, fields, body := parts(g.raw(strings.NewReplacer("SITE", s.addr, "PORT", s.port).Replace(c.in + sequel)))
 		if line != "HTTP/1.1 400 Bad Request" || body != c.body || fields.Get("Connection") != "close" {
 			t.Errorf("%s: %s %v %q", c.name, line, fields, body)
 		}
