@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/execagent/execagent/netproxy/head"
@@ -128,10 +129,8 @@ func readGreeting(r io.Reader) error {
 	if _, err := io.ReadFull(r, methods); err != nil {
 		return err
 	}
-	for _, method := range methods {
-		if method == methodNone {
-			return nil
-		}
+	if slices.Contains(methods, methodNone) {
+		return nil
 	}
 	return errMethod
 }

@@ -533,8 +533,8 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing that
-// a URL hides a host with.
+// FuzzDestination: a destination that is taken is one that its own text leads to, and has nothing
+// that a URL hides a host with.
 func FuzzDestination(f *testing.F) {
 	for _, seed := range []string{"https://d.test", "d.test:8443/a/b", "*.d.test", "http://127.0.0.1:1/x", "http://[::1]/", "https://a@b", "https://d.test/..", "//", "https://d.test:", "localhost"} {
 		f.Add(seed, "/a/b")
@@ -555,4 +555,21 @@ func FuzzDestination(f *testing.F) {
 			t.Errorf("%q contains %q", text, to.Path)
 		}
 	})
+}
+
+// BenchmarkNew is what masking adds to the start of a command.
+func BenchmarkNew(b *testing.B) {
+	environ := []string{"TOK=" + secret, "GITHUB_TOKEN=" + github, "OPENAI_API_KEY=" + openai}
+	for i := range 60 {
+		environ = append(environ, "VARIABLE_"+strings.Repeat("X", i%7)+"=/usr/local/lib/some/path:/usr/lib/another/path:"+strings.Repeat("x", i))
+	}
+	for b.Loop() {
+		broker, err := New(Config{Environ: environ, Providers: mine})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(broker.Environ(bundle)) < len(environ) {
+			b.Fatal("variables are missing")
+		}
+	}
 }

@@ -1,5 +1,7 @@
 package rules
 
+import "slices"
+
 import "net/netip"
 
 // blocks have no addresses of hosts on the internet: they are those of IANA's registries of
@@ -70,12 +72,7 @@ func special(addr netip.Addr) bool {
 	if !globalUnicast.Contains(addr) && !nat64.Contains(addr) {
 		return true
 	}
-	for _, inner := range embedded(addr) {
-		if special(inner) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(embedded(addr), special)
 }
 
 // plain returns an address without its zone, and the IPv4 address of one that is mapped.

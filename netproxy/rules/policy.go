@@ -172,11 +172,6 @@ func (p *Policy) Limited() bool {
 	return p.limited || p.ceiling != nil && p.ceiling.Limited()
 }
 
-// Local tells whether local addresses are like any others.
-func (p *Policy) Local() bool {
-	return p.local && (p.ceiling == nil || p.ceiling.Local())
-}
-
 // Reads tells whether a method of HTTP changes nothing, so that limited mode lets it pass.
 func Reads(method string) bool {
 	return method == "GET" || method == "HEAD" || method == "OPTIONS"
