@@ -38,6 +38,7 @@ var rules = map[string]rule{
 	"internal/caps":         {nil, "capabilities are taken away here; what for is not said"},
 	"internal/userns":       {nil, "ids and capabilities of a namespace, not what is built in it"},
 	"internal/usernotify":   {nil, "calls that wait, and their answers; which answer is not decided here"},
+	"internal/sockowner":    {[]string{"internal/userns"}, "whose a socket is, not what that is wanted for"},
 	"internal/thread":       {nil, "what another process has, not why it is wanted"},
 	"internal/cgroup":       {nil, "where this process is and what it may have, not what that is wanted for"},
 	"internal/linger":       {[]string{"buffer"}, "a connection, not what was said on it"},
@@ -66,10 +67,12 @@ var rules = map[string]rule{
 	"helper/builtin": {[]string{"filecopy"}, "which tools there are, and not what they do"},
 
 	"helper": {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
-	"helper/confine": {[]string{"sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
+	"helper/gate": {[]string{"internal/sockowner"}, "whose a connection is, is found out here; what the proxy does with it is not known"},
+	"helper/confine": {[]string{"helper/gate", "sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
-	"helper/supervise": {[]string{"helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
+	"helper/supervise": {[]string{"helper/gate", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "sandbox", "sandbox/calls", "fsops", "internal/caps", "internal/thread", "internal/usernotify"},
 		"a call is judged by the policy alone, whatever the command is and however it was started"},
+	"helper/supervise/routes":    {nil, "where packets go; what follows from that is not decided here"},
 	"helper/supervise/signals":   {[]string{"internal/thread"}, "signals are sent here; whose a process is, is known elsewhere"},
 	"helper/supervise/sockets":   {nil, "descriptors are kept and dropped here; what a socket may reach is not known"},
 	"helper/supervise/terminals": {nil, "a terminal is known here; who may open it is not said"},
@@ -121,7 +124,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/lobby", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -136,9 +139,10 @@ var rules = map[string]rule{
 	"cmd/agent/sessions":       {[]string{"client", "protocol", "cmd/internal/program"}, "what is shown of sessions, whoever asks for it"},
 	"cmd/internal/program":     {[]string{"internal/secretenv"}, "below every command"},
 	"cmd/agent/target":         {[]string{"auth", "client", "client/remote", "relay", "registry/wire", "rpc", "transport", "httpclient", "internal/secretfile", "internal/tlsconfig", "cmd/agent/contexts", "cmd/internal/program"}, "an agent is reached here, and used elsewhere"},
+	"cmd/agent/probes":         {[]string{"internal/lobby", "internal/unixsocket"}, "a probe is answered with what somebody else knows"},
 	"cmd/agent/secure":         {[]string{"internal/secretfile", "internal/tlsconfig"}, "how a listener is secured, and nothing of what it serves"},
 	"cmd/agent/executor":       {[]string{"auth", "registry/wire", "cmd/agent/target", "cmd/internal/program", "internal/secretfile"}, "how an executor signs in, and nothing of what it serves"},
-	"cmd/agent/doctor":         {[]string{"sandbox", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
+	"cmd/agent/doctor":         {[]string{"sandbox", "sandbox/resolve", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
 	"cmd/registry":             {[]string{"internal/cgroup", "registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "internal/unixsocket", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
 	"deploy":                   {nil, "tests of rules and dashboards"},
 	"test/relaybench":          {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
@@ -163,8 +167,8 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/probe",
-	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
+	"agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe",
+	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
 

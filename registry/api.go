@@ -134,7 +134,7 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return nil, &apiError{status: http.StatusBadRequest, code: codeBadRequest, message: "environment id is not 1 to 256 of [A-Za-z0-9_-]"}
 	}
 	if !p.May(op.role, environmentID) {
-		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation and environment"}
+		return nil, forbidden(p, op.role)
 	}
 	keep(w, r, p)
 	return op.serve(s, ctx, &call{request: r, principal: p, environmentID: environmentID})
@@ -161,6 +161,19 @@ func (s *Server) admit(ctx context.Context, r *http.Request, operation, environm
 		return nil, s.broken(operation, environmentID, err)
 	}
 	return p, nil
+}
+
+// owners are the holders of credentials, by role.
+var owners = map[ticket.Role]string{ticket.Executor: "an executor", ticket.Harness: "a harness"}
+
+// forbidden is the answer to a principal that may not do what takes a role. It says what the
+// credential is for: who shows it may know.
+func forbidden(p *principal.Principal, role ticket.Role) *apiError {
+	message := "the credential is not for this environment"
+	if p.Role != role {
+		message = "the credential is that of " + owners[p.Role] + ", and this takes that of " + owners[role]
+	}
+	return &apiError{status: http.StatusForbidden, code: codeForbidden, message: message}
 }
 
 // keep lets the connection of a principal's allowed request stay open, if there is a place.

@@ -53,7 +53,7 @@ func (s *Server) environments(ctx context.Context, w http.ResponseWriter, r *htt
 		return nil, failure
 	}
 	if p.Role != ticket.Harness {
-		return nil, &apiError{status: http.StatusForbidden, code: codeForbidden, message: "the credential is not for this operation"}
+		return nil, forbidden(p, ticket.Harness)
 	}
 	after, ok := afterOf(r.URL.RawQuery)
 	if !ok {

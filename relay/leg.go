@@ -159,7 +159,14 @@ func (g *leg) agree(ctx context.Context, h *attempt, message1 []byte) (message2 
 	computing.Lock()
 	message2, s, err = r.Respond()
 	computing.Unlock()
-	if invalid := <-validated; err == nil && invalid != nil {
+	invalid := <-validated
+	if g.link.Refused() {
+		select {
+		case g.link.unwelcome <- struct{}{}:
+		default: // it was said already
+		}
+	}
+	if err == nil && invalid != nil {
 		s.Wipe()
 		err = fmt.Errorf("validating the harness: %w", invalid)
 	}

@@ -81,6 +81,7 @@ type Link struct {
 	keptReserve    reserve
 	ready          atomic.Bool
 	registered     atomic.Pointer[registration] // the newest one
+	unwelcome      chan struct{}                // the registry has refused the credential; has room for one
 	connects       atomic.Uint64                // websockets so far
 	refused        atomic.Uint64                // handshakes so far
 	traffic        socket.Traffic
@@ -100,6 +101,8 @@ func NewLink(cfg LinkConfig) *Link {
 		log:      cfg.Logger,
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
+
+		unwelcome: make(chan struct{}, 1),
 	}
 	l.waitingReserve.limit = cmp.Or(cfg.ReserveBytes, DefaultReserveBytes)
 	l.keptReserve.limit = l.waitingReserve.limit
@@ -366,6 +369,22 @@ func (l *Link) Addr() net.Addr { return nil }
 
 // Ready tells whether the websocket to the rendezvous is up.
 func (l *Link) Ready() bool { return l.ready.Load() }
+
+// Unready says why no harness can open a stream, "" if one can. A websocket outlives the key that
+// it was opened with, but the registry lets no harness in by way of an executor whose credential it
+// refuses.
+func (l *Link) Unready() string {
+	switch {
+	case !l.Ready():
+		return "there is no connection to the rendezvous"
+	case l.Refused():
+		return fmt.Sprintf("the registry refuses the credential of this executor (status %d)", l.cfg.Registry.refused())
+	}
+	return ""
+}
+
+// Refused tells whether the registry has refused the executor's credential, and not taken it since.
+func (l *Link) Refused() bool { return l.cfg.Registry.refused() != 0 }
 
 // Stats says what a link has, and what it has done so far.
 type Stats struct {

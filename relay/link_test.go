@@ -399,3 +399,50 @@ func TestRegistrationLife(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkUnwelcome: while the registry refuses the executor's credential the link is not ready,
+// though its websocket is up, and says why. It registers again and again until it is taken.
+func TestLinkUnwelcome(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.url = func(role string, n int) string {
+		return fmt.Sprintf("ws%s/rendezvous?role=%s&n=%d&sig=%s&expiry=%d",
+			strings.TrimPrefix(s.relay.URL, "http"), role, n, testSignature, time.Now().Add(24*time.Hour).Unix())
+	}
+	s.validate = func(n int, _ *wire.ValidateRequest, w http.ResponseWriter) bool {
+		if n == 0 {
+			http.Error(w, "no", http.StatusUnauthorized)
+		}
+		return n == 0
+	}
+	var l *Link
+	reasons := make(chan string, 2)
+	s.register = func(n int, w http.ResponseWriter) bool {
+		if n == 0 || n > 2 {
+			return false
+		}
+		reasons <- l.Unready()
+		http.Error(w, "no", map[int]int{1: http.StatusForbidden, 2: http.StatusBadGateway}[n])
+		return true
+	}
+	l = startLink(t, s, timing{})
+	x := newScript(t, s, l)
+	await(t, "the websocket", func() bool { return l.Unready() == "" })
+	x.begin("refused", testAuthority)
+	x.wantReset("refused")
+	for _, status := range []string{"401", "403"} {
+		select {
+		case reason := <-reasons:
+			if !strings.Contains(reason, "refuses the credential of this executor (status "+status+")") || !l.Ready() {
+				t.Errorf("it is not ready because %q; its websocket is up: %v", reason, l.Ready())
+			}
+		case <-time.After(patience):
+			t.Fatal("it does not register again")
+		}
+	}
+	await(t, "the credential is taken", func() bool { return l.Unready() == "" })
+	x.answered("welcome", x.begin("welcome", testAuthority))
+	if registers, upgrades := s.counts(); registers != 4 || upgrades != 1 {
+		t.Errorf("%d registrations, %d websockets", registers, upgrades)
+	}
+}

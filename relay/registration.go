@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,6 +64,8 @@ type Registry struct {
 	tokens        auth.TokenSource
 	logger        *slog.Logger
 	transport     *http.Transport
+
+	refusal atomic.Int32 // the status by which the credential was refused; 0 if it was not
 }
 
 // registration is the registry's answer to an executor that has registered: where

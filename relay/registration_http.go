@@ -73,7 +73,24 @@ func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // call sends request and reads the answer into response, twice if the first answer
 // is 401 and the token source has a fresh token. Without a request it sends a GET.
+// It notes whether the registry takes the credential.
 func (r *Registry) call(ctx context.Context, path string, request, response any, extra http.Header) error {
+	err := r.callWithFresh(ctx, path, request, response, extra)
+	refused, answered := errors.AsType[*RegistryError](err)
+	switch {
+	case answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+		r.refusal.Store(int32(refused.Status))
+	case err == nil:
+		r.refusal.Store(0)
+	}
+	return err
+}
+
+// refused is the status, 401 or 403, by which the registry has refused the credential, and 0
+// once it has taken it since. A call that failed in another way says nothing about that.
+func (r *Registry) refused() int { return int(r.refusal.Load()) }
+
+func (r *Registry) callWithFresh(ctx context.Context, path string, request, response any, extra http.Header) error {
 	var body []byte
 	if request != nil {
 		var err error

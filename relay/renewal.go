@@ -14,6 +14,9 @@ const (
 	maxURLLife = 365 * 24 * time.Hour
 	// mostRenewalDelay bounds the pause after a renewal that has failed.
 	mostRenewalDelay = 5 * time.Minute
+	// The pauses while the registry refuses the executor's credential; they double. Somebody may
+	// have written the next one, and until it is taken nobody reaches the executor.
+	firstUnwelcomeDelay, mostUnwelcomeDelay = time.Second, 30 * time.Second
 )
 
 // life returns for how long the URL of the registration is good from now on, if it says so:
@@ -34,7 +37,8 @@ func (r *registration) life() (time.Duration, bool) {
 // renew registers again and again while a websocket is up, each time about half of the life
 // of its URL has passed. So the next websocket does not need a registry that answers just
 // then. A renewal that fails is repeated; what the registry thinks of the executor it says
-// at the next websocket.
+// at the next websocket. When the registry has refused the executor's credential, as while it
+// was asked about a harness, it registers at once, and again until the credential is taken.
 func (l *Link) renew(ctx context.Context) {
 	for {
 		life, ok := l.registered.Load().life()
@@ -43,8 +47,17 @@ func (l *Link) renew(ctx context.Context) {
 		}
 		// Executors that came together do not register together.
 		delay := life/2 - rand.N(life/10+1)
+		pause := firstUnwelcomeDelay
+		early := l.unwelcome
 		for {
-			if sleep(ctx, delay) != nil {
+			timer := time.NewTimer(delay)
+			select {
+			case <-timer.C:
+			case <-early:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+			if ctx.Err() != nil {
 				return
 			}
 			registration, err := l.cfg.Registry.registerOnce(ctx, l.cfg.Identity.PublicKey())
@@ -57,6 +70,10 @@ func (l *Link) renew(ctx context.Context) {
 				return
 			}
 			delay = min(life/20, mostRenewalDelay)
+			if early = l.unwelcome; l.Refused() {
+				delay, pause = min(delay, pause), min(2*pause, mostUnwelcomeDelay)
+				early = nil // each client that comes would ask the registry once more
+			}
 			l.log.Warn("registration not renewed", "error", err, "delay", delay)
 		}
 	}

@@ -97,6 +97,15 @@ func (b Backend) Names() []string {
 	return names
 }
 
+// ProxyName returns the name on the wire of what keeps a process with
+// [NetworkManaged] from everything but its proxy: one more of [Backend.Names].
+func (b Backend) ProxyName() string {
+	if b.Has(NetNS) {
+		return "proxy:netns"
+	}
+	return "proxy:supervised"
+}
+
 // Operator has what the operator of a host asks for. The zero value takes
 // whatever is exact.
 type Operator struct {
@@ -133,6 +142,8 @@ func (o Operator) level(p *Policy) Level {
 //     without one the filter refuses to connect to them if the network is
 //     restricted, and Landlock if it is enabled. In the last case a filter with
 //     a listener also keeps sockets that have a path out of reach.
+//     A managed network needs the network namespace: the proxy's listeners are all
+//     that leads out of it.
 //   - A supervisor, which does or judges every call that could touch what the
 //     policy forbids, in the cheapest level that is exact ([Level]). It needs
 //     neither namespaces nor privileges. A Landlock domain keeps the command from
@@ -162,7 +173,7 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 		case h.Landlock < scopeABI:
 			b.Layers = b.Layers.With(PIDNS)
 		}
-		if h.Has(NetNS) && p.Network == NetworkRestricted {
+		if h.Has(NetNS) && p.Network != NetworkEnabled {
 			b.Layers = b.Layers.With(NetNS)
 		}
 		return b, nil
@@ -199,6 +210,8 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has no system call filter")
 	case p.RestrictsNothing():
 		return errors.New("sandbox: the policy restricts nothing")
+	case p.Network == NetworkManaged && !p.Confined, p.Network == NetworkManaged && !b.Has(NetNS) && !b.Has(Supervised):
+		return errors.New("sandbox: the backend leaves other ways out than the proxy")
 	case !p.Confined && !b.Has(Landlock):
 		return errors.New("sandbox: the backend has no Landlock domain")
 	case !p.Confined:
@@ -219,7 +232,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend has a fresh procfs without a pid namespace")
 	case !b.Has(PIDNS) && !b.Has(Supervised) && !b.Scoped():
 		return errors.New("sandbox: the backend leaves the processes outside in reach")
-	case p.Network == NetworkEnabled && !b.Scoped():
+	case !b.Scoped() && (p.Network == NetworkEnabled || p.Network == NetworkManaged && !b.Has(NetNS)):
 		return errors.New("sandbox: the backend leaves abstract sockets in reach")
 	case p.Network == NetworkEnabled && b.Has(PIDNS) && !b.Has(Procfs):
 		return errors.New("sandbox: the backend's listener would look up the command under wrong numbers")
@@ -233,7 +246,7 @@ func (p *Policy) CheckBackend(b Backend) error {
 // signals too. Before movesABI it could not move files for the command.
 func (p *Policy) supervisable(h Host) bool {
 	enough := movesABI
-	if p.Network == NetworkEnabled {
+	if p.Network != NetworkRestricted {
 		enough = scopeABI
 	}
 	return h.Has(Seccomp) && h.Has(Supervised) && h.Landlock >= enough
@@ -254,10 +267,14 @@ func (p *Policy) missingForNamespaces(h Host) (missing Layer, incomplete bool) {
 		return Seccomp, true
 	case !h.Has(PIDNS) && !scopes:
 		return PIDNS, true
+	case p.Network == NetworkManaged && !h.Has(NetNS):
+		return NetNS, true
 	case p.Network == NetworkEnabled && !scopes:
 		return Landlock, true
 	case p.Network == NetworkEnabled && !h.Has(UserNotify):
 		return UserNotify, true // a listener decides which UNIX sockets may be connected to
+	case p.Network == NetworkEnabled && !h.Has(Pidfd):
+		return Pidfd, true // and then it connects the command's socket
 	}
 	return 0, false
 }

@@ -10,7 +10,7 @@ import (
 
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify), Landlock: 7}
+	full := Host{Layers: LayersOf(UserNS, MountNS, PIDNS, Procfs, IPCNS, NetNS, Seccomp, UserNotify, Pidfd), Landlock: 7}
 	without := func(change func(*Host)) Host {
 		h := full
 		change(&h)
@@ -27,6 +27,7 @@ func TestBackend(t *testing.T) {
 	readOnly := Profile{Entries: []Entry{root}}
 	workspace := Profile{Entries: []Entry{root, entry(PlacePath, Write, "/repo")}}
 	enabled := Profile{Entries: []Entry{root}, Network: NetworkEnabled}
+	managed := Profile{Entries: []Entry{root}, Network: NetworkManaged}
 	view := Profile{Entries: []Entry{entry(PlaceMinimal, Read), entry(PlacePath, Read, "/repo"), entry(PlacePath, Denied, "/opt")}}
 
 	for _, tt := range []struct {
@@ -51,6 +52,7 @@ func TestBackend(t *testing.T) {
 		{"old Landlock", workspace, without(func(h *Host) { h.Landlock = 3 }), true, "userns mountns pidns netns landlock:3 seccomp"},
 		{"no Landlock", workspace, without(func(h *Host) { h.Landlock = 0 }), true, "userns mountns pidns netns seccomp"},
 		{"no network namespace", workspace, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), true, "userns mountns pidns landlock:7 seccomp"},
+		{"enabled, no descriptors of others", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(Pidfd) }), false, "!seccomp"},
 		{"enabled, no notifications", enabled, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), false, "!seccomp"},
 		{"enabled, old Landlock", enabled, without(func(h *Host) { h.Landlock = 5 }), false, "!landlock"},
 		{"enabled, no Landlock", enabled, without(func(h *Host) { h.Landlock = 0 }), false, "!landlock"},
@@ -96,6 +98,18 @@ func TestBackend(t *testing.T) {
 		{"supervisor, enabled, full", enabled, supervisor, true, "!userns"},
 		{"supervisor, enabled, old Landlock", enabled, Host{Layers: supervisor.Layers, Landlock: 5}, false, "!userns"},
 		{"supervisor beside namespaces", enabled, without(func(h *Host) { h.Layers = h.Layers.With(Supervised) }), false, "userns mountns pidns landlock:7 seccomp"},
+
+		{"managed", managed, full, true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"managed, disabled", Profile{Kind: Disabled, Network: NetworkManaged}, full, true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"managed, external", Profile{Kind: External, Network: NetworkManaged}, supervisor, false, "supervised:W landlock:7 seccomp"},
+		{"managed, container, no Landlock", managed, Host{Layers: container.Layers}, true, "userns mountns pidns:shared netns seccomp"},
+		{"managed, no notifications", managed, without(func(h *Host) { h.Layers = h.Layers.Without(UserNotify) }), true, "userns mountns pidns netns landlock:7 seccomp"},
+		{"managed, no network namespace", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS) }), false, "!netns"},
+		{"managed, no network namespace, supervisor", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS).With(Supervised) }), false, "supervised:W landlock:7 seccomp"},
+		{"managed, no network namespace, full", managed, without(func(h *Host) { h.Layers = h.Layers.Without(NetNS).With(Supervised) }), true, "!netns"},
+		{"managed, supervisor", managed, supervisor, false, "supervised:W landlock:7 seccomp"},
+		{"managed, supervisor, old Landlock", managed, supervised(5), false, "!userns"},
+		{"managed, docker", managed, docker, false, "!userns"},
 
 		{"docker, private out of view", Profile{Entries: []Entry{entry(PlacePath, Read, "/repo")}, Private: []string{"/run/agent"}}, docker, false, "landlock:7 seccomp"},
 	} {
@@ -157,6 +171,7 @@ func TestCheckBackend(t *testing.T) {
 	t.Parallel()
 	restricted := &Policy{Confined: true, FullRead: true, Rules: rulesOf("read /", "write /repo")}
 	enabled := &Policy{Confined: true, FullRead: true, Rules: restricted.Rules, Network: NetworkEnabled}
+	managed := &Policy{Confined: true, FullRead: true, Rules: restricted.Rules, Network: NetworkManaged}
 	spaces := LayersOf(UserNS, MountNS, IPCNS, Seccomp)
 	for _, tt := range []struct {
 		name    string
@@ -169,6 +184,12 @@ func TestCheckBackend(t *testing.T) {
 		{"no Landlock", restricted, Backend{Layers: spaces.With(PIDNS, Procfs)}, ""},
 		{"no Landlock, enabled", enabled, Backend{Layers: spaces.With(PIDNS, Procfs)}, "abstract sockets"},
 		{"old Landlock, enabled", enabled, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 5}, "abstract sockets"},
+		{"managed", managed, Backend{Layers: spaces.With(PIDNS, Procfs, NetNS)}, ""},
+		{"managed, no network namespace", managed, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "other ways out"},
+		{"managed, supervisor", managed, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 6, Level: LevelWrites}, ""},
+		{"managed, supervisor, old Landlock", managed, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, "abstract sockets"},
+		{"managed, Landlock alone", managed, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "other ways out"},
+		{"managed, files of no concern", &Policy{Network: NetworkManaged}, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "other ways out"},
 		{"no pid namespace", restricted, Backend{Layers: spaces, Landlock: 6}, ""},
 		{"no pid namespace, enabled", enabled, Backend{Layers: spaces, Landlock: 6}, ""},
 		{"no pid namespace, old Landlock", restricted, Backend{Layers: spaces, Landlock: 5}, "processes outside"},

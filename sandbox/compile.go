@@ -27,21 +27,24 @@ func ProtectedNames() []string { return slices.Clone(protectedNames) }
 // at the file system. The error is ErrNeedsCwd, or names what cannot be
 // enforced or is out of bounds.
 func (p Profile) Compile() (*Policy, error) {
-	if p.Network > NetworkEnabled {
+	switch {
+	case p.Network > NetworkManaged:
 		return nil, fmt.Errorf("sandbox network %d is not known", p.Network)
+	case p.AllUnixSockets && p.Network != NetworkManaged:
+		return nil, fmt.Errorf("sandbox network %v does not have all UNIX sockets", p.Network)
 	}
 	switch {
-	case p.Kind == Disabled:
-		return &Policy{Network: NetworkEnabled}, nil
-	case p.Kind == External, p.Kind == Managed && p.Unrestricted:
-		return &Policy{Network: p.Network}, nil
-	case p.Kind != Managed:
+	case p.Kind > Disabled:
 		return nil, fmt.Errorf("sandbox kind %d is not known", p.Kind)
+	case p.Kind == Disabled && p.Network != NetworkManaged:
+		return &Policy{Network: NetworkEnabled}, nil
+	case p.Kind != Managed, p.Unrestricted:
+		return p.unrestricted()
 	}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	policy := &Policy{Confined: true, Network: p.Network}
+	policy := &Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets}
 	rules := Draft{}
 	minimal := false
 	globBytes, ruleBytes := 0, 0
@@ -82,7 +85,7 @@ func (p Profile) Compile() (*Policy, error) {
 		}
 	}
 	if rules.fullWrite() && len(policy.Globs) == 0 {
-		return &Policy{Network: p.Network}, nil
+		return p.unrestricted()
 	}
 	rules.readPseudo()
 	rules.protect()
@@ -91,6 +94,13 @@ func (p Profile) Compile() (*Policy, error) {
 			rules.Add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
 		}
 	}
+	policy.Globs = CompactGlobs(policy.Globs)
+	p.finish(policy, rules)
+	return policy, nil
+}
+
+// finish gives the policy its rules, and denies the agent's own files.
+func (p Profile) finish(policy *Policy, rules Draft) {
 	for _, name := range p.Private {
 		policy.Private = append(policy.Private, path.Clean(name))
 	}
@@ -101,8 +111,25 @@ func (p Profile) Compile() (*Policy, error) {
 	}
 	slices.Sort(policy.Private)
 	policy.Private = slices.Compact(policy.Private)
-	policy.Globs = CompactGlobs(policy.Globs)
 	policy.SetRules(rules, policy.Private)
+}
+
+// unrestricted returns the policy of a profile that does not restrict files. With a
+// managed network everything can be written, but the process is confined all the same:
+// what keeps other ways to the network out of its reach are the layers for files and
+// processes.
+func (p Profile) unrestricted() (*Policy, error) {
+	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets}
+	if p.Network != NetworkManaged {
+		return policy, nil
+	}
+	for _, name := range slices.Concat(p.Private, p.PrivateFolders) {
+		if err := checkPath(name); err != nil {
+			return nil, fmt.Errorf("private path: %w", err)
+		}
+	}
+	policy.Confined = true
+	p.finish(policy, Draft{"/": {Path: "/", Access: Write}})
 	return policy, nil
 }
 

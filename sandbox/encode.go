@@ -37,13 +37,14 @@ func (p *Policy) UnmarshalText(text []byte) error {
 }
 
 // encoding begins an encoded policy. Its number changes with the format.
-const encoding = "execagent policy 2\n"
+const encoding = "execagent policy 3\n"
 
 func (p *Policy) encode() []byte {
 	b := []byte(encoding)
 	b = appendBool(b, p.Confined)
 	b = appendBool(b, p.FullRead)
 	b = append(b, byte(p.Network))
+	b = appendBool(b, p.AllUnixSockets)
 	b = binary.AppendUvarint(b, uint64(len(p.Rules)))
 	for _, r := range p.Rules {
 		b = appendString(b, r.Path)
@@ -93,7 +94,7 @@ func (d *decoder) policy() Policy {
 		d.bad = true
 		return Policy{}
 	}
-	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkEnabled) + 1))}
+	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkManaged) + 1)), AllUnixSockets: d.bool()}
 	for range d.count(6) {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))

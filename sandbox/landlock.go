@@ -129,7 +129,7 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 	var rules []PathRule
 	if mounted {
 		rules = append(rules,
-			PathRule{Path: "/", Rights: executeRights},
+			PathRule{Path: "/", Rights: executeRights | p.unixRights()},
 			PathRule{Path: "/dev", Rights: allRights &^ fsResolveUnix},
 			PathRule{Path: "/proc", Rights: contentRights})
 	} else {
@@ -157,7 +157,7 @@ func (p *Policy) ProcessRuleset(abi int, mounted bool) Ruleset {
 func (p *Policy) SupervisorRuleset(abi int, shm string) Ruleset {
 	const changes = allRights &^ (fsMakeChar | fsMakeBlock)
 	rules := []PathRule{
-		{Path: "/", Rights: executeRights},
+		{Path: "/", Rights: executeRights | p.unixRights()},
 		{Path: "/dev", Rights: deviceRights},
 		{Path: "/proc", Rights: contentRights},
 	}
@@ -193,6 +193,14 @@ func (p *Policy) SupervisedRuleset(abi int, level Level) Ruleset {
 		}
 	}
 	return newRuleset(abi, rules)
+}
+
+// unixRights are the rights by which a process reaches the UNIX sockets of others.
+func (p *Policy) unixRights() uint64 {
+	if p.AllUnixSockets {
+		return fsResolveUnix
+	}
+	return 0
 }
 
 // movesABI is the first ABI whose domains can allow everything with files: under

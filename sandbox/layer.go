@@ -36,6 +36,9 @@ const (
 	// waits for the listener's answer, and only fatal signals interrupt the wait
 	// (Linux 5.19).
 	UserNotify
+	// Pidfd is pidfd_getfd, by which the init of a command in namespaces takes the socket that it
+	// connects or binds for it. Without it such a call would fail; a supervisor does without.
+	Pidfd
 )
 
 // layers has the row of each layer.
@@ -57,6 +60,7 @@ var layers = [...]struct {
 	Landlock:   {name: "landlock", wire: "landlock", tried: "read and create what a ruleset forbids"},
 	Seccomp:    {name: "seccomp", wire: "seccomp", tried: "make a system call that a filter forbids"},
 	UserNotify: {name: "usernotify", wire: "seccomp", untold: true, tried: "let a listener answer a system call"},
+	Pidfd:      {name: "pidfd", wire: "seccomp", untold: true, tried: "take a descriptor by way of a process (pidfd_getfd)"},
 }
 
 // AllLayers returns every layer, in the order in which they are put on.

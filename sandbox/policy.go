@@ -83,6 +83,9 @@ type Network uint8
 const (
 	NetworkRestricted Network = iota // none; a process can still make socket pairs
 	NetworkEnabled                   // the host's
+	// NetworkManaged is none but two listeners of a proxy, which decides what is reached
+	// through it (network.md 9).
+	NetworkManaged
 )
 
 // Policy is a profile with its places resolved to paths: a value that can be
@@ -100,6 +103,9 @@ type Policy struct {
 	Rules    []Rule // sorted by path, one for each
 	Globs    []Glob
 	Network  Network
+	// AllUnixSockets lets a process with NetworkManaged connect to every UNIX socket that
+	// has a path, but for the agent's own. Without it there are only socket pairs.
+	AllUnixSockets bool
 	// Links are sorted by path; only package resolve finds any. A view has to
 	// contain them, and Access lets them be read.
 	Links []Link
@@ -221,6 +227,17 @@ func (p *Policy) Grants(path string) bool {
 	return ok && p.Rules[i].Access >= Read || p.Leads(path)
 }
 
+// WritesEverything tells whether everything can be written but for the agent's own
+// files.
+func (p *Policy) WritesEverything() bool {
+	for _, r := range p.Rules {
+		if r.Origin != Private && r.Access != Write {
+			return false
+		}
+	}
+	return len(p.Globs) == 0 && p.Access("/") == Write
+}
+
 // WritableRoots returns the paths of the rules that let write, sorted.
 func (p *Policy) WritableRoots() []string {
 	var roots []string
@@ -274,12 +291,9 @@ func (o Origin) String() string {
 	return names[min(int(o), len(names)-1)]
 }
 
-// String returns "enabled" or "restricted".
+// String returns "restricted", "enabled" or "managed".
 func (n Network) String() string {
-	if n == NetworkEnabled {
-		return "enabled"
-	}
-	return "restricted"
+	return [...]string{"restricted", "enabled", "managed", "unknown"}[n&3]
 }
 
 func (p *Policy) find(path string) (int, bool) {

@@ -52,7 +52,11 @@ type Profile struct {
 	// GlobDepth is how many names below its fixed prefix a glob looks; 0 is
 	// no limit.
 	GlobDepth int
-	Network   Network // ignored if Kind is Disabled: the network is the host's
+	// Network is ignored if Kind is Disabled, unless it is NetworkManaged: the network
+	// is the host's.
+	Network Network
+	// AllUnixSockets are as in [Policy].
+	AllUnixSockets bool
 	// Cwd is where relative globs start; "": there is none.
 	Cwd            string
 	WorkspaceRoots []string

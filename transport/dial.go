@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, e.Body)
+	return fmt.Sprintf("upgrade answered with status %d, %q", e.Status, strings.TrimSpace(e.Body))
 }
 
 // HandshakeError says that the server has refused the client by TLS, mostly for the sake of its

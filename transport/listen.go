@@ -127,12 +127,12 @@ func Listen(config Config) (*Listener, error) {
 
 // bindPath listens at a UNIX socket.
 func (l *Listener) bindPath(*slog.Logger) error {
-	path, err := unixsocket.Path(l.config.URL)
-	if err == nil && l.config.TLS != nil {
-		err = errors.New("there is no TLS at a UNIX socket")
-	}
+	path, err := pathOf(l.config.URL)
 	if err != nil {
-		return fmt.Errorf("listen URL %q is invalid: %w", l.config.URL, err)
+		return err
+	}
+	if l.config.TLS != nil {
+		return fmt.Errorf("listen URL %q is invalid: there is no TLS at a UNIX socket", l.config.URL)
 	}
 	bound, err := unixsocket.Listen(path, len(l.config.AllowUIDs) > 0)
 	if err != nil {
@@ -202,6 +202,25 @@ func (c *Config) certified() bool {
 // ErrUnauthenticated says that others than this machine's users could connect, without
 // proving who they are.
 var ErrUnauthenticated = errors.New("no authentication is configured")
+
+// CheckURL refuses what [Listen] would not take for a URL, without looking at anything else.
+func CheckURL(url string) error {
+	if !unixsocket.Is(url) {
+		_, _, err := parseListenURL(url)
+		return err
+	}
+	_, err := pathOf(url)
+	return err
+}
+
+// pathOf returns the path of a UNIX socket.
+func pathOf(url string) (string, error) {
+	path, err := unixsocket.Path(url)
+	if err != nil {
+		return "", fmt.Errorf("listen URL %q is invalid: %w", url, err)
+	}
+	return path, nil
+}
 
 // parseListenURL accepts ws://IP:PORT and nothing else (rpc.md 1.1), but for the same with wss. A
 // URL parser would let more pass: a path, a query, a zone, capitals.

@@ -117,7 +117,8 @@ func parse(args []string, stdout, stderr io.Writer) (flags command, err error) {
 		return nil, &wrongLine{commandOf(args), err}
 	}
 	line := givenOn(args)
-	line.prefer()
+	command := commandOf(args)
+	line.prefer(command == "" || command == "exec-server" || command == "forward")
 	if err := line.nameless(); err != nil {
 		return nil, &wrongLine{commandOf(args), err}
 	}
@@ -235,5 +236,6 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 			flag.Hidden = flag.Hidden || command.Name == "forward" && flag.Group != nil && flag.Group.Key == "auth"
 		}
 	}
+	commandline.NoEmptyPaths(parser.Model.Node)
 	return parser, nil
 }

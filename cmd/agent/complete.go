@@ -99,7 +99,7 @@ func atLine(line []string) *target.Flags {
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
-	given(fields.Given(words)).prefer()
+	given(fields.Given(words)).prefer(false)
 	fields.Defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
 	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
@@ -21,7 +22,7 @@ import (
 // registry it is offered (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
-	probeFlags
+	probes.ListenFlags
 	executor.Flags
 	authFlags // only so that newRemote can say why it refuses them; hidden in the help
 	logFlags
@@ -42,7 +43,7 @@ func (f *forwardFlags) Validate() error {
 	if f.Remote == nil {
 		return errors.New("forward needs --remote")
 	}
-	return f.Flags.Usage()
+	return errors.Join(f.CheckHealth(), f.Flags.Usage())
 }
 
 // run forwards until a signal.
@@ -68,7 +69,7 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	plan := planMemory()
 	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
 	r.metrics = newMetrics(r.budget)
-	p, err := listenProbes(flags.HealthListen, r.metrics, logger)
+	p, err := probes.Listen(flags.HealthListen, nil, r.metrics, logger)
 	if err != nil {
 		return err
 	}

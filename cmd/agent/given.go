@@ -56,7 +56,9 @@ func (g given) homeless(flags any) error {
 // command line, or variables that come before them. An agent is named by a context, by its URL
 // or by its registry. A token without what it is for is of no use, and that of a variable is not
 // shown to another agent or registry than the variables name.
-func (g given) prefer() {
+//
+// Of a server AGENT_TLS_CA is about its registry.
+func (g given) prefer(serves bool) {
 	set := func(name string) bool { return os.Getenv(name) != "" }
 	other := func(flag, name string) bool { return g.has(flag) && set(name) && g[flag] != os.Getenv(name) }
 	if other("url", "AGENT_URL") {
@@ -67,6 +69,8 @@ func (g given) prefer() {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
 	}
 	switch {
+	case g.has("probe"):
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
 	case g.has("context") || g.has("local"):
 		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
 	case g.has("registry") && !g.has("url"):
@@ -81,7 +85,9 @@ func (g given) prefer() {
 	}
 	if !g.has("url") && !set("AGENT_URL") {
 		drop("AGENT_TOKEN_FILE")
-		drop(tlsVariables...)
+		if !serves {
+			drop(tlsVariables...)
+		}
 	}
 	if !g.has("registry") && !set("AGENT_REGISTRY") {
 		drop("AGENT_REGISTRY_TOKEN_FILE")

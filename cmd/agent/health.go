@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -16,21 +17,35 @@ import (
 const healthPatience = 10 * time.Second
 
 // healthFlags name the agent to ask.
-type healthFlags struct{ agentFlags }
+type healthFlags struct {
+	agentFlags
+	Probe string `env:"AGENT_PROBE" placeholder:"ADDRESS" help:"Do not connect as a client, but ask whether clients can come at this address, where the agent answers probes (--health-listen): HOST:PORT or unix:///PATH."`
+}
 
 func (*healthFlags) Help() string {
 	return `Connects as a client does and asks for the status, so it needs what a client needs: --token-file, or a key for --registry. It prints nothing if all is well. Without --wait it tries once; it takes 10 s at most, or --timeout.
 
+In remote mode an agent has a key of its own and no client's: --probe asks it by --health-listen, without any credential.
+
 Examples:
 
     agent health --url 127.0.0.1:7000
+    agent health --probe unix:///run/agent/health.sock
     HEALTHCHECK CMD ["agent", "health", "--url", "127.0.0.1:7000"]
 
 Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
 }
 
 // Validate finds flags that contradict each other. The parser calls it.
-func (f *healthFlags) Validate() error { return f.validate() }
+func (f *healthFlags) Validate() error {
+	if f.Probe == "" {
+		return f.validate()
+	}
+	if f.URL != "" || f.Registry != "" || f.Context != nil {
+		return errors.New("--probe and --url, --registry, --context exclude each other")
+	}
+	return probes.Check("--probe", f.Probe)
+}
 
 // run asks an agent whether it serves. The result is the exit code.
 func (f *healthFlags) run(sys program.System) int {
@@ -54,6 +69,9 @@ func (f *healthFlags) run(sys program.System) int {
 func ask(ctx context.Context, sys program.System, flags *healthFlags) error {
 	if flags.Wait == nil {
 		flags.Wait = new(time.Duration) // who probes asks again anyway
+	}
+	if flags.Probe != "" {
+		return flags.Repeat(ctx, func() error { return probes.Ask(ctx, flags.Probe) })
 	}
 	c, err := flags.Connect(ctx, sys)
 	if err != nil {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
 	"net/http"
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -63,11 +65,25 @@ func measureLink(set *metrics.Set, link *relay.Link) {
 		}
 		return 0
 	})
+	set.Gauge("agent_relay_credential_refused", "Whether the registry refuses the credential of this executor.", func() float64 {
+		if link.Refused() {
+			return 1
+		}
+		return 0
+	})
 	set.CountedBy("agent_relay_reconnects_total", "Connections to the rendezvous after the first.", func() uint64 { return max(link.Stats().Connects, 1) - 1 })
 	set.Gauge("agent_relay_streams", "Streams of clients, also those that wait for the next connection.", func() float64 { return float64(link.Stats().Streams) })
 	const bytes, passed = "agent_relay_bytes_total", "Bytes of the connections to the rendezvous."
 	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Sent }, "direction", "sent")
 	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Received }, "direction", "received")
+}
+
+// measureCertificate adds until when the certificate is valid that a listener shows: it is looked
+// at for each page, so that a renewal is seen before a client has come.
+func measureCertificate(set *metrics.Set, config *tls.Config) {
+	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate ends that is shown to clients.", func() float64 {
+		return float64(tlsconfig.NotAfter(config).Unix())
+	})
 }
 
 // page returns what answers /metrics on the listener, nil where nobody asked for that.

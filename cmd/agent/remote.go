@@ -14,6 +14,8 @@ import (
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/noise"
@@ -66,16 +68,16 @@ func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, 
 // everything has ended. Probes hear that it is ready while the link is up. run returns nil when
 // ctx ends, or standard input where the flags say so. It returns an error when the
 // registry refuses the executor or its credentials are no longer valid.
-func (r *remote) run(ctx context.Context, p *probes, serve func(context.Context, rpc.Listener) error) error {
+func (r *remote) run(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, p, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
 		return nil
 	}
-	return err
+	return target.Untrusted(err, "--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names the file with its authority")
 }
 
 // work is run without the judgement which ends are in order.
-func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context, rpc.Listener) error) error {
+func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
 	source, err := r.signIn.Source(ctx, r.stdin, r.flags)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context
 		EnvironmentID: r.flags.ID(),
 		Tokens:        source,
 		Logger:        r.logger,
-		RootCAs:       r.signIn.Roots,
+		RootCAs:       r.signIn.Registry,
 		Proxy:         http.ProxyFromEnvironment,
 	})
 	if err != nil {
@@ -103,7 +105,7 @@ func (r *remote) work(ctx context.Context, p *probes, serve func(context.Context
 		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve, Holders: r.holders, Revoked: r.revoked,
 	})
 	measureLink(r.metrics, link)
-	p.follow(link.Ready)
+	p.Follow(link.Unready)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(ctx, link) })

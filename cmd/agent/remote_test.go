@@ -171,6 +171,25 @@ func TestEnvironmentIDAlone(t *testing.T) {
 	}
 }
 
+// TestEmptyPaths: a variable for a file that is empty is not given, also where the whole parser
+// reads the line, as it does when a flag is there twice.
+func TestEmptyPaths(t *testing.T) {
+	t.Parallel()
+	for _, line := range [][]string{{"--listen", "stdio"}, {"--listen", "stdio", "--log-level", "warn", "--log-level", "warn"}} {
+		cmd := agentCommand(t, line...)
+		cmd.Stderr = nil
+		cmd.Env = append(os.Environ(), "AGENT_WS_TOKEN_FILE=", "AGENT_WS_SHARED_SECRET_FILE=", "AGENT_TLS_CERT=", "AGENT_API_KEY_FILE=", "AGENT_TLS_CA=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%q: %v\n%s", line, err, out)
+		}
+	}
+	cmd := agentCommand(t, "--ws-token-file", "")
+	cmd.Stderr = nil
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "authentication options need --ws-auth") {
+		t.Errorf("one on the command line: %v\n%s", err, out)
+	}
+}
+
 // TestHealthOfListener: an agent that listens for clients answers probes, and
 // refuses any other request at the address of the probes.
 func TestHealthOfListener(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
@@ -81,7 +82,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		StateDir:           flags.StateDir,
 		Secrets:            secrets,
 		SecretFolders:      secretFolders,
-		Listening:          s.probes.listening(),
+		Listening:          s.listening(),
 		Operator:           flags.operator(),
 		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
@@ -140,7 +141,7 @@ type server struct {
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
 	tls     *tls.Config              // of the listener; nil: it has no TLS
 	remote  *remote                  // nil: the server listens or uses stdio
-	probes  *probes                  // nil: nobody probes
+	probes  *probes.Server           // nil: nobody probes
 	metrics *metrics.Set
 }
 
@@ -161,7 +162,10 @@ func (s *server) configure() (err error) {
 	if s.tls, err = s.flags.TLSFlags.Read(s.logger); err != nil {
 		return err
 	}
-	s.probes, err = listenProbes(s.flags.HealthListen, s.metrics, s.logger)
+	if s.tls != nil {
+		measureCertificate(s.metrics, s.tls)
+	}
+	s.probes, err = probes.Listen(s.flags.HealthListen, s.flags.AllowUID, s.metrics, s.logger)
 	return err
 }
 
@@ -209,6 +213,27 @@ func (s *server) secrets() (files, folders []string) {
 		files = append(files, hidden...)
 	}
 	return files, folders
+}
+
+// listening returns where probes are answered, which nothing confined may reach. It counts as
+// authenticated, since nobody becomes a client there. Otherwise the agent would refuse confined
+// commands with the network.
+func (s *server) listening() []agent.Listening {
+	switch address := s.probes.Addr().(type) {
+	case *net.UnixAddr:
+		return []agent.Listening{{Path: address.Name, Authenticated: true}}
+	case *net.TCPAddr:
+		return []agent.Listening{{Addr: address.AddrPort(), Authenticated: true}}
+	}
+	return nil
+}
+
+// ending says that no client can come any more, "" until ctx ends.
+func ending(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return "it ends"
+	}
+	return ""
 }
 
 // serving is an agent at work. When it has ended, done yields its error or nil,
@@ -259,7 +284,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		}
 		done <- nil
 	}()
-	s.probes.follow(func() bool { return ctx.Err() == nil })
+	s.probes.Follow(func() string { return ending(ctx) })
 	return &serving{a, done}, nil
 }
 
@@ -297,7 +322,7 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 	done := make(chan error, 1)
 	a := agent.New(cfg)
 	go func() { done <- a.Serve(ctx, listener) }()
-	s.probes.follow(func() bool { return ctx.Err() == nil })
+	s.probes.Follow(func() string { return ending(ctx) })
 	// Everything is ready before the line is printed: a program that waits for it
 	// connects at once.
 	s.logger.Info("listening", "url", listener.URL())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -29,7 +30,7 @@ type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed as one line, but with --log-format json. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth and --tls-client-ca."`
 	uidFlags
-	probeFlags
+	probes.ListenFlags
 	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for who could connect there."`
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
@@ -99,20 +100,25 @@ func (f *serverFlags) Validate() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen()), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil)); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil)); err != nil {
 		return err
+	}
+	if f.transport() == "unix" || f.transport() == "websocket" {
+		if err := transport.CheckURL(f.listen()); err != nil {
+			return err
+		}
 	}
 	return f.Flags.Usage()
 }
 
 // uidFlags say who may connect to a UNIX socket.
 type uidFlags struct {
-	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket too, besides this one and root. Can be repeated."`
+	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket of --listen and of --health-listen too, besides this one and root. Can be repeated."`
 }
 
-// validate refuses what says nothing about the URL that is listened on.
-func (f *uidFlags) validate(listen string) error {
-	if len(f.AllowUID) > 0 && !isUnix(listen) {
+// validate refuses what says nothing about the URLs that are listened on.
+func (f *uidFlags) validate(listen ...string) error {
+	if len(f.AllowUID) > 0 && !slices.ContainsFunc(listen, isUnix) {
 		return errors.New("--allow-uid needs --listen unix:///PATH")
 	}
 	if slices.Contains(f.AllowUID, math.MaxUint32) {

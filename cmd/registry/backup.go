@@ -79,8 +79,12 @@ func (f *restoreFlags) run(sys system) error {
 		return err
 	}
 	defer file.Close()
+	backup, err := store.ReadBackup(file)
+	if err != nil {
+		return err
+	}
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
-		values, err := st.Restore(ctx, file)
+		values, err := st.Restore(ctx, backup)
 		if errors.Is(err, store.ErrNotEmpty) {
 			return fmt.Errorf("%w: restore into a new folder, or a NATS cluster that no registry has used", err)
 		}

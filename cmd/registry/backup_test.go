@@ -116,6 +116,9 @@ func TestBackup(t *testing.T) {
 		if code, _, stderr := command(t, "restore", in("wrong"), "--data", in("untouched")); code != exitFailure || !strings.Contains(stderr, "backup") {
 			t.Errorf("%s: %d, %s", name, code, stderr)
 		}
+		if _, err := os.Lstat(in("untouched")); !os.IsNotExist(err) {
+			t.Fatalf("%s: a folder is left: %v", name, err)
+		}
 	}
 	mustRun(t, "restore", in("backup"), "--data", in("untouched"))
 }

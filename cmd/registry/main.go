@@ -72,6 +72,7 @@ func run(sys system) int {
 	if err != nil {
 		return sys.wrong(command, err)
 	}
+	commandline.NoEmptyPaths(parser.Model.Node)
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return sys.wrong(command, commandline.Wrong(command, "serve", err))

@@ -519,3 +519,15 @@ func TestKeyFiles(t *testing.T) {
 		t.Error("a key is in the log")
 	}
 }
+
+// TestEmptyPaths: a variable for a file that is empty is not given.
+func TestEmptyPaths(t *testing.T) {
+	for _, name := range []string{"REGISTRY_TLS_CERT", "REGISTRY_TLS_KEY", "REGISTRY_NATS_CREDS"} {
+		t.Setenv(name, "")
+	}
+	server := start(t, "--listen=127.0.0.1:0", "--data", t.TempDir()+"/data")
+	if !strings.HasPrefix(server.url, "http://") {
+		t.Errorf("it listens at %s", server.url)
+	}
+	server.stop(t)
+}

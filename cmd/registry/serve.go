@@ -78,6 +78,12 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 	if err != nil {
 		return err
 	}
+	served := false
+	defer func() {
+		if served && err == nil {
+			logger.Info("ended")
+		}
+	}()
 	doors, err := f.listen(logger)
 	// Once the server serves, it has closed the listeners before this.
 	defer func() { err = errors.Join(err, doors.close()) }()
@@ -99,6 +105,7 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 	if orderly.Err() != nil {
 		return nil
 	}
+	served = true
 	return f.serve(orderly, atOnce, sys, server, doors, logger)
 }
 

@@ -21,14 +21,14 @@ func TestAgree(t *testing.T) {
 	everything := values{
 		"registry":   values{"nats": values{"creds": true}, "autoscaling": values{"enabled": true}},
 		"worker":     values{"keyFile": true, "userNamespaces": values{"enabled": true}},
-		"monitoring": values{"enabled": true},
+		"monitoring": values{"enabled": true, "alerts": true},
 	}
 	for name, test := range map[string]struct {
 		components []string
 		values     values
 	}{
 		"the least": {[]string{"nats", "ingress"}, values{}},
-		"the most":  {[]string{"nats", "nats-creds", "ingress", "hpa", "key-file", "user-namespaces", "monitoring-registry", "monitoring-worker"}, everything},
+		"the most":  {[]string{"nats", "nats-creds", "ingress", "hpa", "key-file", "user-namespaces", "monitoring-registry", "monitoring-worker", "alerts"}, everything},
 	} {
 		text, _, err := helm(loadChart(t), tools(test.values))
 		if err != nil {

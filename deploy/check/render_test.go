@@ -214,7 +214,7 @@ func everything(t *testing.T) []rendered {
 	list := []rendered{
 		kustomize(t, "registry", disk, kustomizations+"/registry"),
 		kustomize(t, "overlays/example", disk, kustomizations+"/overlays/example"),
-		overlay(t, "every component", ownOverlay("nats", "nats-creds", "ingress", "hpa", "key-file", "user-namespaces", "monitoring-registry", "monitoring-worker")),
+		overlay(t, "every component", ownOverlay("nats", "nats-creds", "ingress", "hpa", "key-file", "user-namespaces", "monitoring-registry", "monitoring-worker", "alerts")),
 		overlay(t, "with prefix", "namePrefix: a-\n"+ownOverlay("nats", "ingress", "hpa")),
 		overlay(t, "NATS elsewhere", ownOverlay("nats-creds", "ingress")),
 	}
@@ -254,7 +254,7 @@ var charts = map[string]values{
 			"registryURL": "https://other.example.com", "user": 1000650000,
 			"networkPolicy": values{"egress": []any{values{"to": []any{values{"ipBlock": values{"cidr": "192.0.2.0/24"}}}}}},
 		},
-		"monitoring": values{"enabled": true},
+		"monitoring": values{"enabled": true, "alerts": true},
 	}),
 	"registry alone, NATS elsewhere": {
 		"worker": values{"enabled": false}, "nats": values{"enabled": false},

@@ -62,6 +62,9 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s.service does not say why it has no %s", name, directive)
 			}
 		}
+		if !strings.Contains(string(text), "\nStartLimitIntervalSec=0\n") || !set["RestartSec"] {
+			t.Errorf("%s.service is given up when it has ended a few times", name)
+		}
 		if !set["LoadCredential"] || !set["NoNewPrivileges"] || !set["User"] {
 			t.Errorf("%s.service has no credential, no user or new privileges", name)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
@@ -51,6 +52,9 @@ type Command struct {
 	// AgentPorts are the TCP ports that the agent itself listens at. A command
 	// with the network cannot connect to them on this host.
 	AgentPorts []uint16
+	// Gate are the ports of the listeners that a command with a managed network has; the
+	// stage then needs one more file, which leads to the gate.
+	Gate []uint16
 	// Granted is what [resolve.Resolved.Granted] returned when the agent decided
 	// that the command may be started. The init looks the paths of the policy up
 	// again, and refuses to run the command if one leads elsewhere by then. With
@@ -91,7 +95,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		cfg.Env = slices.DeleteFunc(slices.Clone(c.Env), func(kv string) bool { return strings.HasPrefix(kv, "PWD=") })
 		cfg.Env = append(cfg.Env, "PWD="+c.Dir)
 	}
-	if c.Backend.Has(sandbox.MountNS) {
+	if c.Backend.Has(sandbox.MountNS) && !c.Policy.AllUnixSockets {
 		// With the network restricted an error does not matter, since the filter
 		// forbids connect(2) anyway.
 		var err error
@@ -128,6 +132,9 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	if c.Backend.Has(sandbox.UserNS) {
 		p.AmbientCaps = userns.Caps()
 	}
+	if c.isManaged() && c.Backend.Has(sandbox.NetNS) {
+		p.AmbientCaps = append(p.AmbientCaps, unix.CAP_NET_ADMIN) // to start an interface
+	}
 	if c.Policy.Confined && !c.Backend.Has(sandbox.PIDNS) {
 		p.Grace = grace
 	}
@@ -139,6 +146,12 @@ func (c *Command) check() error {
 	if len(c.Argv) == 0 && c.Endpoint == (Endpoint{}) {
 		return errors.New("sandbox: argv is empty")
 	}
+	if c.isManaged() != (len(c.Gate) > 0) || len(c.Gate) > gate.MaxListeners {
+		return fmt.Errorf("sandbox: the network is %v and the gate has %d listeners", c.Policy.Network, len(c.Gate))
+	}
+	if c.isManaged() && c.Endpoint != (Endpoint{}) {
+		return errConnects
+	}
 	return c.Policy.CheckBackend(c.Backend)
 }
 
@@ -149,7 +162,7 @@ func (c *Command) namespaces() (flags uintptr) {
 		return 0
 	}
 	for _, l := range sandbox.Namespaces() {
-		if l == sandbox.NetNS && c.Policy.Network != sandbox.NetworkRestricted {
+		if l == sandbox.NetNS && c.Policy.Network == sandbox.NetworkEnabled {
 			continue
 		}
 		if c.Backend.Has(l) {

@@ -47,10 +47,7 @@ func (c *config) encode() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.Processes)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.AddressSpace)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.CPUSeconds)
-	b = pack.AppendInt(b, len(c.AgentPorts))
-	for _, port := range c.AgentPorts {
-		b = pack.AppendInt(b, int(port))
-	}
+	b = appendPorts(appendPorts(b, c.AgentPorts), c.Gate)
 	b = append(b, pack.Bool(c.Granted != nil))
 	b = pack.AppendStrings(b, c.Granted)
 	b = pack.AppendString(b, c.Shm)
@@ -81,7 +78,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	c.Dir = d.String(maxConfig)
 	c.TTY, c.NewSession, c.ShellCodes = d.Bool(), d.Bool(), d.Bool()
 	c.Limits = Limits{Processes: d.Uint64(), AddressSpace: d.Uint64(), CPUSeconds: d.Uint64()}
-	c.AgentPorts = ports(&d)
+	c.AgentPorts, c.Gate = ports(&d), ports(&d)
 	decided := d.Bool()
 	if c.Granted = d.Strings(maxConfig); decided && c.Granted == nil {
 		c.Granted = []string{}
@@ -97,7 +94,16 @@ func decodeConfig(encoded []byte) (*config, error) {
 	return &c, nil
 }
 
-// ports reads the ports that the agent listens at.
+// appendPorts appends a list of ports for ports.
+func appendPorts(b []byte, list []uint16) []byte {
+	b = pack.AppendInt(b, len(list))
+	for _, port := range list {
+		b = pack.AppendInt(b, int(port))
+	}
+	return b
+}
+
+// ports reads a list of ports.
 func ports(d *pack.Decoder) (ports []uint16) {
 	for range d.Int() {
 		port := d.Uint64()

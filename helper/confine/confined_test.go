@@ -218,18 +218,24 @@ func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	if len(resolved.Missing) == 0 {
 		return
 	}
+	if _, err := placeholders(t).Hold(resolved.Missing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// placeholders returns what holds names for the rest of the test.
+func placeholders(t testing.TB) *hold.Placeholders {
+	t.Helper()
 	state := t.TempDir()
 	if err := os.Chmod(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	placeholders, err := hold.Open(state)
+	made, err := hold.Open(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { placeholders.Close() })
-	if _, err := placeholders.Hold(resolved.Missing); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { made.Close() })
+	return made
 }
 
 // row is a kind of confinement that a command can be started with. Its policy

@@ -165,6 +165,9 @@ func perform(what string, args []string) string {
 	if answer, known := performOnOthers(what, args); known {
 		return answer
 	}
+	if answer, known := performManaged(what, args); known {
+		return answer
+	}
 	return "unknown"
 }
 
@@ -291,9 +294,11 @@ func performInet(what string, args []string) string {
 	result := onSocket(domain, kind, func(fd int) error {
 		err := unix.Connect(fd, addr)
 		if what == "nonblocking" && err == unix.EINPROGRESS {
+			greeting, err = " after EINPROGRESS", nil
+		}
+		if what == "nonblocking" && err == nil {
 			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			_, _ = unix.Poll(fds, 10_000)
-			greeting, err = " after EINPROGRESS", nil
 		}
 		if err != nil || what == "udp" {
 			return err

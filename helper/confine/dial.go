@@ -64,6 +64,9 @@ var ErrNoResult = errors.New("the sandbox has ended before it connected")
 // Connect prepares to connect from inside the sandbox. The caller starts a process
 // with the stage that [Connecting.Stage] makes, awaits the result, and closes both.
 func (h *Held) Connect(e Endpoint) (*Connecting, error) {
+	if h.gate != nil {
+		return nil, errConnects
+	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)

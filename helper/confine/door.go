@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
@@ -100,7 +101,9 @@ func (d *Door) hold(h *Held) error {
 	if err := d.Served.Check(resolved); err != nil {
 		return err
 	}
-	d.Served.Note(resolved)
+	if !h.command.Policy.WritesEverything() { // as little as unconfined commands are noted
+		d.Served.Note(resolved)
+	}
 	h.command.Granted = resolved.Granted()
 	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Grants(shmDir) {
 		d.swept.Do(sweepShm)
@@ -126,9 +129,12 @@ type Held struct {
 	// Layers are the names of the layers, as the wire has them. It is not nil.
 	Layers []string
 
-	command Command // without the program
-	refusal error   // why nothing is run; nil: the command is run
-	free    func()  // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
+	command Command    // without the program
+	gate    *gate.Gate // nil: the network is not managed
+	mu      sync.Mutex
+	theirs  *os.File // what leads an init to the gate; nil once one has it
+	refusal error    // why nothing is run; nil: the command is run
+	free    func()   // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
 }
 
 // Names are the layers; none where there is no sandbox.
@@ -175,14 +181,27 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 	c := h.command
 	c.Argv, c.Arg0, c.Env, c.Dir, c.TTY, c.NewSession = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY, newSession
 	c.ShellCodes = shellCodes
-	return c.Prepare()
+	stage, err := c.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	way, err := h.takeGate()
+	if err != nil {
+		stage.Close()
+		return nil, err
+	}
+	stage.Files = append(stage.Files, way...)
+	return stage, nil
 }
 
 // Release gives back what the sandbox has taken from the host. It is called once
 // nothing runs in the sandbox any more, and may be called often, also on nil.
 func (h *Held) Release() {
-	if h == nil || h.free == nil {
+	if h == nil {
 		return
 	}
-	h.free()
+	h.closeGate()
+	if h.free != nil {
+		h.free()
+	}
 }

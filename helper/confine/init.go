@@ -96,6 +96,9 @@ func initMain() (code int, err error) {
 	if err := cfg.enter(); err != nil {
 		return 0, err
 	}
+	if err := cfg.openGate(); err != nil {
+		return 0, fmt.Errorf("making the listeners of the proxy: %w", err)
+	}
 	s, err := newSupervisor(cfg)
 	if err != nil {
 		return 0, err
@@ -134,7 +137,7 @@ func initMain() (code int, err error) {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
 	n, err := supervise.New(supervise.Config{
-		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Self: []string{cfg.Argv0, Arg},
+		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Proxy: cfg.teller(), Self: []string{cfg.Argv0, Arg},
 		Executed: hideMemory,
 	})
 	if err == nil {

@@ -49,6 +49,9 @@ func (t *target) startInner(s *supervisor) error {
 	}
 	err = onThreadOfItsOwn(func() error { return t.forkInner(s, int(theirs.Fd())) })
 	_ = theirs.Close()
+	if t.config.isManaged() {
+		unix.Close(gateFD) // the inner init alone speaks to the gate, which so sees its end
+	}
 	if err != nil {
 		return err
 	}
@@ -131,8 +134,8 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 		return err
 	}
 	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
-	if c.connects() {
-		files = append(files, resultFD)
+	if c.connects() || c.isManaged() {
+		files = append(files, resultFD) // or gateFD, which is the same
 	}
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{

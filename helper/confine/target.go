@@ -134,6 +134,10 @@ func (t *target) addLayers() (err error) {
 		t.listener, err = enforce.FilterSupervised(l, t.policy.Network).LoadNotify()
 	case t.policy.Network == sandbox.NetworkEnabled:
 		t.listener, err = enforce.FilterEnabled.LoadNotify()
+	case t.policy.AllUnixSockets:
+		err = enforce.FilterManagedUnix.LoadThread()
+	case t.policy.Network == sandbox.NetworkManaged:
+		err = enforce.FilterManaged.LoadThread()
 	case l.Has(sandbox.MountNS):
 		err = enforce.FilterRestricted.LoadThread()
 	default:

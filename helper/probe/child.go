@@ -79,6 +79,8 @@ func Main() int {
 		report.trySupervised()
 	case whatCaller:
 		return callSupervisor()
+	case whatRound:
+		return tryRound(args[0], args[1], args[2])
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 		return 1

@@ -99,7 +99,9 @@ func Host(ctx context.Context, argv0 string) (sandbox.Host, error) {
 	children.Go(func() { spaces = p.namespaces(bounded) })
 	children.Go(func() { numbers, numbersErr = p.run(bounded, whatOutside, 0, sandbox.PIDNS) })
 	children.Go(func() { landlock, landlockErr = p.run(bounded, whatLandlock, 0, sandbox.Landlock) })
-	children.Go(func() { seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, sandbox.Seccomp, sandbox.UserNotify) })
+	children.Go(func() {
+		seccomp, seccompErr = p.run(bounded, whatSeccomp, 0, sandbox.Seccomp, sandbox.UserNotify, sandbox.Pidfd)
+	})
 	children.Go(func() { supervised, supervisedErr = p.run(bounded, whatSupervised, 0, sandbox.Supervised) })
 	children.Wait()
 	if err := firstError(context.Cause(ctx), numbersErr, landlockErr, seccompErr, supervisedErr); err != nil {

@@ -185,6 +185,7 @@ func TestJudge(t *testing.T) {
 		r.note(sandbox.Landlock, "", nil)
 		r.note(sandbox.Seccomp, "", nil)
 		r.note(sandbox.UserNotify, "", nil)
+		r.note(sandbox.Pidfd, "", nil)
 		r.Landlock = 7
 		return r
 	}
@@ -267,6 +268,7 @@ func TestRemedy(t *testing.T) {
 		{"no seccomp", hostFacts{}, sandbox.Seccomp, failure{Errno: unix.EINVAL}, "CONFIG_SECCOMP_FILTER"},
 		{"seccomp forbidden", hostFacts{}, sandbox.Seccomp, failure{Errno: unix.EPERM}, "allows seccomp"},
 		{"listener taken", hostFacts{}, sandbox.UserNotify, failure{Errno: unix.EBUSY}, "SCMP_ACT_NOTIFY"},
+		{"no descriptors", hostFacts{}, sandbox.Pidfd, failure{Errno: unix.EPERM}, "allows pidfd_open and pidfd_getfd"},
 		{"listener unknown", hostFacts{}, sandbox.UserNotify, failure{Errno: unix.EINVAL}, "5.19"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -277,7 +279,7 @@ func TestRemedy(t *testing.T) {
 		})
 	}
 	// There is a remedy for failures that nobody has foreseen too.
-	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify} {
+	for _, n := range []sandbox.Layer{sandbox.UserNS, sandbox.PIDNS, sandbox.Landlock, sandbox.Seccomp, sandbox.UserNotify, sandbox.Pidfd} {
 		if (hostFacts{}).remedy(n, failure{Step: "waiting for an answer"}) == "" {
 			t.Errorf("no remedy for %s", n)
 		}

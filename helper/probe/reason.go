@@ -125,6 +125,8 @@ func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 		return f.landlockRemedy(failure.Errno)
 	case sandbox.Seccomp, sandbox.UserNotify:
 		return f.seccompRemedy(layer, failure.Errno)
+	case sandbox.Pidfd:
+		return pidfdRemedy(failure.Errno)
 	case sandbox.Supervised:
 		return f.supervisedRemedy(failure)
 	case sandbox.Procfs:
@@ -133,6 +135,14 @@ func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 		}
 	}
 	return f.namespaceRemedy(failure)
+}
+
+func pidfdRemedy(errno syscall.Errno) string {
+	if errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS {
+		return "run the container with a seccomp profile that allows pidfd_open and pidfd_getfd, as seccomp-agent.json of deploy does. Where no user namespaces are " +
+			"allowed nothing needs them"
+	}
+	return "run agent doctor again; if this stays, the kernel's log may say more"
 }
 
 const filterRemedy = `run the container with a seccomp profile that allows unshare, clone and clone3 with namespace flags, mount, umount2, pivot_root, ` +

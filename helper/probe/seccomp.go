@@ -3,11 +3,13 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -23,6 +25,7 @@ const (
 // work.
 func (r *report) trySeccomp() {
 	runtime.LockOSThread()
+	r.note(sandbox.Pidfd, "taking a descriptor", takeOwn())
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	r.note(sandbox.UserNotify, "setting no_new_privs", err)
 	if !r.note(sandbox.Seccomp, "setting no_new_privs", err) {
@@ -45,6 +48,17 @@ func (r *report) trySeccomp() {
 	go func() { answered <- answerOne(listener) }()
 	_, _, errno := unix.Syscall(askedCall, 0, 0, 0)
 	r.note(sandbox.UserNotify, "answering a call", errors.Join(<-answered, refusedBy(errno)))
+}
+
+// takeOwn duplicates a descriptor of this process as the init of a command does one of the
+// command. Filters know no difference between the two, and an init has every right over its
+// command.
+func takeOwn() error {
+	fd, err := thread.Duplicate(unix.Gettid(), int(os.Stdout.Fd()))
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }
 
 // refusedBy is refused for the errno of a call that has to fail with EPERM; 0

@@ -29,6 +29,10 @@ func (r *request) bind() answer {
 	if err != nil {
 		return fail(err)
 	}
+	if r.n.config.Proxy != nil && a.domain != unix.AF_UNIX {
+		a.close()
+		return fail(unix.EPERM) // the port would be the host's, and others could connect
+	}
 	if a.domain != unix.AF_UNIX || a.family() != unix.AF_UNIX {
 		defer a.close()
 		return result(errOrNil(r.n.bindHost(a)))

@@ -19,9 +19,6 @@ import (
 
 // TestMain is also the main of the children that tests start.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == routesChild {
-		os.Exit(routesChildMain())
-	}
 	if len(os.Args) > 2 && os.Args[1] == supervisedChild {
 		os.Exit(supervisedChildMain(os.Args[2], os.Args[3:]))
 	}

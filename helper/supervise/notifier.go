@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
 	"github.com/execagent/execagent/helper/supervise/sockets"
 	"github.com/execagent/execagent/helper/supervise/terminals"
@@ -79,6 +80,9 @@ type Config struct {
 	Executed func() error
 	// Ports are those of the agent's own listeners.
 	Ports []uint16
+	// Proxy leads to the listeners of a managed network; nil where the network is
+	// another one.
+	Proxy *gate.Teller
 	// Self is the argv[0] of this program, and the argument that makes it a
 	// helper. To bind a name a notifier starts the program anew with these and
 	// more arguments: the helper asks [IsBind], and then calls [BindMain].

@@ -25,6 +25,8 @@ import (
 //   - the host of a virtual machine, by its sockets
 //   - UNIX sockets that name a peer in each message: nobody judges the path then
 //
+// A command with a managed network may reach less: [Notifier.mayReachManaged].
+//
 // Whether the path of a UNIX socket may be reached depends on the object there:
 // [request.judgeConnect] decides that.
 //
@@ -33,6 +35,8 @@ import (
 // supervised.md 12 says why.
 func (n *Notifier) mayReach(family, kind int, sockaddr []byte) error {
 	switch {
+	case n.config.Proxy != nil:
+		return n.mayReachManaged(family, kind, sockaddr)
 	case family == unix.AF_VSOCK:
 		return unix.EPERM
 	case family == unix.AF_UNIX && kind != unix.SOCK_STREAM && kind != unix.SOCK_SEQPACKET:

@@ -74,13 +74,19 @@ func (r *request) copyOf(fd int) (*sockets.Copy, error) {
 // goes on with a call on a socket without a copy, such as one that listens already.
 func (r *request) listen() answer {
 	c, err := r.copyOf(r.int(0))
-	if err == errNoCopy {
+	if err == errNoCopy && r.n.config.Proxy == nil {
 		return proceed()
+	}
+	if err == errNoCopy {
+		return fail(unix.EINVAL)
 	}
 	if err != nil {
 		return fail(err)
 	}
 	defer c.Release()
+	if r.n.config.Proxy != nil && c.Family != unix.AF_UNIX {
+		return fail(unix.EPERM) // everybody on the host could connect
+	}
 	if err := unix.Listen(c.FD, r.int(1)); err != nil {
 		return fail(err)
 	}

@@ -79,18 +79,28 @@ func (st *Store) Backup(ctx context.Context, w io.Writer) (values int, err error
 // ErrNotEmpty says that a store has something already.
 var ErrNotEmpty = errors.New("the store is not empty")
 
+// Backup is a backup that was read to its end.
+type Backup struct {
+	values map[string][]backupValue // by the names of the buckets
+}
+
+// ReadBackup reads what [Store.Backup] has written. No store is needed: so one that would be made
+// for a file that is no backup is not.
+func ReadBackup(r io.Reader) (*Backup, error) {
+	b := &Backup{map[string][]backupValue{}}
+	for _, bucket := range new(Store).lasting() {
+		b.values[bucket.name] = nil
+	}
+	if err := readBackup(r, b.values); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
 // Restore writes what a backup has into a store that is empty, or else returns ErrNotEmpty: a
-// registry that runs on it has made its shared key already. It reads the backup to its end before
-// it writes anything. After another error the store may have a part of it.
-func (st *Store) Restore(ctx context.Context, r io.Reader) (values int, err error) {
-	known := make(map[string][]backupValue)
-	for _, bucket := range st.lasting() {
-		known[bucket.name] = nil
-	}
-	err = readBackup(r, known)
-	if err != nil {
-		return 0, err
-	}
+// registry that runs on it has made its shared key already. After another error the store may have
+// a part of it.
+func (st *Store) Restore(ctx context.Context, b *Backup) (values int, err error) {
 	for _, bucket := range st.lasting() {
 		there, err := names(ctx, bucket.kv)
 		if err != nil {
@@ -101,7 +111,7 @@ func (st *Store) Restore(ctx context.Context, r io.Reader) (values int, err erro
 		}
 	}
 	for _, bucket := range st.lasting() {
-		for _, value := range known[bucket.name] {
+		for _, value := range b.values[bucket.name] {
 			if err := st.restoreValue(ctx, bucket.kv, value); err != nil {
 				return values, err
 			}

@@ -29,6 +29,11 @@ const (
 	// file system. It needs a listener, which decides where connect may go and
 	// which names bind may take.
 	FilterEnabled Filter = "enabled"
+	// FilterManaged is for processes in a network namespace out of which only the
+	// listeners of a proxy lead. With FilterManagedUnix they also have UNIX sockets, for
+	// every path.
+	FilterManaged     Filter = "managed"
+	FilterManagedUnix Filter = "managed-unix"
 	// FilterLandlock is for processes without a network, a view and namespaces,
 	// whose policy lets nothing be written. It refuses what FilterRestricted does,
 	// except that it does not look at the modes of new files: Landlock lets none
@@ -47,16 +52,20 @@ const (
 )
 
 // FilterSupervised returns the filter for processes whose calls a supervisor does
-// in the level of b, without the network or with it. It needs a listener, which
+// in the level of b, without the network, with it, or with a proxy. It needs a listener, which
 // does the calls that package calls has a row for: also signals, where Landlock
 // does not keep them inside.
 func FilterSupervised(b sandbox.Backend, network sandbox.Network) Filter {
 	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
-	if network == sandbox.NetworkEnabled {
+	switch network {
+	case sandbox.NetworkEnabled:
 		name += "-online"
+	case sandbox.NetworkManaged:
+		name += "-managed"
+	case sandbox.NetworkRestricted:
 	}
 	if !b.Scoped() {
-		name += "-unscoped" // with the network there is none
+		name += "-unscoped" // with any network there is none
 	}
 	return name
 }

@@ -8,18 +8,22 @@ import (
 
 // The filters of processes, grouped by what they have in common.
 var (
-	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterLandlock}
+	everyProcess  = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix, FilterLandlock}
 	withoutSocket = []Filter{FilterRestricted, FilterLandlock, FilterNetwork}
 	withSocket    = []Filter{FilterEnabled}
 	// supervisedOnline have the network, and a supervisor.
 	supervisedOnline = []Filter{"supervised-w-online", "supervised-r-online", "supervised-s-online"}
 	// makers are for processes that can make files. FilterLandlock is for policies
 	// that let nothing be written.
-	makers = []Filter{FilterRestricted, FilterEnabled}
+	makers = []Filter{FilterRestricted, FilterEnabled, FilterManaged, FilterManagedUnix}
+	// managedHere are in a network namespace; supervisedManaged have a supervisor.
+	managedHere       = []Filter{FilterManaged, FilterManagedUnix}
+	supervisedManaged = []Filter{"supervised-w-managed", "supervised-r-managed", "supervised-s-managed"}
 	// Of supervised processes, those whose Landlock keeps no signals inside, and
 	// the others.
 	unscoped = []Filter{"supervised-r-unscoped", "supervised-s-unscoped"}
-	scoped   = []Filter{"supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online"}
+	scoped   = []Filter{"supervised-w", "supervised-r", "supervised-s", "supervised-w-online", "supervised-r-online", "supervised-s-online",
+		"supervised-w-managed", "supervised-r-managed", "supervised-s-managed"}
 )
 
 // wants are single calls and what has to become of them. They were written from
@@ -144,6 +148,37 @@ var wants = []struct {
 	{filters: supervisedOnline, calls: []string{"pidfd_getfd", "io_uring_setup", "setns"}, want: errno(unix.EPERM)},
 	{filters: []Filter{"supervised-w-online"}, calls: []string{"ptrace", "process_vm_writev"}, want: allow},
 	{filters: []Filter{"supervised-r-online", "supervised-s-online"}, calls: []string{"ptrace", "process_vm_readv", "process_vm_writev"}, want: errno(unix.EPERM)},
+	// Managed network.
+	{filters: managedHere, calls: []string{"connect", "bind", "listen", "accept4", "sendto", "sendmsg", "sendmmsg", "setsockopt"}, want: allow},
+	{filters: managedHere, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, want: allow},
+	{filters: managedHere, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM}, want: allow},
+	{filters: managedHere, calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_INET, 1<<32 | unix.SOCK_RAW | unix.SOCK_CLOEXEC}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socket"}, args: [6]uint64{unix.AF_INET6, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_PACKET, unix.SOCK_RAW}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_SMC, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{"socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, want: allow},
+	{filters: append([]Filter{FilterManaged}, supervisedManaged...), calls: []string{"socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: append([]Filter{FilterManaged}, supervisedManaged...), calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterManaged}, calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, want: errno(unix.EPERM)},
+	{filters: []Filter{FilterManagedUnix}, calls: []string{"socket", "socketpair"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, want: allow},
+	{filters: append(managedHere, supervisedManaged...), calls: []string{
+		"ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "setns", "io_uring_setup", "io_uring_enter", "bpf",
+	}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"connect", "bind", "listen"}, want: notify},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, unix.IPPROTO_TCP}, want: notify},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{1<<32 | unix.AF_INET6, unix.SOCK_STREAM, 1 << 32}, want: notify},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET}, want: notify},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET, unix.SOCK_SEQPACKET}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"socket"}, args: [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"sendto", "sendmsg", "sendmmsg", "accept4", "recvmsg", "shutdown"}, want: allow},
+	{filters: supervisedManaged, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN, 1}, want: errno(unix.EOPNOTSUPP)},
+	{filters: supervisedManaged, calls: []string{"sendmsg"}, args: [6]uint64{3, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
+	{filters: supervisedManaged, calls: []string{"setsockopt"}, args: [6]uint64{3, 1<<32 | unix.IPPROTO_IP, 1<<32 | unix.IP_OPTIONS}, want: errno(unix.EPERM)},
+	{filters: supervisedManaged, calls: []string{"setsockopt"}, args: [6]uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, want: allow},
 	// TCP Fast Open names its peer without connect.
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, unix.MSG_FASTOPEN}, want: errno(unix.EOPNOTSUPP)},
 	{filters: withSocket, calls: []string{"sendto", "sendmmsg"}, args: [6]uint64{3, 0, 0, 1<<32 | unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, want: errno(unix.EOPNOTSUPP)},

@@ -152,7 +152,7 @@ func (s *resolution) see(what, name string, use func(*sighting) error) error {
 
 // resolve returns the policy of canonical paths.
 func (s *resolution) resolve(p *sandbox.Policy) (*sandbox.Policy, error) {
-	policy := &sandbox.Policy{Confined: true, Network: p.Network}
+	policy := &sandbox.Policy{Confined: true, Network: p.Network, AllUnixSockets: p.AllUnixSockets}
 	for _, rule := range p.Rules {
 		if rule.Origin == sandbox.Private {
 			continue // SetRules makes these rules anew, from policy.Private

@@ -68,14 +68,14 @@ func TestContexts(t *testing.T) {
 		stdout, said string
 	}{
 		{"login " + s.URL(), "xa_wrong\n", 1, "", "agent: asking the registry for its environments: registry answered 401 unauthorized: the credential is missing or not valid\n"},
-		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is not for this operation: login takes the key of a harness, not that of an agent\n"},
+		{"login " + s.URL(), s.Executor, 1, "", "agent: asking the registry for its environments: registry answered 403 forbidden: the credential is that of an executor, and this takes that of a harness: login takes the key of a harness, not that of an agent\n"},
 		{"login " + s.URL() + " --name ci", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", "agent: no context is the current one: agent context use ci makes it this one\n"},
 		{"exec -- true", "", 2, "", "agent: which agent? --context, --url or --registry says it; contexts are ci; --local runs it here\nagent: see agent exec --help\n"},
 		{"environments --context ci -q", "", 0, "ci-1\n", ""},
 		{"environments -q", "", 2, "", "agent: which registry? --registry or --context says it\n"},
 		{"exec --context ci -- true", "", 2, "", "agent: context ci names a registry and no environment: --environment-id says which\nagent: see agent exec --help\n"},
 		{"exec --context ci --environment-id ci-1 -- cat", "through", 0, "through", ""},
-		{"exec --context ci --environment-id prod-1 -- cat", "", 125, "", "agent: environment prod-1: asking the registry for the executor: registry answered 403 forbidden: the credential is not for this operation and environment\n"},
+		{"exec --context ci --environment-id prod-1 -- cat", "", 125, "", "agent: environment prod-1: asking the registry for the executor: registry answered 403 forbidden: the credential is not for this environment\n"},
 		{"login " + s.URL() + " --name ci --environment-id ci-1 --use", s.Harness + "\n", 0, "context ci: environments 1, online 1\n", ""},
 		{"exec -- cat", "current", 0, "current", ""},
 		{"exec --local -- cat", "here", 0, "here", ""},
@@ -140,6 +140,47 @@ func TestContexts(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(u.home, ".config/execagent/keys")); err != nil || len(left) > 0 {
 		t.Errorf("keys that stay: %v, %v", left, err)
+	}
+}
+
+// TestContextTLS: commands run where a context with TLS says, with its authority, certificate and
+// token; not where one of these is missing or wrong. The log says how, and no secret.
+func TestContextTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, by := range map[string]string{"ca": "ca", "other": "other"} {
+		certify(t, dir, name, by)
+	}
+	certify(t, dir, "agent", "ca")
+	certify(t, dir, "me", "ca")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	const token = "opensesame-token"
+	if err := os.WriteFile(in("token"), []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := connect(t, exec.Command(rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", in("agent.crt"), "--tls-key", in("agent.key"), "--tls-client-ca", in("ca.crt"),
+		"--ws-auth", "capability-token", "--ws-token-file", in("token"))).line(t)
+	address := strings.TrimPrefix(url, "wss://")
+	u := newAccount(t)
+	certificate := " --tls-cert " + in("me.crt") + " --tls-key " + in("me.key")
+	for name, tt := range map[string]struct{ flags, said string }{
+		"whole":   {" --tls-ca " + in("ca.crt") + certificate + " --token-file " + in("token"), ""},
+		"noca":    {certificate + " --token-file " + in("token"), "certificate signed by unknown authority (see --tls-ca)"},
+		"foreign": {" --tls-ca " + in("other.crt") + certificate + " --token-file " + in("token"), "certificate signed by unknown authority"},
+		"nocert":  {" --tls-ca " + in("ca.crt") + " --token-file " + in("token"), "certificate required (see --tls-cert)"},
+		"notoken": {" --tls-ca " + in("ca.crt") + certificate, "401"},
+		"named":   {" --tls-ca " + in("ca.crt") + certificate + " --tls-server-name elsewhere --token-file " + in("token"), "elsewhere"},
+	} {
+		if code, _, stderr := u.types(t, "", strings.Fields("context add "+name+" --url wss://"+address+tt.flags)...); code != 0 {
+			t.Fatalf("%s: %s", name, stderr)
+		}
+		code, stdout, stderr := u.types(t, "", "exec", "--context", name, "--log-level", "debug", "--", "echo", "served")
+		if good := tt.said == ""; good != (code == 0) || good != (stdout == "served\n") || !strings.Contains(stderr, tt.said) {
+			t.Errorf("%s: exit code %d, %q, %s", name, code, stdout, stderr)
+		}
+		if !strings.Contains(stderr, "msg=connecting agent="+url) || !strings.Contains(stderr, "context="+name) || strings.Contains(stderr, token) {
+			t.Errorf("%s: it logs %s", name, stderr)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func TestDay(t *testing.T) {
 		{with(tokenFile, "other", "--", "true"), "tls: ", 125},
 		{with(tokenFile, "", "--", "true"), "certificate required (see --tls-cert)", 125},
 		{[]string{"exec", "--url", url, "--token-file", tokenFile, "--", "true"}, "(see --tls-ca)", 125},
-		{[]string{"exec", "--url", strings.Replace(url, "wss", "ws", 1), "--token-file", tokenFile, "--", "true"}, "speaks TLS", 125},
+		{[]string{"exec", "--url", strings.Replace(url, "wss", "ws", 1), "--token-file", tokenFile, "--", "true"}, `"this listener speaks TLS, use wss://"`, 125},
 	} {
 		if got, code := run(tt.line...); !strings.Contains(got, tt.want) || code != tt.code {
 			t.Errorf("%v: %q, exit code %d; want %q and %d", tt.line, got, code, tt.want, tt.code)

@@ -17,6 +17,38 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
+// TestPlainTokens: a token that leaves the machine without TLS is a warning, at the start, and
+// nothing else is.
+func TestPlainTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := selfSigned(t)
+	secure := []string{"--tls-cert", cert, "--tls-key", key}
+	for _, tt := range []struct {
+		listen string
+		flags  []string
+		warns  bool
+	}{
+		{"ws://0.0.0.0:0", nil, true}, {"ws://127.0.0.1:0", nil, false}, {"wss://0.0.0.0:0", secure, false},
+	} {
+		var complaints rig.Transcript
+		cmd := exec.Command(rig.Agent(t), append([]string{"--listen", tt.listen, "--ws-auth", "capability-token", "--ws-token-file", token}, tt.flags...)...)
+		cmd.Stderr = &complaints
+		p := rig.Start(t, cmd)
+		url := p.Line(t)
+		p.Terminate(t)
+		const warning = "clients send their token in clear text, and all that they do"
+		log := complaints.String()
+		if got := strings.Contains(log, warning) && strings.Contains(log, "--tls-cert and --tls-key"); got != tt.warns || strings.Contains(log, "level=WARN") != tt.warns {
+			t.Errorf("%s: it says %s", url, log)
+		}
+	}
+}
+
 // TestCommandIsNoClient: an agent without authentication lets in everybody who connects. A
 // command with the network must not use that to run something unconfined by way of the agent that
 // confines it; and the agent says at its start whom it lets in.

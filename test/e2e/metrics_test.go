@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -357,6 +360,76 @@ func TestMetricsOfListener(t *testing.T) {
 	}
 }
 
+// TestMetricsOfSecureListener: over TLS the listener has the page for those who could connect; it
+// says until when the certificate is valid, also right after a renewal that no client has seen.
+func TestMetricsOfSecureListener(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, token := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("let me in\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca := newAuthority(t)
+	ca.renew(t, cert, key, 2)
+	o := observe(t, rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--metrics",
+		"--ws-auth", "capability-token", "--ws-token-file", token)
+	const series = "agent_tls_certificate_not_after_timestamp_seconds"
+	ends := func() float64 {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(pair.Leaf.NotAfter.Unix())
+	}
+	if got, want := o.was[series], ends(); got != want {
+		t.Errorf("%s is %v, want %v", series, got, want)
+	}
+	ca.renew(t, cert, key, 3)
+	o.moved(t, map[string]float64{series: ends() - o.was[series]})
+
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	knowing := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	defer knowing.CloseIdleConnections()
+	for _, tt := range []struct {
+		name, token string
+		client      *http.Client
+		status      int // 0: the handshake fails
+	}{
+		{"with the token", "let me in", knowing, 200},
+		{"without a token", "", knowing, 401},
+		{"with a wrong one", "x", knowing, 401},
+		{"by who does not know the authority", "let me in", http.DefaultClient, 0},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https"+strings.TrimPrefix(o.url, "wss")+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.token != "" {
+			request.Header.Set("Authorization", "Bearer "+tt.token)
+		}
+		response, err := tt.client.Do(request)
+		if tt.status == 0 {
+			if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != tt.status {
+			t.Errorf("%s: status %d, %v, want %d", tt.name, response.StatusCode, err, tt.status)
+		}
+		if has := bytes.Contains(text, []byte(series)); has != (tt.status == 200) {
+			t.Errorf("%s: the page is there: %v", tt.name, has)
+		}
+	}
+	o.moved(t, map[string]float64{"agent_refused_clients_total token": 2, "agent_refused_clients_total tls": 1})
+}
+
 // TestMetricsHostile: nothing that clients send makes the page longer.
 func TestMetricsHostile(t *testing.T) {
 	t.Parallel()
@@ -523,6 +596,8 @@ func TestMetricsInDocs(t *testing.T) {
 	served, forwarded := up(remote), up(forwards)
 	all := scrape(t, listening.metrics)
 	maps.Copy(all, served)
+	cert, key := selfSigned(t)
+	maps.Copy(all, scrape(t, observe(t, rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key).metrics))
 
 	documented := map[string]bool{}
 	for _, row := range metricRow.FindAllStringSubmatch(section, -1) {

@@ -178,8 +178,11 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	}
 	p.Says(t, "the certificate was read again", again+1)
 	p.Terminate(t)
-	lines := strings.SplitSeq(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
-	for line := range lines {
+	lines := strings.Split(strings.TrimSuffix(p.Printed.String(), "\n"), "\n")
+	if last := lines[len(lines)-1]; !strings.Contains(last, `"msg":"ended"`) {
+		t.Errorf("its last line is %s", last)
+	}
+	for _, line := range lines {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("no JSON: %s", line)
 		}

@@ -41,10 +41,41 @@ func TestRemoteTLS(t *testing.T) {
 			executor.Terminate(t)
 		})
 	}
+	// --tls-ca is for the registry alone, and nobody else counts then.
+	other, _ := selfSigned(t)
+	trusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "AGENT_TLS_CA=" + cert}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
+	trusting.Says(t, "connected to the rendezvous", 1)
+	trusting.Terminate(t)
+	strict := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "SSL_CERT_FILE=" + cert}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1", "--tls-ca", other)
+	if code := strict.Exit(t); code != 1 || !strings.Contains(strict.Printed.String(), "certificate signed by unknown authority") {
+		t.Errorf("exit code %d with another authority\n%s", code, strict.Printed)
+	}
+	if err := os.Chmod(other, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	open := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1", "--tls-ca", other)
+	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "must not be used") {
+		t.Errorf("exit code %d with authorities that others can change\n%s", code, open.Printed)
+	}
 	// Without the certificate the agent does not show its key.
 	untrusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
-	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate") {
+	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate signed by unknown authority (--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names") {
 		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.Printed)
+	}
+	// So it is with clients, which are told of the variable.
+	key2 := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key2, []byte(s.Harness), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range [][]string{
+		{"login", "https://" + s.Address, "--key-file", key2, "--config", filepath.Join(t.TempDir(), "config.toml")},
+		{"environments", "--registry", "https://" + s.Address, "--registry-token-file", key2},
+		{"exec", "--registry", "https://" + s.Address, "--registry-token-file", key2, "--environment-id", "ci-1", "--", "true"},
+	} {
+		out, code := said(t, os.Geteuid(), append([]string{rig.Agent(t)}, line...)...)
+		if code == 0 || !strings.Contains(out, "certificate signed by unknown authority (the variable SSL_CERT_FILE names the file with its authority)") {
+			t.Errorf("%s: exit code %d, %s", line[0], code, out)
+		}
 	}
 	missing := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor, "SSL_CERT_FILE=" + key}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
 	if code := missing.Exit(t); code != 1 || !strings.Contains(missing.Printed.String(), "holds no certificate") {

@@ -72,15 +72,18 @@ func (w *way) must(t *testing.T, command string, args ...string) string {
 	return stdout
 }
 
-// gate is a file that a command waits for with read.
-func gate(t *testing.T) (path string, open func()) {
+// gates are files for a command to wait at, each once: a second reader of the same one could
+// see the end of what was written for the first. Gate i has the path and i as its name.
+func gates(t *testing.T, n int) (path string, open func(i int)) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
+	for i := range n {
+		if err := syscall.Mkfifo(fmt.Sprint(path, i), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return path, func() {
-		if err := os.WriteFile(path, []byte("\n"), 0); err != nil {
+	return path, func(i int) {
+		if err := os.WriteFile(fmt.Sprint(path, i), []byte("\n"), 0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -91,8 +94,8 @@ func gate(t *testing.T) (path string, open func()) {
 func TestSessionsThroughCuts(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w *way) {
-		file, open := gate(t)
-		script := fmt.Sprintf("for i in 1 2 3; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", file)
+		path, open := gates(t, 3)
+		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s$i; done; exit 3", path)
 		if name := w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script); name != "job\n" {
 			t.Fatalf("the name is %q", name)
 		}
@@ -101,20 +104,20 @@ func TestSessionsThroughCuts(t *testing.T) {
 		logs.Stderr = &complaints
 		followed, waited := connect(t, logs), connect(t, w.command(t, "wait", "job"))
 		for i := range 3 {
-			if line := followed.line(t); line != fmt.Sprint("line ", i+1) {
-				t.Fatalf("line %d is %q", i+1, line)
+			if line := followed.line(t); line != fmt.Sprint("line ", i) {
+				t.Fatalf("line %d is %q", i, line)
 			}
 			if i == 1 {
 				// Both wait for the agent, and now for the connection.
 				rig.Until(t, "both are connected", func() bool { n, _ := w.proxy.Seen(); return n >= 3 })
 				w.proxy.Cut()
 			}
-			open()
+			open(i)
 		}
 		if code := waited.Exit(t); code != 3 {
 			t.Errorf("wait ends with %d", code)
 		}
-		if code := followed.Exit(t); code != 0 || complaints.String() != "err 1\nerr 2\nerr 3\n" {
+		if code := followed.Exit(t); code != 0 || complaints.String() != "err 0\nerr 1\nerr 2\n" {
 			t.Errorf("logs -f ends with %d, and has written on standard error %q", code, complaints.String())
 		}
 		for _, command := range [][]string{{"ps"}, {"logs", "job"}, {"ps", "-o", "json"}, {"ps", "-q"}} {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,5 +63,63 @@ func TestSupervisedProbe(t *testing.T) {
 				t.Errorf("it is not refused: %s%s", out, complaints)
 			}
 		})
+	}
+}
+
+// TestWithoutPidfd: where namespaces are allowed and pidfd_getfd is not, the doctor says so and
+// what to do, and a command with the network is supervised: it reaches what it may. By the init
+// of its namespaces each connect would fail.
+func TestWithoutPidfd(t *testing.T) {
+	t.Parallel()
+	launcher := filepath.Join(t.TempDir(), "nouserns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := func(argv ...string) string {
+		t.Helper()
+		cmd := rig.Leash(exec.CommandContext(t.Context(), launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))
+		cmd.Dir = "/"
+		var complaints strings.Builder
+		cmd.Stderr = &complaints
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s%s", argv, err, out, &complaints)
+		}
+		return string(out)
+	}
+	var found struct {
+		Layers   []struct{ Name, Error, Remedy string }
+		Policies []struct {
+			Name      string
+			Processes struct{ Layers []string }
+		}
+	}
+	if err := json.Unmarshal([]byte(run("doctor", "--json")), &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range found.Layers {
+		switch {
+		case l.Name == "pidfd" && (l.Error != "taking a descriptor: operation not permitted" || !strings.Contains(l.Remedy, "allows pidfd_open and pidfd_getfd")):
+			t.Errorf("%+v", l)
+		case l.Name == "userns" && l.Error != "":
+			t.Skipf("there are no user namespaces here: %s", l.Error)
+		}
+	}
+	for _, p := range found.Policies {
+		if supervised := strings.HasPrefix(p.Processes.Layers[0], "supervised:"); supervised != (p.Name == "workspace-write-network") && p.Name != "network-only" {
+			t.Errorf("%s has the layers %q", p.Name, p.Processes.Layers)
+		}
+	}
+	server := rig.Listen(t, "tcp", "127.0.0.1:0", rig.Echo)
+	host, port, err := net.SplitHostPort(server.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := run("sandbox", "--workspace", t.TempDir(), "--network", "on", "--", "bash", "-c",
+		"exec 3<>/dev/tcp/"+host+"/"+port+" && echo back >&3 && head -n 1 <&3")
+	if out != "back\n" {
+		t.Errorf("it says %q", out)
 	}
 }

@@ -121,6 +121,26 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	}
 }
 
+// TestUnixSocketMetrics: at a socket that everybody can connect to, those who may not be clients
+// get 403 for the metrics too, and none of them.
+func TestUnixSocketMetrics(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
+	}
+	dir := socketFolder(t)
+	listenAt(t, dir+"/s", "--metrics", "--allow-uid", "1")
+	for uid, want := range map[int]string{0: "200", 1: "200", nobody: "403"} {
+		out, code := said(t, uid, "curl", "-s", "-w", "%{http_code}", "--unix-socket", dir+"/s", "http://agent/metrics")
+		if code != 0 || !strings.HasSuffix(out, want) || strings.Contains(out, "agent_build_info") != (want == "200") {
+			t.Errorf("uid %d: exit code %d, %.200s ... %.3s", uid, code, out, out[max(0, len(out)-3):])
+		}
+	}
+}
+
 // TestUnixSocketChain: connect and forward pass UNIX sockets on to each other. No token is made
 // where the kernel says who connects.
 func TestUnixSocketChain(t *testing.T) {

@@ -36,13 +36,16 @@ type Diagnosis struct {
 	Enforceable bool     `json:"enforceable"`
 	Layers      []Layer  `json:"layers"`
 	Policies    []Policy `json:"policies"`
+	// Proxies are the ways to leave a command nothing of the network but a proxy. One
+	// of them is enough.
+	Proxies []Proxy `json:"proxies"`
 	// Notes tell of things on which no policy depends.
 	Notes []Note `json:"notes"`
 }
 
 // Layer is one layer of the sandbox, and whether this host has it.
 type Layer struct {
-	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify"
+	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify", "pidfd"
 	OK    bool   `json:"ok"`    // it worked when it was tried
 	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
 	Tried string `json:"tried"` // what was done to find out
@@ -114,6 +117,8 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 		d.Enforceable = d.Enforceable && p.Processes.OK && p.Files.OK
 		d.Policies = append(d.Policies, p)
 	}
+	d.Proxies = proxies(ctx, host, cfg)
+	d.Enforceable = d.Enforceable && slices.ContainsFunc(d.Proxies, func(p Proxy) bool { return p.OK })
 	return d, nil
 }
 
@@ -253,7 +258,7 @@ func procfsNote(h sandbox.Host) Note {
 	return n
 }
 
-// Print writes the diagnosis for people, as three tables and the reasons of what is
+// Print writes the diagnosis for people, as four tables and the reasons of what is
 // missing. Its form may change.
 func (d *Diagnosis) Print(w io.Writer) error {
 	var page bytes.Buffer
@@ -265,6 +270,11 @@ func (d *Diagnosis) Print(w io.Writer) error {
 			name = fmt.Sprintf("%s:%d", l.Name, l.ABI)
 		}
 		fmt.Fprintf(&page, layer, name, state(l.OK, "ok", "missing"), l.Tried)
+	}
+	const proxy = "%-18s%-9s%s\n"
+	fmt.Fprintf(&page, "\n"+proxy, "PROXY", "STATE", "TRIED")
+	for _, p := range d.Proxies {
+		fmt.Fprintf(&page, proxy, p.Name, state(p.OK, "ok", "missing"), p.Tried)
 	}
 	fmt.Fprintf(&page, "\n"+policy, "POLICY", "PROCESSES", "FILE REQUESTS", "LAYERS OF PROCESSES")
 	for _, p := range d.Policies {
@@ -297,6 +307,14 @@ func (d *Diagnosis) printMissing(page *bytes.Buffer) {
 	}
 	for _, remedy := range remedies {
 		fmt.Fprintf(page, "\nMISSING\n%s\nTo get that: %s.\n", strings.Join(missing[remedy], "\n"), remedy)
+	}
+	for _, p := range d.Proxies {
+		if !p.OK {
+			fmt.Fprintf(page, "\n%s does not work: %s\n", p.Name, p.Error)
+			if p.Remedy != "" && !slices.Contains(remedies, p.Remedy) {
+				fmt.Fprintf(page, "To get that: %s.\n", p.Remedy)
+			}
+		}
 	}
 	for _, p := range d.Policies {
 		if !p.Processes.OK {

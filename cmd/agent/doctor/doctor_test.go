@@ -38,6 +38,7 @@ func TestProcessEnforcement(t *testing.T) {
 			h.Layers = h.Layers.Without(append(sandbox.Namespaces(), sandbox.Procfs, sandbox.Supervised)...)
 			h.Reasons[sandbox.UserNS] = sandbox.Reason{Error: "no", Remedy: "ask for it"}
 		}, "read-only view-only network-only"},
+		{"no descriptors of others", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Pidfd, sandbox.Supervised) }, "read-only workspace-write deny view-only network-only"},
 		{"no listener", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.UserNotify, sandbox.Supervised) }, "read-only workspace-write deny view-only network-only"},
 		{"no filter", func(h *sandbox.Host) { h.Layers = h.Layers.Without(sandbox.Seccomp) }, ""},
 		{"nothing", func(h *sandbox.Host) { *h = sandbox.Host{} }, ""},
@@ -73,7 +74,7 @@ func TestProcessEnforcement(t *testing.T) {
 // TestDiagnosisKeys pins the names that scripts rely on.
 func TestDiagnosisKeys(t *testing.T) {
 	t.Parallel()
-	d := Diagnosis{Layers: layersOf(everything()), Policies: []Policy{{}}, Notes: []Note{{}}}
+	d := Diagnosis{Layers: layersOf(everything()), Policies: []Policy{{}}, Proxies: []Proxy{{}}, Notes: []Note{{}}}
 	encoded, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,8 @@ func TestDiagnosisKeys(t *testing.T) {
 		of   any
 		want string
 	}{
-		{top, "enforceable layers notes policies"},
+		{top, "enforceable layers notes policies proxies"},
+		{first("proxies"), "error name ok remedy tried"},
 		{first("layers"), "abi error name ok remedy tried"},
 		{first("policies"), "description files name processes"},
 		{first("policies").(map[string]any)["files"], "error layers ok remedy"},
@@ -103,7 +105,7 @@ func TestDiagnosisKeys(t *testing.T) {
 	for _, l := range d.Layers {
 		names = append(names, l.Name)
 	}
-	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify"; got != want {
+	if got, want := strings.Join(names, " "), "userns mountns pidns procfs ipcns netns supervised landlock seccomp usernotify pidfd"; got != want {
 		t.Errorf("layers %q, want %q", got, want)
 	}
 }
@@ -125,6 +127,10 @@ func TestDiagnosisPage(t *testing.T) {
 			{Name: "first", Processes: Enforcement{OK: true, Layers: []string{"seccomp"}}, Files: Enforcement{Error: "no helper"}},
 			{Name: "second", Processes: Enforcement{Error: "userns is missing"}, Files: Enforcement{OK: true}},
 		},
+		Proxies: []Proxy{
+			{Name: "proxy:netns", Error: "another port was connected to", Remedy: "allow it"},
+			{Name: "proxy:supervised", Error: "landlock is missing: too old", Remedy: "run a later kernel"},
+		},
 		Notes: []Note{{Name: "cgroups", Text: "none"}},
 	}
 	var page strings.Builder
@@ -133,7 +139,9 @@ func TestDiagnosisPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
-		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n", "cgroups: none\n",
+		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n",
+		"proxy:netns does not work: another port was connected to\n",
+		"proxy:supervised does not work: landlock is missing: too old\nTo get that: run a later kernel.\n", "cgroups: none\n",
 	} {
 		if strings.Count(page.String(), want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, page.String())

@@ -11,12 +11,14 @@ import (
 )
 
 // Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given: an
-// empty value is something else.
+// empty value is something else. TLSCA is ignored without --remote: clients have the same variable.
 type Flags struct {
 	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
 	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
 	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default and the only one that is built, or direct."`
+
+	TLSCA string `env:"AGENT_TLS_CA" name:"tls-ca" group:"remote" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of the registry has to be from. Default: those of this system, and of SSL_CERT_FILE."`
 
 	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file, which is read again when it has changed or the registry refuses the key. For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
 	UseAgentIdentityAuth    bool   `env:"AGENT_USE_AGENT_IDENTITY_AUTH" group:"remote" help:"Sign in with the agent identity in CODEX_ACCESS_TOKEN."`

@@ -26,9 +26,12 @@ type SignIn struct {
 	authAPIBase string
 	jwksBase    string
 	refreshURL  string
-	// Roots are trusted by the requests to the registry; nil for one over plain http.
-	Roots  *x509.CertPool
-	logger *slog.Logger
+	// Roots are trusted by what signs in, and by the requests to the registry unless Registry is
+	// set; nil for a registry over plain http.
+	Roots *x509.CertPool
+	// Registry are the only authorities that the registry's certificate may be from.
+	Registry *x509.CertPool
+	logger   *slog.Logger
 }
 
 // errNoKey says how an executor gets the key that it has not.
@@ -64,6 +67,13 @@ func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	}
 	var err error
 	s.Roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
+	s.Registry = s.Roots
+	if err == nil && flags.TLSCA != "" {
+		// Who could change it would be the registry, and choose the clients.
+		if err = secretfile.Refuse(flags.TLSCA); err == nil {
+			s.Registry, err = target.Authorities(flags.TLSCA)
+		}
+	}
 	return s, err
 }
 

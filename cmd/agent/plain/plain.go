@@ -122,7 +122,7 @@ func (fs Fields) Defaults() bool {
 		f := &fs[i]
 		value, ok := f.Default, f.HasDefault
 		for _, name := range f.Env {
-			if text, set := os.LookupEnv(name); set {
+			if text, set := os.LookupEnv(name); set && (text != "" || !f.Path) { // no file has the empty name
 				value, ok = text, true
 				break
 			}

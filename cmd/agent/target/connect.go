@@ -87,6 +87,7 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 			w.end()
 			return err
 		}
+		cfg.Dial = f.telling(sys, cfg.Dial)
 		cfg.ConnectTimeout = min(patience, client.DefaultConnectTimeout)
 		if f.Registry != "" {
 			cfg.ConnectTimeout = patience // the dialer makes attempts of its own in that time
@@ -97,6 +98,47 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 		}
 		if w.failed(err) || sleep(ctx, pause) != nil {
 			return w.error()
+		}
+	}
+}
+
+// telling is dial that logs each connection, also those after a loss, and with what it is made.
+func (f *Flags) telling(sys program.System, dial func(context.Context) (rpc.Conn, error)) func(context.Context) (rpc.Conn, error) {
+	log := f.Logger(sys)
+	how := []any{"agent", f.Name()}
+	if f.Registry != "" {
+		how = append(how, "registry", f.Registry)
+	}
+	if c := f.chosen; c != nil && c.context != nil {
+		how = append(how, "context", c.context.Name)
+	}
+	for _, file := range [...]struct{ name, path string }{
+		{"token_file", f.TokenFile}, {"registry_token_file", f.RegistryTokenFile}, {"tls_ca", f.TLSCA}, {"tls_cert", f.TLSCert},
+	} {
+		if file.path != "" {
+			how = append(how, file.name, file.path)
+		}
+	}
+	return func(ctx context.Context) (rpc.Conn, error) {
+		begun := time.Now()
+		log.Debug("connecting", how...)
+		conn, err := dial(ctx)
+		if err != nil {
+			log.Debug("not connected", "error", err)
+			return nil, err
+		}
+		log.Debug("connected", "connection", fmt.Sprint(conn), "seconds", time.Since(begun).Seconds())
+		return conn, nil
+	}
+}
+
+// Repeat calls attempt until it succeeds or the time of --wait is over, without the flag once.
+func (f *Flags) Repeat(ctx context.Context, attempt func() error) error {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := attempt()
+		if err == nil || f.Wait == nil || time.Since(begun)+pause > *f.Wait || sleep(ctx, pause) != nil {
+			return err
 		}
 	}
 }
@@ -226,6 +268,8 @@ func (w *waiting) reason() string {
 	switch {
 	case unverified && unknown.Cert != nil && w.flags.TLSCA == "" && w.flags.URL != "":
 		text += " (see --tls-ca)"
+	case unverified && unknown.Cert != nil && w.flags.Registry != "":
+		text += " (" + registryRemedy + ")"
 	case unwanted && w.flags.TLSCert == "":
 		text += " (see --tls-cert)"
 	case plain:
@@ -250,7 +294,8 @@ func (w *waiting) ignored() string {
 }
 
 // hopelessLocked tells whether no time changes anything: the connection is there, and the
-// server refuses what is asked of it, or does not speak the protocol.
+// server refuses what is asked of it or the credential, or does not speak the protocol. Who asks
+// again with a wrong credential looks like somebody who tries credentials.
 func (w *waiting) hopelessLocked(err error) bool {
 	_, refused := errors.AsType[*client.ServerError](err)
 	if refused && client.Retryable(err) { // the session has another client
@@ -259,9 +304,20 @@ func (w *waiting) hopelessLocked(err error) bool {
 		}
 		return w.flags.Wait == nil && time.Since(w.busy) > attachedPatience
 	}
+	if status, ok := errors.AsType[*transport.StatusError](err); ok && unauthorized(status.Status) {
+		return true
+	}
+	if answer, ok := errors.AsType[*relay.RegistryError](err); ok && unauthorized(answer.Status) {
+		return true
+	}
 	_, foreign := errors.AsType[*client.ProtocolError](err)
 	_, unsupported := errors.AsType[*client.UnsupportedError](err)
 	return refused || foreign || unsupported
+}
+
+// unauthorized tells whether a status says that the credential will not do.
+func unauthorized(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // final tells whether an error is one of those that do not pass by themselves: somebody has

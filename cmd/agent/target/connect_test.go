@@ -40,6 +40,7 @@ const offline = `409 {"error":{"code":"environment_offline","message":"offline"}
 func TestConnectFails(t *testing.T) {
 	t.Parallel()
 	never := func() *time.Duration { return new(time.Duration) }
+	hour := time.Hour
 	for _, tt := range []struct {
 		name    string
 		agent   bool // what answers is an agent, not a registry
@@ -50,6 +51,10 @@ func TestConnectFails(t *testing.T) {
 	}{
 		{"a wrong key", false, []string{"401 no"}, nil, 1, "environment ci-1: asking the registry for the executor: registry answered 401: no"},
 		{"not allowed", false, []string{"403"}, nil, 1, "environment ci-1: asking the registry for the executor: registry answered 403"},
+		{"a wrong key, with --wait", false, []string{"401 no"}, &hour, 1, "environment ci-1: asking the registry for the executor: registry answered 401: no"},
+		{"offline, and then forbidden, with --wait", false, []string{offline, "403"}, &hour, 2, "environment ci-1: asking the registry for the executor: registry answered 403"},
+		{"a wrong token, with --wait", true, []string{"503", "401 no"}, &hour, 2, `: upgrade answered with status 401, "no" (see --token-file)`},
+		{"another user, with --wait", true, []string{"403 no"}, &hour, 1, `: upgrade answered with status 403, "no"`},
 		{"unknown", false, []string{"404"}, nil, 1, "environment ci-1: asking the registry for the executor: registry answered 404"},
 		{"offline, and then forbidden", false, []string{offline, offline, "403"}, nil, 3, "environment ci-1: asking the registry for the executor: registry answered 403"},
 		{"busy, and then forbidden", false, []string{"429", "503", "403"}, nil, 3, "environment ci-1: asking the registry for the executor: registry answered 403"},
@@ -86,7 +91,7 @@ func TestConnectFails(t *testing.T) {
 // end it is the error.
 func TestConnectTells(t *testing.T) {
 	t.Parallel()
-	for name, first := range map[string]string{"by default": offline, "for everything with --wait": "403"} {
+	for name, first := range map[string]string{"by default": offline, "for everything with --wait": "404"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, _ := answers(t, first)
@@ -96,7 +101,7 @@ func TestConnectTells(t *testing.T) {
 			_, err := f.Connect(t.Context(), sys)
 			reason := "no executor is connected"
 			if first != offline {
-				reason = "asking the registry for the executor: registry answered 403"
+				reason = "asking the registry for the executor: registry answered 404"
 			}
 			if err == nil || err.Error() != "environment ci-1: "+reason+" (waited 2s, see --wait)" {
 				t.Errorf("got %v", err)

@@ -157,9 +157,10 @@ func List(ctx context.Context, sys program.System, registry, token string) ([]wi
 	if err != nil {
 		return nil, err
 	}
-	return relay.Environments(ctx, relay.RegistryConfig{
+	environments, err := relay.Environments(ctx, relay.RegistryConfig{
 		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: http.ProxyFromEnvironment,
 	})
+	return environments, Untrusted(err, registryRemedy)
 }
 
 // rootsFor returns the trusted roots for a registry, with those that variables name.

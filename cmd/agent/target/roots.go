@@ -2,6 +2,7 @@ package target
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +12,34 @@ import (
 
 // maxCertificates is how long a bundle of trusted roots may be, in bytes.
 const maxCertificates = 4 << 20
+
+// Untrusted completes an error about a certificate whose authority is unknown with what names one.
+func Untrusted(err error, remedy string) error {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return fmt.Errorf("%w (%s)", err, remedy)
+	}
+	return err
+}
+
+// registryRemedy is how clients of a registry name its authority.
+const registryRemedy = "the variable SSL_CERT_FILE names the file with its authority"
+
+// Authorities returns those in a file, and no others.
+func Authorities(file string) (*x509.CertPool, error) {
+	roots := x509.NewCertPool()
+	return roots, addRoots(roots, file)
+}
+
+func addRoots(roots *x509.CertPool, file string) error {
+	bundle, err := program.ReadFile(file, maxCertificates)
+	if err != nil {
+		return fmt.Errorf("reading trusted roots: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(bundle) {
+		return fmt.Errorf("reading trusted roots: %s holds no certificate", file)
+	}
+	return nil
+}
 
 // Roots returns the roots of the host and those in files, of which empty
 // names are skipped. For a registry over plain http it returns nil: reading the
@@ -24,12 +53,8 @@ func Roots(registry string, files ...string) (*x509.CertPool, error) {
 		if file == "" {
 			continue
 		}
-		bundle, err := program.ReadFile(file, maxCertificates)
-		if err != nil {
-			return nil, fmt.Errorf("reading trusted roots: %w", err)
-		}
-		if !roots.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("reading trusted roots: %s holds no certificate", file)
+		if err := addRoots(roots, file); err != nil {
+			return nil, err
 		}
 	}
 	return roots, nil

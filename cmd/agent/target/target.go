@@ -42,7 +42,7 @@ type Flags struct {
 	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
 
-	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
+	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure but a refused credential; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
 	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`
 
 	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent

@@ -80,6 +80,16 @@ func filter(o options) []unix.SockFilter {
 	)
 }
 
+// onlyPidfd returns a filter that refuses pidfd_getfd and allows all else.
+func onlyPidfd() []unix.SockFilter {
+	return []unix.SockFilter{
+		loadWord(dataNumber),
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PIDFD_GETFD, Jf: 1},
+		answer(unix.EPERM),
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+}
+
 func loadWord(at uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 }

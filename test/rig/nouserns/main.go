@@ -17,6 +17,7 @@ func main() {
 	flag.BoolVar(&o.noLandlock, "no-landlock", false, "refuse Landlock too, as a kernel without it")
 	flag.BoolVar(&o.noListener, "no-listener", false, "refuse listeners of system call filters too, as where another program has one")
 	flag.BoolVar(&o.noTrace, "no-trace", false, "refuse ptrace too, as Docker did before Linux 4.8")
+	flag.BoolVar(&o.onlyPidfd, "only-pidfd", false, "refuse pidfd_getfd and nothing else, and keep capabilities, as a profile that allows namespaces and forgets it")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: nouserns [flags] [--] program [argument]...")
 		flag.PrintDefaults()
@@ -32,13 +33,16 @@ func main() {
 }
 
 // options are what the filter refuses besides.
-type options struct{ noLandlock, noListener, noTrace bool }
+type options struct{ noLandlock, noListener, noTrace, onlyPidfd bool }
 
 // launch executes a program in place of this one, and returns only if it cannot.
 func launch(argv []string, uid int, o options) error {
 	// Capabilities, no_new_privs and filters belong to a thread. The thread that executes a
 	// program is the one that stays, with what it has; all others end.
 	runtime.LockOSThread()
+	if o.onlyPidfd {
+		return execute(argv, onlyPidfd())
+	}
 	if err := dropBounding(); err != nil {
 		return err
 	}
@@ -54,6 +58,11 @@ func launch(argv []string, uid int, o options) error {
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("dropping capabilities: %w", os.NewSyscallError("capset", err))
 	}
+	return execute(argv, filter(o))
+}
+
+// execute executes a program under a filter.
+func execute(argv []string, program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbidding new privileges: %w", os.NewSyscallError("prctl", err))
 	}
@@ -62,7 +71,7 @@ func launch(argv []string, uid int, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := load(filter(o)); err != nil {
+	if err := load(program); err != nil {
 		return err
 	}
 	return &os.PathError{Op: "exec", Path: path, Err: unix.Exec(path, argv, os.Environ())}

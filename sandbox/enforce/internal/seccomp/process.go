@@ -18,7 +18,7 @@ const (
 	addrNoRandomize  = 0x0040000
 	personalityQuery = 0xffffffff
 
-	afUnix, afVsock                              = 1, 40
+	afUnix, afInet, afInet6, afVsock             = 1, 2, 10, 40
 	sockStream, sockDgram, sockRaw, sockSeqpaket = 1, 2, 3, 5
 	// sockTypeMask is what the kernel takes for the type; flags are above it.
 	sockTypeMask = 0xf
@@ -57,7 +57,7 @@ func enabled() []Rule {
 // sockets has the rules for all processes with the network and a restricted file
 // system, but for the calls that a listener decides about.
 func sockets() []Rule {
-	return []Rule{
+	return slices.Concat([]Rule{
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afVsock)}},
 		// A datagram socket can name another peer in every sendmsg, behind a
 		// pointer that no filter can follow. Other UNIX sockets name their peer
@@ -65,11 +65,46 @@ func sockets() []Rule {
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockDgram}}},
 		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm), When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockRaw}}},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
-		// With TCP Fast Open a send connects, and the listener would see no
-		// connect. The error is the one of a host that has Fast Open switched
-		// off, so programs fall back to connect.
+	}, fastOpen())
+}
+
+// fastOpen refuses TCP Fast Open, with which a send connects, and the listener would see
+// no connect. The error is the one of a host that has Fast Open switched off, so programs
+// fall back to connect.
+func fastOpen() []Rule {
+	return []Rule{
 		{Calls: []string{"sendmsg"}, Action: Errno(eopnotsupp), When: []Cond{{2, msgFastopen, msgFastopen}}},
 		{Calls: []string{"sendmmsg", "sendto"}, Action: Errno(eopnotsupp), When: []Cond{{3, msgFastopen, msgFastopen}}},
+	}
+}
+
+// managed is for processes in a network namespace whose only ways out are the
+// listeners of a proxy (network.md 9). Of sockets they have those that speak IP, but no
+// raw ones, and UNIX sockets in pairs; with allUnix also UNIX sockets of their own, which
+// may connect to every path.
+func managed(allUnix bool) []Rule {
+	calls := []string{"socket", "socketpair"}
+	rules := []Rule{
+		{Calls: calls, Action: Errno(eperm), When: []Cond{{1, sockTypeMask, sockRaw}, int32Is(0, afInet)}},
+		{Calls: calls, Action: Errno(eperm), When: []Cond{{1, sockTypeMask, sockRaw}, int32Is(0, afInet6)}},
+		{Calls: calls, Action: Allow, When: []Cond{int32Is(0, afInet)}},
+		{Calls: calls, Action: Allow, When: []Cond{int32Is(0, afInet6)}},
+	}
+	if allUnix {
+		rules = append(rules, Rule{Calls: calls, Action: Allow, When: []Cond{int32Is(0, afUnix)}})
+	}
+	return slices.Concat(rules, unixPairs(), []Rule{
+		{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)},
+	}, personality(), common(), otherProcesses(), setID())
+}
+
+// unixPairs allows pairs of UNIX sockets whose ends can name no other peer, and refuses
+// all other sockets.
+func unixPairs() []Rule {
+	return []Rule{
+		{Calls: []string{"socketpair"}, Action: Allow, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockStream}}},
+		{Calls: []string{"socketpair"}, Action: Allow, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, sockSeqpaket}}},
+		{Calls: []string{"socket", "socketpair"}, Action: Errno(eperm)},
 	}
 }
 
@@ -200,13 +235,16 @@ func network() []Rule {
 		{Calls: []string{
 			"accept", "accept4", "bind", "connect", "listen", "recvmmsg", "sendmmsg", "sendto", "setsockopt",
 		}, Action: Errno(eperm)},
-		{Calls: []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}, Action: Errno(eperm)},
+		{Calls: tracing, Action: Errno(eperm)},
 		{Calls: slices.Concat(ioUring, bypasses), Action: Errno(eperm)},
 		// These two put input into a terminal, which a shell outside may run.
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tiocsti)}},
 		{Calls: []string{"ioctl"}, Action: Errno(eperm), When: []Cond{int32Is(1, tioclinux)}},
 	}
 }
+
+// tracing are calls by which a process looks into others.
+var tracing = []string{"kcmp", "process_vm_readv", "process_vm_writev", "ptrace"}
 
 // bypasses are ways to the network through others: descriptors and memory of
 // other processes, other network namespaces, programs that run in the kernel, and

@@ -32,6 +32,35 @@ func supervised(level sandbox.Level, online bool) []Rule {
 	return append(rules, everySupervised()...)
 }
 
+// supervisedManaged is supervised, for processes that may connect to their proxy and to
+// nothing else (network.md 9). The supervisor makes every socket and connects it. There
+// are none that name a peer with each message, and none that listens at an IP address,
+// so it has no messages to judge.
+func supervisedManaged(level sandbox.Level) []Rule {
+	const ipprotoTCP, ipprotoIP, ipOptions = 6, 0, 4
+	var rules []Rule
+	for _, family := range []uint32{afInet, afInet6} {
+		for _, protocol := range []uint32{0, ipprotoTCP} {
+			rules = append(rules, Rule{Calls: []string{"socket"}, Action: Notify, When: []Cond{
+				int32Is(0, family), {1, sockTypeMask, sockStream}, int32Is(2, protocol),
+			}})
+		}
+	}
+	for _, kind := range []uint64{sockStream, sockSeqpaket} {
+		rules = append(rules, Rule{Calls: []string{"socket"}, Action: Notify, When: []Cond{int32Is(0, afUnix), {1, sockTypeMask, kind}}})
+	}
+	rules = append(rules, unixPairs()...)
+	rules = append(rules,
+		// The options of IP name hosts that a packet shall pass through.
+		Rule{Calls: []string{"setsockopt"}, Action: Errno(eperm), When: []Cond{int32Is(1, ipprotoIP), int32Is(2, ipOptions)}},
+		Rule{Calls: slices.Concat(tracing, ioUring, bypasses), Action: Errno(eperm)})
+	rules = append(rules, fastOpen()...)
+	rules = append(rules, left(level, func(c calls.Call) bool {
+		return !c.Unscoped && (!c.Online || slices.Contains([]string{"connect", "bind", "listen"}, c.Name))
+	})...)
+	return slices.Concat(rules, personality(), everySupervised())
+}
+
 // unscoped is supervised, without the network, for processes whose Landlock domain
 // keeps no signals inside. The supervisor sends what calls send. What the kernel
 // itself sends when something happens on a descriptor is refused: its addressee

@@ -105,6 +105,8 @@ func Tables() []Table {
 		{Name: "helper", Default: Kill, Rules: helper()},
 		{Name: "restricted", Default: Allow, Rules: restricted()},
 		{Name: "enabled", Default: Allow, Rules: enabled()},
+		{Name: "managed", Default: Allow, Rules: managed(false)},
+		{Name: "managed-unix", Default: Allow, Rules: managed(true)},
 		{Name: "landlock", Default: Allow, Rules: landlock()},
 		{Name: "hidden-paths", Default: Allow, Rules: hiddenPaths()},
 		{Name: "network", Default: Allow, Rules: network()},
@@ -115,7 +117,8 @@ func Tables() []Table {
 	}{{"supervised-w", sandbox.LevelWrites}, {"supervised-r", sandbox.LevelReads}, {"supervised-s", sandbox.LevelMetadata}} {
 		tables = append(tables,
 			Table{Name: s.name, Default: Allow, Rules: supervised(s.level, false)},
-			Table{Name: s.name + "-online", Default: Allow, Rules: supervised(s.level, true)})
+			Table{Name: s.name + "-online", Default: Allow, Rules: supervised(s.level, true)},
+			Table{Name: s.name + "-managed", Default: Allow, Rules: supervisedManaged(s.level)})
 		if s.level >= sandbox.UnscopedLevel {
 			tables = append(tables, Table{Name: s.name + "-unscoped", Default: Allow, Rules: unscoped(s.level)})
 		}

@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"io"
@@ -13,7 +13,7 @@ import (
 // and is cut off.
 func TestProbesIdle(t *testing.T) {
 	t.Parallel()
-	p, err := listenProbes("127.0.0.1:0", http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	p, err := Listen("127.0.0.1:0", nil, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

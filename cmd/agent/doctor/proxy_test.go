@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"net"
+	"testing"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestProxiesMissing: what a way to confine a command to its proxy lacks is told, with the
+// remedy. That both ways work where they can is a test of the program (doctor.txtar).
+func TestProxiesMissing(t *testing.T) {
+	t.Parallel()
+	host := sandbox.Host{Reasons: map[sandbox.Layer]sandbox.Reason{sandbox.UserNS: {Error: "no", Remedy: "ask for it"}}}
+	for i, p := range proxies(t.Context(), host, Config{}) {
+		if name := []string{"proxy:netns", "proxy:supervised"}[i]; p.Name != name || p.OK || p.Error != "userns is missing: no" || p.Remedy != "ask for it" {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestElsewhere: what arrives where nothing should is noticed.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, network := range []string{"tcp4", "udp4"} {
+		e, err := listenElsewhere()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.reached() {
+			t.Errorf("%s: nothing has arrived", network)
+		}
+		addr := e.tcp.Addr().String()
+		if network == "udp4" {
+			addr = e.udp.LocalAddr().String()
+		}
+		conn, err := net.Dial(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if network == "tcp4" {
+			_, _ = conn.Read(make([]byte, 1)) // it was accepted and closed
+		}
+		if !e.reached() {
+			t.Errorf("%s: something has arrived", network)
+		}
+		_ = conn.Close()
+		e.close()
+	}
+}

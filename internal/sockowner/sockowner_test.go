@@ -1,0 +1,198 @@
+package sockowner
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// other is a user that is not the one of the tests.
+const other = 54321
+
+// TestMain also is the child that connects, and stays until its input ends.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "connect" {
+		conn, err := net.Dial("tcp", os.Args[2])
+		if err != nil {
+			os.Exit(1)
+		}
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		_ = conn.Close()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func listen(t *testing.T, network, addr string) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func accept(t *testing.T, l *net.TCPListener) *net.TCPConn {
+	t.Helper()
+	conn, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ways are those by which a uid is found.
+var ways = map[string]func(end, peer netip.AddrPort) (int, error){"netlink": askKernel, "procfs": readTable}
+
+// of looks the owner up in one way.
+func of(conn *net.TCPConn, way string) (int, error) {
+	return ways[way](addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+}
+
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	for name, addrs := range map[string][2]string{"IPv4": {"127.0.0.1:0", "127.0.0.1"}, "IPv6": {"[::1]:0", "::1"}, "both": {"[::]:0", "127.0.0.1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, "tcp", addrs[0])
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			client, err := net.Dial("tcp", net.JoinHostPort(addrs[1], port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := accept(t, l)
+			for way := range ways {
+				if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
+					t.Errorf("%s: %d, %v", way, uid, err)
+				}
+			}
+			_ = client.Close()
+			for way := range ways {
+				if uid, err := of(conn, way); !errors.Is(err, ErrUnknown) {
+					t.Errorf("%s, when the other end is closed: %d, %v", way, uid, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMapped: a socket of IPv6 with a connection of IPv4.
+func TestMapped(t *testing.T) {
+	t.Parallel()
+	l := listen(t, "tcp4", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer syscall.Close(fd)
+	to := &syscall.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
+	if err := syscall.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	conn := accept(t, l)
+	for way := range ways {
+		if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
+			t.Errorf("%s: %d, %v", way, uid, err)
+		}
+	}
+}
+
+// TestOther: the socket of another user is told from our own.
+func TestOther(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	l := listen(t, "tcp4", "127.0.0.1:0")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "sockowner") // everybody can reach it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/child", self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), dir+"/child", "connect", l.Addr().String())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn := accept(t, l)
+	for way := range ways {
+		if uid, err := of(conn, way); err != nil || uid != other {
+			t.Errorf("%s: %d, %v", way, uid, err)
+		}
+	}
+	_ = stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0
+   1: 0100007F:D431 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 4712 1 0 20 4 30 10 -1
+   2: 0100007F:D432 0100007F:1F90 06 00000000:00000000 03:00000000 00000000     0        0 0 3 0
+`
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[uint16]struct {
+		uid int
+		err error
+	}{0xd431: {1000, nil}, 0xd432: {0, ErrUnknown}, 0xd433: {0, errNotThere}} {
+		at := netip.MustParseAddr("127.0.0.1")
+		uid, err := find(strings.NewReader(table), netip.AddrPortFrom(at, from), netip.AddrPortFrom(at, 8080))
+		if uid != want.uid || !errors.Is(err, want.err) {
+			t.Errorf("port %#x: %d, %v", from, uid, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	at := netip.MustParseAddrPort("127.0.0.1:8080")
+	f.Add(request(at, at))
+	f.Add([]byte(table))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = decode(b, at, at)
+		_, _ = find(strings.NewReader(string(b)), at, at)
+	})
+}
+
+func BenchmarkOf(b *testing.B) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	for b.Loop() {
+		if _, err := Of(conn.(*net.TCPConn)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

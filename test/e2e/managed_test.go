@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestManagedNetwork: the escapes from a managed network that the tests of helper/confine
+// try hold for an ordinary user too, and where nobody can make namespaces.
+func TestManagedNetwork(t *testing.T) {
+	t.Parallel()
+	tools, err := os.MkdirTemp("", "managed") // an ordinary user can reach it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tools) })
+	if err := os.Chmod(tools, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	launcher, escapes := filepath.Join(tools, "nouserns"), filepath.Join(tools, "escapes")
+	for _, args := range [][]string{{"build", "-o", launcher, "../rig/nouserns"}, {"test", "-c", "-o", escapes, "../../helper/confine"}} {
+		build := exec.CommandContext(t.Context(), "go", args...)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	for name, tt := range map[string]struct {
+		launch []string
+		user   *syscall.SysProcAttr
+		layer  string
+	}{
+		"namespaces":                {nil, nil, "proxy:netns"},
+		"namespaces, ordinary user": {nil, user, "proxy:netns"},
+		"supervised":                {[]string{launcher, "--"}, nil, "proxy:supervised"},
+		"supervised, ordinary user": {[]string{launcher, "-uid", "1000", "--"}, nil, "proxy:supervised"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if strings.Contains(name, "ordinary user") && os.Getuid() != 0 {
+				t.Skip("the test is one of an ordinary user already")
+			}
+			argv := append(tt.launch, escapes, "-test.v", "-test.run", "^(TestManaged.*|TestBridged.*|TestGateOnce)$/^"+tt.layer+"$")
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer stop()
+			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
+			if tt.user != nil {
+				if cmd.SysProcAttr == nil {
+					cmd.SysProcAttr = new(syscall.SysProcAttr)
+				}
+				cmd.SysProcAttr.Credential = tt.user.Credential
+			}
+			out, err := cmd.CombinedOutput()
+			if want := "--- PASS: TestManaged/" + tt.layer; err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// guide has the commands of docs/operation.md, and runs them in a folder of the test.
+type guide struct {
+	lines   []string
+	dir     string
+	place   *strings.Replacer // what is of this machine instead of the guide's
+	environ []string
+}
+
+// readGuide reads the commands: the lines of consoles that begin with a prompt, with those that
+// they go on in.
+func readGuide(t *testing.T, replace ...string) *guide {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guide{dir: t.TempDir(), place: strings.NewReplacer(replace...)}
+	g.environ = append(os.Environ(), "HOME="+g.dir, "XDG_CONFIG_HOME=", "AGENT_CONFIG=", "PATH="+filepath.Dir(rig.Agent(t))+":"+filepath.Dir(rig.Registry(t))+":"+os.Getenv("PATH"))
+	console, goesOn := false, false
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		command := strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "$ ")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			console = line == "```console"
+		case !console || !command && !goesOn:
+			continue
+		case goesOn:
+			g.lines[len(g.lines)-1] += " " + strings.TrimSuffix(line, "\\")
+		default:
+			g.lines = append(g.lines, strings.TrimSuffix(line[2:], "\\"))
+		}
+		goesOn = console && strings.HasSuffix(line, "\\")
+	}
+	return g
+}
+
+// find returns the commands that begin in one of these ways, which must all be there.
+func (g *guide) find(t *testing.T, starts ...string) (found []string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, line := range g.lines {
+		for _, start := range starts {
+			if strings.HasPrefix(line, start) {
+				seen[start] = true
+				found = append(found, g.place.Replace(line))
+			}
+		}
+	}
+	for _, start := range starts {
+		if !seen[start] {
+			t.Fatalf("docs/operation.md has no command %q", start)
+		}
+	}
+	return found
+}
+
+func (g *guide) command(line string) *exec.Cmd {
+	cmd := exec.Command("sh", "-eu", "-c", line)
+	cmd.Dir, cmd.Env = g.dir, g.environ
+	return cmd
+}
+
+// run runs commands and returns what they print.
+func (g *guide) run(t *testing.T, lines ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, line := range lines {
+		out, err := rig.Leash(g.command(line)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		_, _ = all.Write(out)
+	}
+	return all.String()
+}
+
+// start starts a server.
+func (g *guide) start(t *testing.T, line string) *rig.Program {
+	t.Helper()
+	return rig.Start(t, g.command("exec "+line))
+}
+
+func needOpenSSL(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+// TestOperationTLS: the commands of docs/operation.md make an authority and certificates, and with
+// them an agent serves who has the token, or a certificate. So do those of README.md.
+func TestOperationTLS(t *testing.T) {
+	t.Parallel()
+	needOpenSSL(t)
+	address, health := rig.FreeAddress(t), rig.FreeAddress(t)
+	g := readGuide(t, "/etc/execagent/", "", "0.0.0.0:7000", address, "127.0.0.1:7000", address, "127.0.0.1:7301", health, "HOST:PORT", address,
+		"wss://build.example.com:7000", "wss://"+address+" --tls-server-name build.example.com", "make test", "echo served")
+	ready := func(p *rig.Program) {
+		t.Helper()
+		p.Until(t, "it is ready", func() bool { return rig.Status("http://"+health+"/readyz") == http.StatusOK })
+	}
+	g.run(t, g.find(t, "openssl req -x509", "openssl req -newkey", "echo subjectAltName", "openssl x509", "echo extendedKeyUsage", "(umask 077; head")...)
+	token := g.start(t, g.find(t, "agent --listen wss://")[0])
+	ready(token)
+	if out := g.run(t, g.find(t, "agent health --url wss://")[0]); out != "" {
+		t.Errorf("health says %s", out)
+	}
+	execs := g.find(t, "agent exec --url wss://")
+	if len(execs) != 2 {
+		t.Fatalf("the commands are %q", execs)
+	}
+	if out := g.run(t, execs[0]); out != "served\n" {
+		t.Errorf("%s: %s", execs[0], out)
+	}
+	page, err := os.ReadFile("../../docs/operation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "**See what is shown:** `")
+	shown, _, _ = strings.Cut(shown, "`")
+	if out := g.run(t, g.place.Replace(shown)); !strings.Contains(out, "serial=") || !strings.Contains(out, "notAfter=") {
+		t.Errorf("%s says %s", shown, out)
+	}
+	token.Terminate(t)
+
+	// With client certificates, in the words of the README.
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [2]string
+	for i, head := range []string{"| agent | `agent --listen", "| client | `agent exec"} {
+		_, row, ok := strings.Cut(string(readme), head)
+		row, _, _ = strings.Cut(row, "`")
+		if !ok {
+			t.Fatalf("README.md has no row %s", head)
+		}
+		rows[i] = g.place.Replace(strings.TrimPrefix(head[strings.Index(head, "`"):], "`") + row)
+	}
+	ready(g.start(t, rows[0]+" --health-listen "+health))
+	for _, line := range []string{execs[1], rows[1]} {
+		if out := g.run(t, line); out != "served\n" {
+			t.Errorf("%s: %s", line, out)
+		}
+	}
+	if out, err := rig.Leash(g.command(execs[0])).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate required (see --tls-cert)") {
+		t.Errorf("without a certificate: %v, %s", err, out)
+	}
+}
+
+// TestOperationRegistry: the commands of docs/operation.md make a registry with TLS, an agent
+// behind it, and a command there.
+func TestOperationRegistry(t *testing.T) {
+	t.Parallel()
+	needOpenSSL(t)
+	address, metrics, health := rig.FreeAddress(t), rig.FreeAddress(t), rig.FreeAddress(t)
+	g := readGuide(t, "DNS:build.example.com", "IP:127.0.0.1", "https://registry.example.com:8443", "https://"+address, "0.0.0.0:8443", address,
+		"127.0.0.1:7302", metrics, "127.0.0.1:7301", health, "/var/lib/execagent-registry", "data", "/etc/ssl/certs/execagent-ca.crt", "ca.crt", "make test", "echo served")
+	ready := func(p *rig.Program, address string) {
+		t.Helper()
+		p.Until(t, "it is ready", func() bool { return rig.Status("http://"+address+"/readyz") == http.StatusOK })
+	}
+	g.run(t, g.find(t, "openssl req -x509", "openssl req -newkey", "echo subjectAltName", "openssl x509 -req")[:4]...)
+	ready(g.start(t, g.find(t, "registry serve")[0]), metrics)
+	g.run(t, g.find(t, "registry keys create")...)
+	trust := g.find(t, "export SSL_CERT_FILE")[0]
+	g.environ = append(g.environ, strings.TrimPrefix(trust, "export "))
+	ready(g.start(t, g.find(t, "agent --remote")[0]), health)
+	lines := g.find(t, "agent login --use --key-file harness.key", "agent environments", "agent exec --environment-id")
+	if out, want := g.run(t, lines...), "served\n"; !strings.HasSuffix(out, want) || !strings.Contains(out, "build-1") {
+		t.Errorf("%q say %s", lines, out)
+	}
+}
