@@ -452,6 +452,36 @@ func TestInsidePlain(t *testing.T) {
 	}
 }
 
+// TestPlaceholderOfAnother: a placeholder goes through the proxy of another command as it is, be
+// that with credentials of its own or without (leak L3).
+func TestPlaceholderOfAnother(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(conn net.Conn, _ *http.Request, _ string) bool {
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+		return false // also in a tunnel that nobody looks into
+	})
+	_, placeholder := newBroker(t, "http://"+s.addr+"/api")
+	other, _ := newBroker(t, "http://"+s.addr+"/api")
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*rig{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
+		field := "Host: " + s.addr + "\r\nAuthorization: Bearer " + placeholder
+		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
+		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
+	}
+	seen := s.seen()
+	for _, h := range seen {
+		if !strings.Contains(h, "Bearer "+placeholder) || strings.Contains(h, secret) {
+			t.Errorf("%q arrived", h)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d requests arrived", len(seen))
+	}
+}
+
 // TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a
 // change, or in limited mode, is an ordinary request.
 func TestInsideWebSocket(t *testing.T) {

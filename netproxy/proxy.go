@@ -130,7 +130,8 @@ func New(cfg Config) *Proxy {
 }
 
 // Serve accepts the command's connections at l, which gives [net.TCPConn] or [net.UnixConn],
-// and closes it at the end. It returns nil after Close, and the error if l has failed for good.
+// and closes it at the end. It returns nil after Close or when l is closed, and the error
+// if l has failed for good.
 func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 	defer l.Close()
 	p.mu.Lock()
@@ -153,7 +154,7 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 		case err == nil:
 			pause = 0
 			p.welcome(kind, conn)
-		case p.ctx.Err() != nil:
+		case p.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
 		case !passing(err):
 			return err
