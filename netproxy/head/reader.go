@@ -125,8 +125,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads at least one more byte. A buffer that is full gets larger, up to maxHead, as far as the room of
-// all readers lasts.
+// fill reads at least one more byte. A buffer that is full gets larger, up to maxHead, as far as
+// the room of all readers lasts.
 func (r *Reader) fill() error {
 	if r.w == len(r.buf) {
 		if r.r > 0 {
