@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -403,8 +404,9 @@ func BenchmarkHTTP2(b *testing.B) {
 		requests int
 	}{{"/large", 1, 2}, {"/small", 1, 100}, {"/small", 16, 500}} {
 		b.Run(fmt.Sprintf("%s/%d", test.path[1:], test.parallel), func(b *testing.B) {
-			took := func(c *http.Client) time.Duration {
-				begun := time.Now()
+			took := func(c *http.Client, cpu *time.Duration) time.Duration {
+				begun, used := time.Now(), processorTime(b)
+				defer func() { *cpu += processorTime(b) - used }()
 				var all sync.WaitGroup
 				for range test.parallel {
 					all.Go(func() {
@@ -416,13 +418,23 @@ func BenchmarkHTTP2(b *testing.B) {
 				all.Wait()
 				return time.Since(begun)
 			}
-			var without, with time.Duration
+			var without, with, cpuWithout, cpuWith time.Duration
 			for b.Loop() {
-				without += took(direct)
-				with += took(s.client)
+				without += took(direct, &cpuWithout)
+				with += took(s.client, &cpuWith)
 			}
 			b.ReportMetric(float64(without)/float64(with), "of-direct")
+			b.ReportMetric(float64(cpuWith)/float64(cpuWithout), "times-the-processor")
 			b.ReportMetric(float64(with.Nanoseconds())/float64(b.N*test.requests), "ns/request")
 		})
 	}
+}
+
+// processorTime is what this process has used, which says more than a clock on a busy machine.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
