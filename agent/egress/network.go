@@ -23,6 +23,8 @@ type Operator struct {
 	Ceiling *rules.Policy
 	// Upstream has the proxies through which requests go out, of clients that let them.
 	Upstream *netproxy.Upstream
+	// Through: requests of all other clients go out there, too.
+	Through bool
 	// Masking has, by name, what no process is to see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
 }
@@ -94,7 +96,7 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
 	o := n.said()
 	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own}
-	if plan.asked.Proxy.AllowUpstreamProxy {
+	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
 	if plan.timeout > 0 {

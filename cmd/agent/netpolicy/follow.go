@@ -29,8 +29,8 @@ func (p *Policy) Operator(environ []string) egress.Operator {
 			return ""
 		})
 	case upstreamNone:
-	default:
-		o.Upstream = netproxy.UpstreamOf(func(string) string { return upstream })
+	default: // an operator who names a proxy means that there is no other way out
+		o.Upstream, o.Through = netproxy.UpstreamOf(func(string) string { return upstream }), true
 	}
 	return o
 }
