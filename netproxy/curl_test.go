@@ -1,6 +1,8 @@
 package netproxy
 
 import (
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/netproxy/intercept"
 )
 
 // TestCurl: a client that everybody uses, in the ways in which it can be told to send.
@@ -48,6 +52,49 @@ func TestCurl(t *testing.T) {
 	} {
 		args := append([]string{"-q", "-s", "-k", "-m", "100", "--noproxy", "", "-x", "http://" + g.addr},
 			strings.Fields(strings.NewReplacer("PLAIN", plain.URL, "ENCRYPTED", encrypted.URL, "FILE", file).Replace(c.args))...)
+		if out, err := exec.Command(curl, args...).CombinedOutput(); string(out) != c.want {
+			t.Errorf("curl %s: %q, %v, want %q", c.args, out, err, c.want)
+		}
+	}
+}
+
+// TestCurlInside: the same in tunnels that are looked into, where curl trusts the bundle alone.
+func TestCurlInside(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("there is no curl")
+	}
+	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%s %s %s %d %s|", r.Proto, r.Method, r.RequestURI, n, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	}))
+	site.EnableHTTP2 = true
+	site.StartTLS()
+	t.Cleanup(site.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(site.Certificate())
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, placeholder := newBroker(t, site.URL+"/api")
+	g := start(t, all(), Config{Credentials: broker, Authority: authority, Roots: roots})
+	dir := t.TempDir()
+	file, bundle := filepath.Join(dir, "file"), filepath.Join(dir, "bundle")
+	if err := errors.Join(os.WriteFile(file, make([]byte, 3<<20), 0o600), os.WriteFile(bundle, authority.Bundle(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--http2 SITE/api SITE/other", "HTTP/2.0 GET /api 0 " + secret + "|HTTP/2.0 GET /other 0 " + placeholder + "|"},
+		{"--http1.1 SITE/api SITE/other", "HTTP/1.1 GET /api 0 " + secret + "|HTTP/1.1 GET /other 0 " + placeholder + "|"},
+		{"--no-alpn SITE/api", "HTTP/1.1 GET /api 0 " + secret + "|"},
+		{"--http2 -T FILE SITE/api", "HTTP/2.0 PUT /api 3145728 " + secret + "|"},
+		{"--http1.1 -H Expect:100-continue -T FILE SITE/api SITE/api", "HTTP/1.1 PUT /api 3145728 " + secret + "|HTTP/1.1 GET /api 0 " + secret + "|"},
+		{"--http1.1 -H Transfer-Encoding:chunked -T FILE SITE/api", "HTTP/1.1 PUT /api 3145728 " + secret + "|"},
+	} {
+		args := append([]string{"-q", "-s", "--cacert", bundle, "-m", "100", "--noproxy", "", "-x", "http://" + g.addr, "-H", "Authorization: Bearer " + placeholder},
+			strings.Fields(strings.NewReplacer("SITE", site.URL, "FILE", file).Replace(c.args))...)
 		if out, err := exec.Command(curl, args...).CombinedOutput(); string(out) != c.want {
 			t.Errorf("curl %s: %q, %v, want %q", c.args, out, err, c.want)
 		}

@@ -196,7 +196,7 @@ func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error
 		if i < len(addrs)-1 {
 			try, done = context.WithTimeout(ctx, tryTime)
 		}
-		// Not DialTCP, which binds a port first: there are few of those, shared by all destinations.
+		// Not DialTCP, which binds a port first: there are few, shared by all destinations.
 		conn, err := dialer.DialContext(try, "tcp", netip.AddrPortFrom(addr, port).String())
 		done()
 		if err == nil {

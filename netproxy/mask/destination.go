@@ -113,8 +113,10 @@ func (p *place) contains(d Destination) bool {
 func plainPath(path string) bool {
 	text := strings.ToLower(path)
 	for range 3 { // encoded once, twice and three times
-		if strings.Contains(text, "%2e") {
-			return false
+		for _, dot := range []string{"%2e", "%c0", "%e0%80", "%u"} { // also as old servers take them for one
+			if strings.Contains(text, dot) {
+				return false
+			}
 		}
 		text = strings.NewReplacer("%2f", "/", "%5c", "/", "%25", "%", "\\", "/").Replace(text)
 	}

@@ -276,6 +276,8 @@ func TestRestore(t *testing.T) {
 		{Destination{true, "d.test", 443, "/api/..%5cx"}, false},
 		{Destination{true, "d.test", 443, "/api/%252e%252e/x"}, false},
 		{Destination{true, "d.test", 443, "/api/..;a=b/x"}, false},
+		{Destination{true, "d.test", 443, "/api/%c0%ae%C0%AE/x"}, false},
+		{Destination{true, "d.test", 443, "/api/%u002e%u002e/x"}, false},
 		{Destination{true, "d.test", 8443, "/api/x"}, false},
 		{Destination{false, "d.test", 443, "/api/x"}, false},
 		{Destination{true, "x.d.test", 443, "/api/x"}, false},
