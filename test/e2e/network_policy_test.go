@@ -58,10 +58,10 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	run := func() string {
+	script := func(text string) string {
 		t.Helper()
 		p, err := c.Start(t.Context(), protocol.StartParams{
-			Argv: []string{"/bin/sh", "-c", fmt.Sprintf(curlCode, place)}, Cwd: protocol.NewPathURI("/"),
+			Argv: []string{"/bin/sh", "-c", text}, Cwd: protocol.NewPathURI("/"),
 			Env: map[string]string{"PATH": "/usr/bin:/bin"}, EnforceManagedNetwork: true,
 			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
 				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
@@ -78,6 +78,10 @@ func TestNetworkPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		return out.String()
+	}
+	run := func() string {
+		t.Helper()
+		return script(fmt.Sprintf(curlCode, place))
 	}
 	hangUp := func(text string, says string) {
 		t.Helper()
@@ -102,6 +106,9 @@ func TestNetworkPolicy(t *testing.T) {
 	hangUp(`allow = ["127.0.0.1"]`, `changes="allow +127.0.0.1; deny -127.0.0.1"`)
 	if got := run(); got != "200" {
 		t.Errorf("allowed again: %s", got)
+	}
+	if got := script("cat " + file); strings.Contains(got, "allow") {
+		t.Errorf("a confined command reads the policy: %s", got)
 	}
 	_, err = c.Start(t.Context(), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
 	if err == nil || !strings.Contains(err.Error(), "--require-network-enforcement") {
