@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/oserror"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -57,43 +58,12 @@ func TestStartError(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
 		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
-		if got.Code != protocol.CodeInternal || got.Message != osErrorText(errno) {
-			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, osErrorText(errno))
+		if got.Code != protocol.CodeInternal || got.Message != oserror.Text(errno) {
+			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, oserror.Text(errno))
 		}
 	}
 	own := protocol.InvalidRequest("exists")
 	if got := WireError(startError(own)); got != own {
 		t.Errorf("start with a protocol error: %v, want it as it is", got)
-	}
-}
-
-// TestOSErrorText compares with the table of rpc.md 2.2: the words of musl.
-func TestOSErrorText(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		errno syscall.Errno
-		want  string
-	}{
-		{2, "No such file or directory"},
-		{6, "No such device or address"},
-		{7, "Argument list too long"},
-		{8, "Exec format error"},
-		{9, "Bad file descriptor"},
-		{13, "Permission denied"},
-		{16, "Resource busy"},
-		{17, "File exists"},
-		{20, "Not a directory"},
-		{21, "Is a directory"},
-		{22, "Invalid argument"},
-		{30, "Read-only file system"},
-		{39, "Directory not empty"},
-		{40, "Symbolic link loop"},
-		{98, "Address in use"},
-	}
-	for _, tt := range tests {
-		want := fmt.Sprintf("%s (os error %d)", tt.want, int(tt.errno))
-		if got := osErrorText(tt.errno); got != want {
-			t.Errorf("osErrorText(%d) = %q, want %q", int(tt.errno), got, want)
-		}
 	}
 }
