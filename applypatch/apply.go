@@ -35,16 +35,18 @@ type source struct {
 	stat unix.Stat_t
 }
 
-// tree is the files while a patch is applied: each hunk finds what those before it have made of them.
+// tree is the files while a patch is applied: each hunk finds what those before it have made of them. Paths are
+// absolute and clean; links count.
 type tree interface {
 	// read returns the file at path.
 	read(ctx context.Context, path string) (*source, error)
-	// write gives the file at path a new content, and makes it if it is missing, with its parents. The
-	// errors are those of writeError and parentsError.
-	write(ctx context.Context, path string, content func(io.Writer) error) error
-	// move does what write does with to, and then takes away the file that was read, unless they are one.
+	// add makes the file at path, with its parents, or gives it a new content.
+	add(ctx context.Context, path string, h *hunk) error
+	// update gives the file that was read a new content.
+	update(ctx context.Context, src *source, u *updated) error
+	// move makes the file at path as add does, and then takes away the one that was read, unless they are one.
 	// The new file can be executed if the other one could.
-	move(ctx context.Context, from *source, to string, content func(io.Writer) error) error
+	move(ctx context.Context, src *source, path string, u *updated) error
 	// remove takes away the file at path.
 	remove(ctx context.Context, path string) error
 }
@@ -67,7 +69,7 @@ func (t *Target) apply(ctx context.Context, p *Patch, files tree) (changes []Cha
 		}
 		switch h.kind {
 		case Add:
-			err = files.write(ctx, change.Name, h.content)
+			err = files.add(ctx, change.Name, h)
 		case Delete:
 			err = files.remove(ctx, change.Name)
 		case Update:
@@ -102,9 +104,9 @@ func (t *Target) update(ctx context.Context, files tree, h *hunk, change *Change
 		return err
 	}
 	if change.From == "" {
-		return files.write(ctx, from, u.write)
+		return files.update(ctx, src, u)
 	}
-	return files.move(ctx, src, change.Name, u.write)
+	return files.move(ctx, src, change.Name, u)
 }
 
 // open opens the regular file at path for reading.
@@ -141,8 +143,13 @@ func (t *Target) read(ctx context.Context, path string) (*source, error) {
 // their modes, owners and further names stay.
 type inPlace struct{ *Target }
 
-func (t *inPlace) write(ctx context.Context, path string, content func(io.Writer) error) error {
-	_, err := t.fill(ctx, path, 0, content)
+func (t *inPlace) add(ctx context.Context, path string, h *hunk) error {
+	_, err := t.fill(ctx, path, 0, h.content)
+	return err
+}
+
+func (t *inPlace) update(ctx context.Context, src *source, u *updated) error {
+	_, err := t.fill(ctx, src.path, 0, u.content)
 	return err
 }
 
@@ -194,8 +201,8 @@ func pour(f *os.File, content func(io.Writer) error) error {
 	return w.Flush()
 }
 
-func (t *inPlace) move(ctx context.Context, from *source, to string, content func(io.Writer) error) error {
-	st, err := t.fill(ctx, to, from.stat.Mode, content)
+func (t *inPlace) move(ctx context.Context, from *source, to string, u *updated) error {
+	st, err := t.fill(ctx, to, from.stat.Mode, u.content)
 	if err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func (t *inPlace) lastName(ctx context.Context, from *source, to string) (bool, 
 }
 
 func (t *inPlace) remove(ctx context.Context, path string) error {
-	err := t.removable(ctx, path)
+	_, err := t.removable(ctx, path)
 	if err == nil {
 		err = t.Files.Remove(ctx, path, false, false, fsops.FollowLinks)
 	}
@@ -239,11 +246,12 @@ func (t *inPlace) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// removable tells why a patch may not remove what is at path: it removes files, and links that lead to one.
-func (t *Target) removable(ctx context.Context, path string) error {
+// removable describes what is at path, or tells why a patch may not remove that: it removes files, and links
+// that lead to one.
+func (t *Target) removable(ctx context.Context, path string) (fsops.Metadata, error) {
 	m, err := t.Files.Stat(ctx, path, fsops.FollowLinks)
 	if err == nil && m.IsDirectory {
 		err = unix.EISDIR
 	}
-	return err
+	return m, err
 }

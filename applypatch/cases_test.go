@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	if applypatch.IsTool(os.Args) {
 		os.Exit(applypatch.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
+	unix.Umask(0o022) // the tests compare modes
 	os.Exit(m.Run())
 }
 

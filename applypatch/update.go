@@ -111,8 +111,8 @@ func (e *edit) lines(t *text, yield func(mark byte, start, next int, added strin
 	}
 }
 
-// write writes the file as it is after the update. A last line without an end gets one.
-func (u *updated) write(w io.Writer) error {
+// content writes the file as it is after the update. A last line without an end gets one.
+func (u *updated) content(w io.Writer) error {
 	out := output{w: w}
 	at := 0
 	for i := range u.edits {
