@@ -29,6 +29,7 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec) (*confine.Held, e
 	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
+	asked.Tools = a.cfg.Tool.Paths()
 	held, err := a.sandboxes.door.Enter(asked)
 	reason := refusal(err)
 	if err == nil && a.cfg.Cgroups != nil && !held.Unconfined() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/oserror"
 	"github.com/execagent/execagent/protocol"
@@ -26,6 +27,12 @@ func errorCode(err error) protocol.Code {
 	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
 		return protocol.CodeInvalidRequest
 	}
+	if _, ok := errors.AsType[*applypatch.SyntaxError](err); ok || errors.Is(err, applypatch.ErrEmpty) {
+		return protocol.CodeInvalidParams
+	}
+	if _, ok := errors.AsType[*applypatch.MismatchError](err); ok {
+		return protocol.CodeInvalidRequest
+	}
 	if _, ok := errors.AsType[fsops.UnknownHandleError](err); ok {
 		return protocol.CodeNotFound
 	}
@@ -44,6 +51,9 @@ func errorCode(err error) protocol.Code {
 // client reads its text and number, as from the reference, without the call and the
 // path around them (rpc.md 2.2).
 func errorText(err error) string {
+	if _, ok := errors.AsType[*applypatch.FileError](err); ok {
+		return err.Error() // a patch is about many files
+	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return oserror.Text(errno)
 	}

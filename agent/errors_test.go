@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/oserror"
 	"github.com/execagent/execagent/protocol"
@@ -65,5 +67,16 @@ func TestStartError(t *testing.T) {
 	own := protocol.InvalidRequest("exists")
 	if got := WireError(startError(own)); got != own {
 		t.Errorf("start with a protocol error: %v, want it as it is", got)
+	}
+}
+
+// TestPatchErrorIsCut: what a client reads of an error with all lines of a patch is bounded, and
+// text.
+func TestPatchErrorIsCut(t *testing.T) {
+	t.Parallel()
+	err := cut(&applypatch.MismatchError{Text: strings.Repeat("\u00e9", maxPatchError)})
+	e, ok := errors.AsType[*protocol.Error](err)
+	if !ok || e.Code != protocol.CodeInvalidRequest || len(e.Message) > maxPatchError+3 || !strings.HasSuffix(e.Message, "\u00e9...") {
+		t.Errorf("%v of %d bytes, %T", e.Code, len(e.Message), err)
 	}
 }

@@ -15,15 +15,16 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// MaxFile bounds a file that is updated, in bytes.
-const MaxFile = 256 << 20
+// maxFile bounds a file that is updated, in bytes.
+const maxFile = 256 << 20
 
 // Target is where a patch is applied.
 type Target struct {
 	Files fsops.FS
 	// Dir is what relative paths of the patch are below; absolute and clean.
 	Dir string
-	// Alloc gives the memory for a file that is read; nil stands for make. Free gets it back; it may be nil.
+	// Alloc gives the memory for a file that is read; nil stands for make. Free gets it back; it
+	// may be nil.
 	Alloc fsops.Alloc
 	Free  func([]byte)
 }
@@ -33,10 +34,11 @@ type source struct {
 	path string
 	data []byte
 	stat unix.Stat_t
+	kept bool // data belongs to an overlay
 }
 
-// tree is the files while a patch is applied: each hunk finds what those before it have made of them. Paths are
-// absolute and clean; links count.
+// tree is the files while a patch is applied: each hunk finds what those before it have made of
+// them. Paths are absolute and clean; links count.
 type tree interface {
 	// read returns the file at path.
 	read(ctx context.Context, path string) (*source, error)
@@ -44,16 +46,16 @@ type tree interface {
 	add(ctx context.Context, path string, h *hunk) error
 	// update gives the file that was read a new content.
 	update(ctx context.Context, src *source, u *updated) error
-	// move makes the file at path as add does, and then takes away the one that was read, unless they are one.
-	// The new file can be executed if the other one could.
+	// move makes the file at path as add does, and then takes away the one that was read, unless
+	// they are one. The new file can be executed if the other one could.
 	move(ctx context.Context, src *source, path string, u *updated) error
 	// remove takes away the file at path.
 	remove(ctx context.Context, path string) error
 }
 
-// InOrder applies p file by file. After an error the files of the hunks before it are changed: the changes
-// say which.
-func (t *Target) InOrder(ctx context.Context, p *Patch) ([]Change, error) {
+// inOrder applies p file by file. After an error the files of the hunks before it are changed:
+// the changes say which.
+func (t *Target) inOrder(ctx context.Context, p *Patch) ([]Change, error) {
 	return t.apply(ctx, p, &inPlace{t})
 }
 
@@ -96,7 +98,7 @@ func (t *Target) update(ctx context.Context, files tree, h *hunk, change *Change
 	if err != nil {
 		return readError(from, err)
 	}
-	if t.Free != nil {
+	if t.Free != nil && !src.kept {
 		defer t.Free(src.data)
 	}
 	u, err := place(ctx, src.data, h, from)
@@ -128,7 +130,7 @@ func (t *Target) read(ctx context.Context, path string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st.Size > MaxFile {
+	if st.Size > maxFile {
 		unix.Close(fd)
 		return nil, unix.EFBIG
 	}
@@ -136,11 +138,11 @@ func (t *Target) read(ctx context.Context, path string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &source{path, data, st}, nil
+	return &source{path: path, data: data, stat: st}, nil
 }
 
-// inPlace is a tree whose files are written as soon as a hunk says so, into the files that are there: so
-// their modes, owners and further names stay.
+// inPlace is a tree whose files are written as soon as a hunk says so, into the files that are
+// there: so their modes, owners and further names stay.
 type inPlace struct{ *Target }
 
 func (t *inPlace) add(ctx context.Context, path string, h *hunk) error {
@@ -179,7 +181,8 @@ func (t *inPlace) fill(ctx context.Context, path string, mode uint32, content fu
 	return st, nil
 }
 
-// makeExecutable lets those execute a file who may read it, if mode is that of a file that can be executed.
+// makeExecutable lets those execute a file who may read it, if mode is that of a file that can be
+// executed.
 func makeExecutable(f *os.File, st *unix.Stat_t, mode uint32) error {
 	want := st.Mode | mode&0o111&(st.Mode>>2)
 	if want == st.Mode {
@@ -217,8 +220,8 @@ func (t *inPlace) move(ctx context.Context, from *source, to string, u *updated)
 	return t.remove(ctx, from.path)
 }
 
-// lastName tells whether the name that a file was read by is what to leads to, so that without it the file is
-// lost.
+// lastName tells whether the name that a file was read by is what to leads to, so that without it
+// the file is lost.
 func (t *inPlace) lastName(ctx context.Context, from *source, to string) (bool, error) {
 	there, err := t.Files.Stat(ctx, from.path, fsops.FollowLinks)
 	if err != nil || there.IsSymlink {
@@ -246,8 +249,8 @@ func (t *inPlace) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// removable describes what is at path, or tells why a patch may not remove that: it removes files, and links
-// that lead to one.
+// removable describes what is at path, or tells why a patch may not remove that: it removes
+// files, and links that lead to one.
 func (t *Target) removable(ctx context.Context, path string) (fsops.Metadata, error) {
 	m, err := t.Files.Stat(ctx, path, fsops.FollowLinks)
 	if err == nil && m.IsDirectory {

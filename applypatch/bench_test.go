@@ -1,4 +1,4 @@
-package applypatch_test
+package applypatch
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
 )
 
-// large writes a file of about size bytes, and returns a patch of a tenth of that which changes lines all over it.
-// Lines of the patch have a wrong indentation if fuzzy is set, so that none is found as it is written.
+// large writes a file of about size bytes, and returns a patch of a tenth of that which changes
+// lines all over it. Lines of the patch have a wrong indentation if fuzzy is set, so that none is
+// found as it is written.
 func large(tb testing.TB, size int, fuzzy bool) (dir, patch string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -27,7 +27,7 @@ func large(tb testing.TB, size int, fuzzy bool) (dir, patch string) {
 	for n := 0; file.Len() < size; n++ {
 		line := fmt.Sprintf("line %d of a file that is long", n)
 		file.WriteString("    " + line + "\n")
-		switch n % 40 {
+		switch n % 32 {
 		case 10:
 			b.WriteString("@@\n " + indent + line + "\n")
 		case 11:
@@ -43,11 +43,11 @@ func large(tb testing.TB, size int, fuzzy bool) (dir, patch string) {
 
 // apply reads and applies a patch.
 func apply(ctx context.Context, dir, patch string) error {
-	p, err := applypatch.Parse(patch)
+	p, err := Parse(patch)
 	if err != nil {
 		return err
 	}
-	_, err = (&applypatch.Target{Files: fsops.Host{}, Dir: dir}).Whole(ctx, p)
+	_, err = (&Target{Files: fsops.Host{}, Dir: dir}).Whole(ctx, p)
 	return err
 }
 
@@ -78,7 +78,8 @@ func BenchmarkLarge(b *testing.B) {
 	}
 }
 
-// TestMemory: all that is allocated for a patch, what is free again included, is less than three times the file.
+// TestMemory: all that is allocated for a patch, what is free again included, is less than three
+// times the file.
 func TestMemory(t *testing.T) {
 	for _, fuzzy := range []bool{false, true} {
 		dir, patch := large(t, 20_000_000, fuzzy)

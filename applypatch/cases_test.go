@@ -1,4 +1,4 @@
-package applypatch_test
+package applypatch
 
 import (
 	"bytes"
@@ -6,11 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,14 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/applypatch"
 )
 
 func TestMain(m *testing.M) {
-	if applypatch.IsTool(os.Args) {
-		os.Exit(applypatch.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
-	}
 	unix.Umask(0o022) // the tests compare modes
 	os.Exit(m.Run())
 }
@@ -56,17 +49,9 @@ var exceptions = map[string]map[string]any{
 	"move-keeps-exec-bit": {"b.sh": map[string]any{"exec": true, "content": "one\n2\n"}},
 }
 
-// TestCases runs what the reference was seen to do, as a program in an empty directory.
+// TestCases runs what the reference was seen to do, each case in an empty directory.
 func TestCases(t *testing.T) {
 	t.Parallel()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), applypatch.Name)
-	if err := os.Symlink(program, link); err != nil {
-		t.Fatal(err)
-	}
 	text, err := os.ReadFile("testdata/cases.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +70,7 @@ func TestCases(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			c.run(t, program, link)
+			c.run(t)
 		})
 	}
 	if cases != 330 || excepted != len(exceptions) {
@@ -104,7 +89,7 @@ func (b *box) unfill(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, b.cwd, "{CWD}"), b.root, "{ROOT}")
 }
 
-func (c *testCase) run(t *testing.T, program, link string) {
+func (c *testCase) run(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -117,29 +102,29 @@ func (c *testCase) run(t *testing.T, program, link string) {
 		b.make(t, filepath.Join(b.cwd, b.fill(path)), value)
 	}
 
-	cmd := &exec.Cmd{Path: link, Args: []string{link}, Dir: b.cwd}
+	args := []string{"/bin/" + toolName}
 	var patch []string
 	if string(c.Patch) != "null" {
 		patch = []string{string(b.data(t, c.Patch))}
 	}
+	stdin := ""
 	switch c.How {
 	case "stdin":
-		cmd.Stdin = strings.NewReader(strings.Join(patch, ""))
+		stdin = strings.Join(patch, "")
 	case "arg":
-		cmd.Path, cmd.Args = program, append([]string{program, applypatch.Arg}, patch...)
+		args = append([]string{"/bin/agent", toolArg}, patch...)
 	default:
-		cmd.Args = append(cmd.Args, patch...)
+		args = append(args, patch...)
 	}
 	for _, arg := range c.Args {
-		cmd.Args = append(cmd.Args, b.fill(arg))
+		args = append(args, b.fill(arg))
+	}
+	if !IsTool(args) {
+		t.Errorf("%q is not the tool", args)
 	}
 	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
-	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		t.Fatal(err)
-	}
-	if got := cmd.ProcessState.ExitCode(); got != c.Expect.Exit {
+	getwd := func() (string, error) { return b.cwd, nil }
+	if got := runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr); got != c.Expect.Exit {
 		t.Errorf("exit code %d, want %d", got, c.Expect.Exit)
 	}
 	if got := b.unfill(stdout.String()); got != c.Expect.Stdout {

@@ -12,8 +12,8 @@ import (
 
 // SyntaxError says what is wrong with the text of a patch. Models read it, and know the words.
 type SyntaxError struct {
-	// Line counts from 1, which is the line that begins the patch. It is 0 where the patch as a whole is
-	// no patch.
+	// Line counts from 1, which is the line that begins the patch. It is 0 where the patch as a
+	// whole is no patch.
 	Line int
 	// Text says what is wrong.
 	Text string
@@ -43,10 +43,11 @@ type MismatchError struct {
 // Error returns the text.
 func (e *MismatchError) Error() string { return e.Text }
 
-// FileError says that the system, or the policy of a request, did not let a file be read or changed.
+// FileError says that the system, or the policy of a request, did not let a file be read or
+// changed.
 type FileError struct {
-	// Text is the message of the reference, with the path. Where that does not tell the cause, it is on a
-	// second line.
+	// Text is the message of the reference, with the path. Where that does not tell the cause, it
+	// is on a second line.
 	Text string
 	// Err is the cause.
 	Err error
@@ -86,8 +87,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// notUTF8 says where a text ceases to be UTF-8: at, the index of a byte, and how many bytes from there are
-// none, 0 if the text ends within a character.
+// notUTF8 says where a text ceases to be UTF-8: at, the index of a byte, and how many bytes from
+// there are none, 0 if the text ends within a character.
 type notUTF8 struct{ at, wrong int }
 
 func (e notUTF8) Error() string {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"hash/maphash"
+	"math/bits"
 	"unicode"
 	"unicode/utf8"
 )
 
-// pass is how exactly lines are compared. A search goes through all that is left of a file in one pass
-// before it begins the next: a line that is the same further down wins over one that is similar and near.
+// pass is how exactly lines are compared. A search goes through all that is left of a file in one
+// pass before it begins the next: a line that is the same further down wins over one that is
+// similar and near.
 type pass uint8
 
 const (
@@ -115,14 +117,17 @@ type search struct {
 	last *sieve // nil until a search has looked at all lines in vain
 }
 
-// sieve knows of the lines that a hunk expects where each is in the text for the last time, if it is there
-// at all. So a search that would find nothing need not look at all lines: without it, each chunk that does
-// not match exactly would cost the length of the file.
+// sieve knows of the lines that a hunk expects where each is in the text for the last time, if it
+// is there at all. So a search that would find nothing need not look at all lines: without it,
+// each chunk that does not match exactly would cost the length of the file.
 type sieve struct {
 	seed maphash.Seed
-	// at has the places by the hash of the line in each pass, -1 for none. It knows maxSieve hashes, not all
-	// there may be.
+	// at has the places by the hash of the line in each pass, -1 for none. It knows maxSieve
+	// hashes, not all there may be.
 	at map[uint64]int
+	// maybe has a bit for each hash in at. Nearly all lines of a file are none of those that are
+	// expected, and these bits, unlike the map, are in the cache of the processor.
+	maybe []uint64
 }
 
 // maxSieve bounds the hashes of a sieve, which takes some 40 bytes for each.
@@ -131,8 +136,8 @@ const maxSieve = 1 << 20
 // checkEvery is how many lines a search looks at before it looks at its context.
 const checkEvery = 1 << 14
 
-// find looks for the lines want, one or more, in all passes. It returns where they begin and where the line
-// behind them does.
+// find looks for the lines want, one or more, in all passes. It returns where they begin and
+// where the line behind them does.
 func (s *search) find(ctx context.Context, want [][]byte, from int, atEnd bool) (start, next int, ok bool, err error) {
 	if atEnd {
 		start, next, ok = s.findAtEnd(want, from)
@@ -155,8 +160,8 @@ func (s *search) find(ctx context.Context, want [][]byte, from int, atEnd bool) 
 	return 0, 0, false, nil
 }
 
-// findIn looks for the lines in one pass, by the algorithm of Knuth, Morris and Pratt: each line of the text
-// is looked at once, whatever want is.
+// findIn looks for the lines in one pass, by the algorithm of Knuth, Morris and Pratt: each line
+// of the text is looked at once, whatever want is.
 func (s *search) findIn(ctx context.Context, p pass, want [][]byte, from int) (start, next int, ok bool, err error) {
 	back := p.borders(want)
 	starts := make([]int, len(want)) // where the last lines begin, in a ring
@@ -228,7 +233,16 @@ func (s *search) matches(p pass, want [][]byte, at int) bool {
 
 // newSieve looks at all lines from a place on.
 func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
-	v := &sieve{seed: maphash.MakeSeed(), at: map[uint64]int{}}
+	expected := 0
+	for i := range s.hunk.chunks {
+		expected += 1 + s.hunk.chunks[i].olds
+	}
+	expected = min(expected*int(passes), maxSieve)
+	v := &sieve{
+		seed:  maphash.MakeSeed(),
+		at:    make(map[uint64]int, expected),
+		maybe: make([]uint64, 1<<bits.Len(uint(expected/4))), // 16 to 32 bits for each
+	}
 	for i := range s.hunk.chunks {
 		c := &s.hunk.chunks[i]
 		if c.context != "" {
@@ -251,6 +265,9 @@ func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
 		// Lines that are equal in one pass are so in each pass after it.
 		for p := folded; ; p-- {
 			h := p.hash(v.seed, line)
+			if word, bit := v.bit(h); *word&bit == 0 {
+				break
+			}
 			if _, ok := v.at[h]; !ok {
 				break
 			}
@@ -268,8 +285,16 @@ func (v *sieve) expect(line []byte) {
 		return
 	}
 	for p := range passes {
-		v.at[p.hash(v.seed, line)] = -1
+		h := p.hash(v.seed, line)
+		v.at[h] = -1
+		word, bit := v.bit(h)
+		*word |= bit
 	}
+}
+
+// bit returns where the bit of a hash is.
+func (v *sieve) bit(hash uint64) (word *uint64, bit uint64) {
+	return &v.maybe[hash>>6%uint64(len(v.maybe))], 1 << (hash % 64)
 }
 
 // mayHave tells whether each line of want is somewhere behind from.

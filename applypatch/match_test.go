@@ -153,8 +153,8 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestUpdate: a chunk that has all lines of a file makes of it what the chunk says, and leaves the ends of the
-// lines that stay.
+// TestUpdate: a chunk that has all lines of a file makes of it what the chunk says, and leaves
+// the ends of the lines that stay.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

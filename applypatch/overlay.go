@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +17,13 @@ type entry struct {
 	path    string // without links; a link that was removed is an entry of its own
 	named   string // the path by which it was touched first, for the texts of errors
 	existed bool
-	stat    unix.Stat_t // of what existed and was read or is to be replaced
-	special bool        // what existed is a link, a fifo or the like
-	gone    bool        // the patch has removed it
-	temp    string      // the file beside it that has the new content, "" for none
-	data    []byte      // the new content, where it is kept in memory
-	filled  bool        // there is a new content
+	stat    unix.Stat_t  // of what existed and was read or is to be replaced
+	special bool         // what existed is a link, a fifo or the like
+	gone    bool         // the patch has removed it
+	like    *unix.Stat_t // whose mode and owner a new content gets, nil for nobody's
+	temp    string       // the file beside it that has the new content, "" for none
+	data    []byte       // the new content, where it is kept in memory
+	filled  bool         // there is a new content
 }
 
 // overlay is what the hunks so far would make of the files.
@@ -29,7 +31,11 @@ type overlay struct {
 	*Target
 	entries map[string]*entry
 	order   []*entry
+	noLinks bool // a link was removed: links that are there may have led through it
 }
+
+// errLinks is why a link is not followed any more.
+var errLinks = errors.New("where this link leads is not known any more: the patch has removed another one")
 
 // locate returns the file that path leads to.
 func (o *overlay) locate(ctx context.Context, path string) (*entry, error) {
@@ -46,6 +52,8 @@ func (o *overlay) locate(ctx context.Context, path string) (*entry, error) {
 		return &entry{path: name, named: path}, nil
 	case err != nil:
 		return nil, err
+	case file != name && o.noLinks:
+		return nil, errLinks
 	}
 	if e := o.entries[file]; e != nil {
 		return e, nil
@@ -90,9 +98,19 @@ func (o *overlay) fresh(ctx context.Context, path string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	unix.Close(fd)
-	e.stat = st
-	return e, nil
+	defer unix.Close(fd)
+	e.stat, e.like = st, &st
+	return e, mayWrite(fd)
+}
+
+// mayWrite tells why a file that is open may not be written, or nil. A rename does not ask that,
+// but who has made a file read-only means its content.
+func mayWrite(fd int) error {
+	err := unix.Faccessat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.W_OK, unix.AT_EACCESS)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil // there is no procfs
+	}
+	return err
 }
 
 // read returns the file at path as the hunks so far have made it.
@@ -105,7 +123,7 @@ func (o *overlay) read(ctx context.Context, path string) (*source, error) {
 		return nil, syscall.ENOENT
 	}
 	if e.data != nil || e.filled && e.temp == "" {
-		return &source{path, e.data, e.stat}, nil
+		return &source{path: path, data: e.data, stat: e.stat, kept: true}, nil
 	}
 	file := e.path
 	if e.temp != "" {
@@ -119,34 +137,39 @@ func (o *overlay) read(ctx context.Context, path string) (*source, error) {
 	return src, nil
 }
 
-// take notes that the file at path is gone, and returns it.
-func (o *overlay) take(ctx context.Context, path string) (*entry, error) {
+// take notes that the file at path is gone.
+func (o *overlay) take(ctx context.Context, path string) error {
 	name, err := o.name(ctx, path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e := o.entries[name]
 	if e == nil {
 		m, err := o.removable(ctx, name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		// A link is removed, but only one that leads to a file.
-		if there, err := o.locate(ctx, name); err != nil || there.gone {
-			return nil, errors.Join(err, syscall.ENOENT)
+		there, err := o.locate(ctx, name)
+		if err != nil {
+			return err
+		}
+		if there.gone {
+			return syscall.ENOENT
 		}
 		e = &entry{path: name, named: path, existed: true, special: m.IsSymlink || !m.IsFile}
 		o.keep(e)
+		o.noLinks = o.noLinks || m.IsSymlink
 	}
 	if e.gone {
-		return nil, syscall.ENOENT
+		return syscall.ENOENT
 	}
-	e.gone = true
-	return e, nil
+	e.gone, e.like = true, nil
+	return nil
 }
 
-// same tells whether the file that was read at from is what to leads to, so that it is lost if it is taken
-// away.
+// same tells whether the file that was read at from is what to leads to, so that it is lost if it
+// is taken away.
 func (o *overlay) same(ctx context.Context, from *source, to *entry) (bool, error) {
 	name, err := o.name(ctx, from.path)
 	if err != nil || name == to.path {

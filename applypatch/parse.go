@@ -30,8 +30,8 @@ const (
 //
 // The text may be wrapped in a here-document of a shell whose word is EOF.
 func Parse(text string) (*Patch, error) {
-	if len(text) > MaxPatch {
-		return nil, invalid(0, "A patch has at most %d bytes, this one has %d", MaxPatch, len(text))
+	if len(text) > maxPatch {
+		return nil, invalid(0, "A patch has at most %d bytes, this one has %d", maxPatch, len(text))
 	}
 	text, err := unwrap(strings.TrimSpace(text))
 	if err != nil {
@@ -55,8 +55,8 @@ func Parse(text string) (*Patch, error) {
 	return &Patch{hunks: p.hunks}, nil
 }
 
-// unwrap returns what is inside the here-document, if text is one, and makes sure that it begins and ends
-// as a patch.
+// unwrap returns what is inside the here-document, if text is one, and makes sure that it begins
+// and ends as a patch.
 func unwrap(text string) (string, error) {
 	err := checkEnds(text)
 	if err == nil {
@@ -108,8 +108,8 @@ type parser struct {
 	body       string // what was not read when the body of a chunk, or of an added file, began
 }
 
-// state reads a line and returns what reads the next one. What was not read before the line is start: a body
-// that has the line begins there.
+// state reads a line and returns what reads the next one. What was not read before the line is
+// start: a body that has the line begins there.
 type state func(line, start string) (state, error)
 
 func (p *parser) next() string {
@@ -139,15 +139,14 @@ func (p *parser) header(line, start string) (state, error) {
 	if id, ok := strings.CutPrefix(line, envMark); ok && len(p.hunks) == 0 {
 		return p.environment(strings.TrimSpace(id))
 	}
-	next, err := p.open(line)
-	if next == nil && err == nil {
-		err = invalid(p.line, badHeader, line)
+	if next := p.open(line); next != nil {
+		return next, nil
 	}
-	return next, err
+	return nil, invalid(p.line, badHeader, line)
 }
 
-// environment notes that the patch is for an environment. Which one is for those who choose it: here the
-// patch has arrived already.
+// environment notes that the patch is for an environment. Which one is for those who choose it:
+// here the patch has arrived already.
 func (p *parser) environment(id string) (state, error) {
 	switch {
 	case p.env:
@@ -160,9 +159,9 @@ func (p *parser) environment(id string) (state, error) {
 }
 
 // open begins the hunk that line is the header of, or ends the patch. Any other line is nil.
-func (p *parser) open(line string) (state, error) {
+func (p *parser) open(line string) state {
 	if line == endMark {
-		return p.end, nil
+		return p.end
 	}
 	for _, header := range []struct {
 		mark string
@@ -176,9 +175,9 @@ func (p *parser) open(line string) (state, error) {
 		p.hunks = append(p.hunks, hunk{kind: header.kind, path: path})
 		p.parts++
 		p.headerLine, p.body = p.line, p.rest
-		return header.body, nil
+		return header.body
 	}
-	return nil, nil
+	return nil
 }
 
 // added reads a line of a file that is added.
@@ -297,11 +296,10 @@ func (p *parser) between(line, start string) (state, error) {
 		p.begin(context, p.rest)
 		return p.first, nil
 	}
-	next, err := p.open(right)
-	if next == nil && err == nil {
-		err = invalid(p.line, badChunk, line)
+	if next := p.open(right); next != nil {
+		return next, nil
 	}
-	return next, err
+	return nil, invalid(p.line, badChunk, line)
 }
 
 // end reads a line behind the end of the patch.

@@ -44,8 +44,8 @@ func (l lines) print(b *strings.Builder) {
 	}
 }
 
-// FuzzParse: what is wrong with a text is said of one of its lines; what is not wrong can be printed, and is the
-// same patch then.
+// FuzzParse: what is wrong with a text is said of one of its lines; what is not wrong can be
+// printed, and is the same patch then.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/cases.jsonl")
 	if err != nil {
@@ -112,7 +112,7 @@ func checkCounts(t *testing.T, c *chunk) {
 func TestParseBounds(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"bytes":  strings.Repeat(" ", MaxPatch+1),
+		"bytes":  strings.Repeat(" ", maxPatch+1),
 		"hunks":  beginMark + "\n" + strings.Repeat(delMark+"a\n", maxParts+1) + endMark,
 		"chunks": beginMark + "\n" + updMark + "a\n" + strings.Repeat("@@\n+\n", maxParts) + endMark,
 		"lines":  beginMark + "\n" + updMark + "a\n" + strings.Repeat(" \n", maxParts+1) + endMark,

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MaxPatch bounds a patch, in bytes.
-const MaxPatch = 64 << 20
+// maxPatch bounds a patch, in bytes.
+const maxPatch = 64 << 20
 
-// maxParts bounds the hunks and chunks of one patch together, and the lines that one chunk expects. The
-// least one has five bytes in the patch, and some twenty times that in memory.
+// maxParts bounds the hunks and chunks of one patch together, and the lines that one chunk
+// expects. The least one has five bytes in the patch, and some twenty times that in memory.
 const maxParts = 1 << 20
 
 // Kind is what a hunk does with a file.
@@ -23,10 +23,14 @@ const (
 	Delete
 )
 
-// Patch is what [Parse] has read: the hunks in their order. They hold pieces of the text of the patch.
+// Patch is what [Parse] has read: the hunks in their order. They hold pieces of the text of the
+// patch.
 type Patch struct {
 	hunks []hunk
 }
+
+// Files tells how many files the patch names, each counted as often as it does.
+func (p *Patch) Files() int { return len(p.hunks) }
 
 // hunk is what a patch says of one file.
 type hunk struct {
@@ -51,8 +55,8 @@ type chunk struct {
 // lines are lines as a patch has them, with their marks and line ends.
 type lines string
 
-// all yields each line without its end, and its mark: ' ' for a line that stays, '-' for one that goes, '+'
-// for one that comes.
+// all yields each line without its end, and its mark: ' ' for a line that stays, '-' for one that
+// goes, '+' for one that comes.
 func (l lines) all() iter.Seq2[byte, string] {
 	return func(yield func(mark byte, text string) bool) {
 		for rest := string(l); rest != ""; {
@@ -104,8 +108,8 @@ type Change struct {
 	From string
 }
 
-// Summary is what the tool prints of changes: the files that were added, then those that were changed, then
-// those that were removed.
+// Summary is what the tool prints of changes: the files that were added, then those that were
+// changed, then those that were removed.
 func Summary(changes []Change) string {
 	var b strings.Builder
 	b.WriteString("Success. Updated the following files:\n")

@@ -13,11 +13,15 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// Preview changes nothing, and writes to out as a unified diff what p would change, hunk by hunk: the diff of a
-// hunk is one to what those before it have made. It finds what is wrong with the patch and with what is
-// there, but not what only writing would tell. An error of out is returned.
-func (t *Target) Preview(ctx context.Context, p *Patch, out io.Writer) ([]Change, error) {
-	v := &preview{overlay: overlay{Target: t, entries: map[string]*entry{}}, diff: diff{output: output{w: out}}}
+// Preview changes nothing, and writes to out as a unified diff what p would change, hunk by hunk:
+// the diff of a hunk is one to what those before it have made. It finds what is wrong with the
+// patch and with what is there, but not what only writing would tell. An error of out is returned,
+// and one if the diff has more than limit bytes.
+func (t *Target) Preview(ctx context.Context, p *Patch, out io.Writer, limit int) ([]Change, error) {
+	v := &preview{
+		overlay: overlay{Target: t, entries: map[string]*entry{}},
+		diff:    diff{output{w: &limited{out, limit}}, t.Dir},
+	}
 	changes, err := t.apply(ctx, p, v)
 	if err == nil {
 		err = v.err
@@ -25,7 +29,7 @@ func (t *Target) Preview(ctx context.Context, p *Patch, out io.Writer) ([]Change
 	return changes, err
 }
 
-// preview is a tree in which new contents are kept in memory, at most MaxFile bytes of all files.
+// preview is a tree in which new contents are kept in memory, at most maxFile bytes of all files.
 type preview struct {
 	overlay
 	diff
@@ -72,7 +76,7 @@ func (v *preview) move(ctx context.Context, src *source, path string, u *updated
 	if err := v.fill(e, path, u.content); err != nil || same {
 		return err
 	}
-	if _, err := v.take(ctx, src.path); err != nil {
+	if err := v.take(ctx, src.path); err != nil {
 		return deleteError(src.path, err)
 	}
 	return nil
@@ -84,7 +88,7 @@ func (v *preview) remove(ctx context.Context, path string) error {
 		old, err = &source{}, nil // a fifo, say
 	}
 	if err == nil {
-		_, err = v.take(ctx, path)
+		err = v.take(ctx, path)
 	}
 	if err != nil {
 		return deleteError(path, err)
@@ -118,7 +122,7 @@ func (v *preview) fill(e *entry, path string, content func(io.Writer) error) err
 	if err := content(&b); err != nil {
 		return writeError(path, err)
 	}
-	if v.kept += b.Len(); v.kept > MaxFile {
+	if v.kept += b.Len(); v.kept > maxFile {
 		return writeError(path, syscall.EFBIG)
 	}
 	e.data, e.filled, e.gone = b.Bytes(), true, false
@@ -126,26 +130,41 @@ func (v *preview) fill(e *entry, path string, content func(io.Writer) error) err
 	return nil
 }
 
-// diff writes a unified diff.
-type diff struct{ output }
+// limited is a writer that takes at most left bytes.
+type limited struct {
+	io.Writer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, fsops.InvalidError{Text: "the diff of the patch is too long"}
+	}
+	return l.Writer.Write(p)
+}
+
+// diff writes a unified diff. In it, paths below dir are relative.
+type diff struct {
+	output
+	dir string
+}
 
 // header begins the diff of a file: the path that it has before, if it is there, and after.
 func (d *diff) header(from string, before bool, to string, after bool) {
-	name := func(mark, letter, path string, there bool) {
-		d.text(mark)
-		if there {
-			d.text(letter)
-			d.text(path)
-		} else {
-			d.text("/dev/null")
-		}
-		d.text("\n")
-	}
+	below := strings.TrimSuffix(d.dir, "/") + "/"
+	from, to = strings.TrimPrefix(from, below), strings.TrimPrefix(to, below)
+	from, to = strings.TrimPrefix(from, "/"), strings.TrimPrefix(to, "/")
 	if from != to {
-		d.text("diff --git a" + from + " b" + to + "\nrename from " + from[1:] + "\nrename to " + to[1:] + "\n")
+		d.text("diff --git a/" + from + " b/" + to + "\nrename from " + from + "\nrename to " + to + "\n")
 	}
-	name("--- ", "a", from, before)
-	name("+++ ", "b", to, after)
+	old, changed := "a/"+from, "b/"+to
+	if !before {
+		old = "/dev/null"
+	}
+	if !after {
+		changed = "/dev/null"
+	}
+	d.text("--- " + old + "\n+++ " + changed + "\n")
 }
 
 // place writes the line before the lines of a hunk of the diff.
@@ -210,7 +229,8 @@ func (d *diff) hunks(u *updated) {
 	}
 }
 
-// shown returns the edits, and where the last line of the file gets an end without one, one for that line.
+// shown returns the edits, and where the last line of the file gets an end without one, one for
+// that line.
 func (u *updated) shown() []edit {
 	if !u.open {
 		return u.edits

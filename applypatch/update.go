@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// edit is a chunk at its place: what is in the text from a place up to another one is replaced by what the
-// chunk has.
+// edit is a chunk at its place: what is in the text from a place up to another one is replaced by
+// what the chunk has.
 type edit struct {
 	chunk    *chunk
 	from, to int
-	// The last line that the chunk expects was not there, or the last one of what it leaves was dropped with
-	// that.
+	// The last line that the chunk expects was not there, or the last one of what it leaves was
+	// dropped with that.
 	dropOld, dropNew bool
 }
 
@@ -58,9 +58,9 @@ func place(ctx context.Context, data []byte, h *hunk, path string) (*updated, er
 	return u, nil
 }
 
-// place finds the lines that c expects. Where the last of them is empty they are also looked for without it:
-// models like to end a chunk with an empty line that the file does not have. If nothing is left then, what the
-// chunk adds goes where the search is.
+// place finds the lines that c expects. Where the last of them is empty they are also looked for
+// without it: models like to end a chunk with an empty line that the file does not have. If
+// nothing is left then, what the chunk adds goes where the search is.
 func (s *search) place(ctx context.Context, c *chunk, at int) (e edit, ok bool, err error) {
 	old := c.old()
 	want := make([][]byte, len(old))
@@ -81,8 +81,9 @@ func (s *search) place(ctx context.Context, c *chunk, at int) (e edit, ok bool, 
 	return e, ok, err
 }
 
-// lines yields what an edit makes of its lines: the mark of each, and the line as it is in the file (from
-// start to next in data) or, of one that comes, as it is in the patch. A line that stays has both.
+// lines yields what an edit makes of its lines: the mark of each, and the line as it is in the
+// file (from start to next in data) or, of one that comes, as it is in the patch. A line that
+// stays has both.
 func (e *edit) lines(t *text, yield func(mark byte, start, next int, added string)) {
 	at, olds, news := e.from, 0, 0
 	for mark, line := range e.chunk.body.all() {

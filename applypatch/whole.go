@@ -18,14 +18,15 @@ import (
 
 // Whole applies p, and changes all files or none.
 //
-// What the patch makes of each file is written into a new one beside it first. When all of that has succeeded,
-// these are renamed to the names of the files, and last what is to be removed is removed. If one of these
-// steps fails, those before it are taken back. So a file is the old one or the new one at any time, also
-// when this process is killed; then files whose names begin with ".apply-patch-" can be left over, and some of
-// the files can be new and others old.
+// What the patch makes of each file is written into a new one beside it first. When all of that has
+// succeeded, these are renamed to the names of the files, and last what is to be removed is
+// removed. If one of these steps fails, those before it are taken back. So a file is the old one or
+// the new one at any time, also when this process is killed; then files whose names begin with
+// ".apply-patch-" can be left over, and some of the files can be new and others old.
 //
-// A file keeps its mode, and its owner if this process may give it away. What it loses is the connection to
-// further names of it (hard links). A link is followed, and stays, but one that leads to nothing is an error.
+// A file keeps its mode, also where it is moved, and its owner if this process may give it away.
+// What it loses is the connection to further names of it (hard links). A link is followed, and
+// stays, but one that leads to nothing is an error.
 func (t *Target) Whole(ctx context.Context, p *Patch) ([]Change, error) {
 	s := &staged{overlay: overlay{Target: t, entries: map[string]*entry{}}}
 	changes, err := t.apply(ctx, p, s)
@@ -55,7 +56,7 @@ func (s *staged) add(ctx context.Context, path string, h *hunk) error {
 	if err != nil {
 		return writeError(path, err)
 	}
-	return s.stage(ctx, e, path, 0, h.content)
+	return s.stage(ctx, e, path, nil, h.content)
 }
 
 func (s *staged) update(ctx context.Context, src *source, u *updated) error {
@@ -63,7 +64,7 @@ func (s *staged) update(ctx context.Context, src *source, u *updated) error {
 	if err != nil {
 		return writeError(src.path, err)
 	}
-	return s.stage(ctx, e, src.path, 0, u.content)
+	return s.stage(ctx, e, src.path, nil, u.content)
 }
 
 func (s *staged) move(ctx context.Context, src *source, path string, u *updated) error {
@@ -75,39 +76,46 @@ func (s *staged) move(ctx context.Context, src *source, path string, u *updated)
 	if err != nil {
 		return writeError(path, err)
 	}
-	if err := s.stage(ctx, e, path, src.stat.Mode, u.content); err != nil || same {
+	if err := s.stage(ctx, e, path, &src.stat, u.content); err != nil || same {
 		return err
 	}
 	return s.remove(ctx, src.path)
 }
 
 func (s *staged) remove(ctx context.Context, path string) error {
-	if _, err := s.take(ctx, path); err != nil {
+	if err := s.take(ctx, path); err != nil {
 		return deleteError(path, err)
 	}
 	return nil
 }
 
-// stage writes the new content of e. The file can be executed if mode is that of one that can.
-func (s *staged) stage(ctx context.Context, e *entry, path string, mode uint32, content func(io.Writer) error) error {
+// stage writes the new content of e. If there is a file that is moved, it is from that.
+func (s *staged) stage(ctx context.Context, e *entry, path string, moved *unix.Stat_t, content func(io.Writer) error) error {
 	f, name, err := s.beside(ctx, e.path, path)
 	if err != nil {
 		return err
 	}
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)
-	if err == nil && e.existed && !e.gone {
-		err = resemble(f, &st, &e.stat)
-	}
-	if err == nil {
-		err = makeExecutable(f, &st, mode)
+	switch {
+	case err != nil:
+	case e.like != nil:
+		if err = resemble(f, &st, e.like); err == nil && moved != nil {
+			err = makeExecutable(f, &st, moved.Mode)
+		}
+	case moved != nil:
+		err = resemble(f, &st, moved)
 	}
 	if err == nil {
 		err = pour(f, content)
 	}
+	if err == nil {
+		err = unix.Fstat(int(f.Fd()), &st)
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return writeError(path, err)
 	}
+	e.like = &st
 	e.temp, e.filled, e.gone = name, true, false
 	s.keep(e)
 	return nil
@@ -131,8 +139,8 @@ func resemble(f *os.File, st, like *unix.Stat_t) error {
 	return nil
 }
 
-// beside makes a file in the directory of path, and what is missing of the directory. It is removed at the end,
-// if it is there by then.
+// beside makes a file in the directory of path, and what is missing of the directory. It is
+// removed at the end, if it is there by then.
 func (s *staged) beside(ctx context.Context, path, named string) (f *os.File, name string, err error) {
 	name = filepath.Join(filepath.Dir(path), prefix+rand.Text())
 	fd, err := s.Files.OpenWrite(ctx, name, fsops.RefuseLinks)
@@ -276,8 +284,8 @@ func (s *staged) undo(ctx context.Context, step *step) error {
 	return nil
 }
 
-// clean removes what is left of the files that are nobody's, and after a failure also the directories that were
-// made.
+// clean removes what is left of the files that are nobody's, and after a failure also the
+// directories that were made.
 func (s *staged) clean(ctx context.Context, failed bool) error {
 	var errs []error
 	for _, name := range s.spare {
