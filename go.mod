@@ -46,7 +46,7 @@ require (
 // The compiler of the filters, for sandbox/filtergen alone (cgo).
 require github.com/seccomp/libseccomp-golang v0.11.1
 
-require golang.org/x/tools v0.42.0 // indirect; of testscript
+require golang.org/x/tools v0.51.0 // indirect; of testscript
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
@@ -60,5 +60,8 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	mvdan.cc/sh/v3 v3.14.1 // indirect
 )
