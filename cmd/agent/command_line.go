@@ -55,6 +55,8 @@ type commandLine struct {
 	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
 	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
 
+	Execpolicy execpolicyFlags `cmd:"" help:"Ask files of rules about commands."`
+
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
 	Man        manFlags        `cmd:"" help:"Print a man page."`
