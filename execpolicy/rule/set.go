@@ -73,6 +73,9 @@ func (s *Set) Hosts() *Set {
 	return hosts
 }
 
+// ShareHosts makes the definitions of programs of other those of s, which must not get more.
+func (s *Set) ShareHosts(other *Set) { s.hosts, s.hostsFolded = other.hosts, other.hostsFolded }
+
 // Match returns the rules that match a command as it is spelled, in their order. If the first word of
 // a rule differs in case, the rule comes behind the others.
 func (s *Set) Match(argv []string) []Match {

@@ -19,7 +19,7 @@ type evaluation struct {
 	earlier  *rule.Set
 	rules    *rule.Set
 	maxRules int
-	networks int
+	others   int // host_executable and network_rule
 	examples []examples
 }
 
@@ -62,7 +62,7 @@ func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, ar
 	r.Origin = fmt.Sprintf("%s:%d:%d", e.file, position.Line, position.Col)
 	for _, first := range places[0] {
 		if e.rules.Len() >= e.maxRules {
-			return nil, errors.New("too many rules")
+			return nil, errMany
 		}
 		one := r
 		one.Pattern = slices.Concat([][]string{{first}}, places[1:])
@@ -175,8 +175,21 @@ func (e *evaluation) hostExecutable(_ *starlark.Thread, b *starlark.Builtin, arg
 			paths = append(paths, clean)
 		}
 	}
+	if err := e.another(); err != nil {
+		return nil, err
+	}
 	e.rules.DefineHost(name, paths)
 	return starlark.None, nil
+}
+
+var errMany = errors.New("too many rules")
+
+// another counts a call that makes no rule about commands.
+func (e *evaluation) another() error {
+	if e.others++; e.others > e.maxRules {
+		return errMany
+	}
+	return nil
 }
 
 // networkRule is network_rule of a file.
@@ -205,8 +218,8 @@ func (e *evaluation) networkRule(_ *starlark.Thread, b *starlark.Builtin, args s
 	if n.Justification, err = justificationOf(justification); err != nil {
 		return nil, err
 	}
-	if e.networks++; e.networks > e.maxRules {
-		return nil, errors.New("too many rules")
+	if err := e.another(); err != nil {
+		return nil, err
 	}
 	e.rules.AddNetwork(n)
 	return starlark.None, nil

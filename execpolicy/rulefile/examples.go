@@ -55,10 +55,11 @@ func examplesOf(list *starlark.List) (commands [][]string, err error) {
 // tryExamples checks the examples of a file, call by call. Only the rules of the call count, with the
 // definitions of programs in earlier files and in the whole of this one.
 func (e *evaluation) tryExamples() error {
+	hosts := e.earlier.Hosts()
+	hosts.Append(e.rules.Hosts())
 	for i := range e.examples {
 		own := &e.examples[i]
-		own.rules.Append(e.earlier.Hosts())
-		own.rules.Append(e.rules.Hosts())
+		own.rules.ShareHosts(hosts)
 		matches := func(command []string) bool {
 			return len(own.rules.MatchProgram(command, func(p string) string { return rule.Absolute(p, "/", "") })) > 0
 		}
