@@ -18,9 +18,10 @@ import (
 // Amendments is the file of a folder to which approved commands are added.
 const Amendments = "default" + ruleFiles
 
-// Amend adds to a file a rule that allows the commands with this beginning, and tells whether it was
-// not there yet. Whoever reads the file finds it as it was or as it is then, and several may amend it
-// at once: they take turns by a lock on a file beside it. A file that has an error is not changed.
+// Amend adds to a file a rule that allows the commands with this beginning, and tells whether it
+// was not there yet. Whoever reads the file finds it as it was or as it is then, and several may
+// amend it at once: they take turns by a lock on a file beside it. A file that has an error is not
+// changed.
 func Amend(file string, prefix []string) (added bool, err error) {
 	line, err := amendment(prefix)
 	if err != nil {
@@ -106,8 +107,8 @@ func replace(file, text string, mode fs.FileMode) (err error) {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// amendment is the line of a rule that allows the commands with a beginning, as the reference writes
-// it.
+// amendment is the line of a rule that allows the commands with a beginning, as the reference
+// writes it.
 func amendment(prefix []string) (string, error) {
 	if len(prefix) == 0 {
 		return "", errors.New("the beginning of the commands is empty")
@@ -122,8 +123,8 @@ func amendment(prefix []string) (string, error) {
 	return "prefix_rule(pattern=[" + strings.Join(words, ", ") + `], decision="allow")`, nil
 }
 
-// quoteWord writes a word as a string of JSON, with no more escapes than it needs, which is a string
-// of Starlark, too.
+// quoteWord writes a word as a string of JSON, with no more escapes than it needs, which is a
+// string of Starlark, too.
 func quoteWord(word string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -147,8 +148,8 @@ func quoteWord(word string) string {
 	return b.String()
 }
 
-// runners are programs that run what their arguments say: a rule that allows them, alone or with the
-// flag behind which a program stands, allows everything.
+// runners are programs that run what their arguments say: a rule that allows them, alone or with
+// the flag behind which a program stands, allows everything.
 var runners = []string{
 	"ash", "awk", "bash", "bun", "busybox", "cmd", "csh", "dash", "deno", "doas", "docker", "env", "eval", "exec", "find", "fish", "gawk", "git", "ksh", "lua",
 	"make", "mawk", "nice", "node", "nohup", "npx", "osascript", "perl", "php", "podman", "powershell", "pwsh", "python", "ruby", "sh", "ssh", "stdbuf", "su",

@@ -31,10 +31,10 @@ func operatorBounds() rulefile.Bounds {
 	return rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules}
 }
 
-// Load reads the rules in folders, the milder layer first. Of a folder those regular files count whose
-// names end in .rules, in the order of their names; links and folders in it do not. All rules add up: no
-// folder can take back what another forbids. If one file cannot be read, or has an error, Load fails,
-// and the error names the file and the line.
+// Load reads the rules in folders, the milder layer first. Of a folder those regular files count
+// whose names end in .rules, in the order of their names; links and folders in it do not. All rules
+// add up: no folder can take back what another forbids. If one file cannot be read, or has an
+// error, Load fails, and the error names the file and the line.
 func Load(folders ...string) (*rule.Set, error) {
 	all := &rule.Set{}
 	files := 0

@@ -38,17 +38,17 @@ func (e Enforce) String() string {
 	return "start"
 }
 
-// A Policy says which commands may run. It is not changed while it is asked; any number of goroutines
-// may ask. The zero Policy allows everything.
+// A Policy says which commands may run. It is not changed while it is asked; any number of
+// goroutines may ask. The zero Policy allows everything.
 type Policy struct {
 	Rules *rule.Set // nil for none
 	// Unmatched is the decision about commands that no rule matches.
 	Unmatched rule.Decision
-	// Opaque is the decision about scripts of a shell that cannot be taken apart, if no rule matches
-	// the shell.
+	// Opaque is the decision about scripts of a shell that cannot be taken apart, if no rule
+	// matches the shell.
 	Opaque rule.Decision
-	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts if it is
-	// stricter than the other two.
+	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts if it
+	// is stricter than the other two.
 	ForcedRm rule.Decision
 	Enforce  Enforce
 
@@ -89,8 +89,8 @@ type Program struct {
 }
 
 // Start decides about a command that a client wants to start. If it is a shell with a script, the
-// commands of the script are judged. Find returns the absolute path of a program, given by a name or
-// by a path, in the environment of the process, and "" if there is none; it may be nil.
+// commands of the script are judged. Find returns the absolute path of a program, given by a name
+// or by a path, in the environment of the process, and "" if there is none; it may be nil.
 func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
 	v := Verdict{Argv: argv}
 	program := func(argv []string) Program {
@@ -112,7 +112,8 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 			v.add(p.judge(shell, p.Unmatched))
 			return
 		}
-		// The reference forgets the shell when it takes the script apart, and the rules when it cannot.
+		// The reference forgets the shell when it takes the script apart, and the rules when it
+		// cannot.
 		if v.Plain {
 			v.add(restrictive(p.matches(shell)))
 			for _, command := range v.Commands {
@@ -129,10 +130,10 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 	return v
 }
 
-// Exec decides about a program that a process is about to execute. The candidates are all that it may
-// be taken for: its path and the real one, the interpreter of a script, the tool of a program that is
-// many. Each is judged, and the strictest decision holds. Scripts of shells are not taken apart: their
-// commands are executed, too.
+// Exec decides about a program that a process is about to execute. The candidates are all that it
+// may be taken for: its path and the real one, the interpreter of a script, the tool of a program
+// that is many. Each is judged, and the strictest decision holds. Scripts of shells are not taken
+// apart: their commands are executed, too.
 func (p *Policy) Exec(candidates ...Program) Verdict {
 	v := Verdict{}
 	if len(candidates) > 0 {
@@ -160,10 +161,10 @@ func (p *Policy) judge(c Program, otherwise rule.Decision) []Finding {
 
 // matches returns the rules that match one command.
 //
-// A rule matches the program as the command spells it, its path, or, if no rule has either, its last
-// name. Two things are stricter than in the reference: a rule that prompts or forbids and names the
-// program counts at every path, whatever host_executable says; and a program that is given by its name
-// is allowed only by a rule that allows its path.
+// A rule matches the program as the command spells it, its path, or, if no rule has either, its
+// last name. Two things are stricter than in the reference: a rule that prompts or forbids and
+// names the program counts at every path, whatever host_executable says; and a program that is
+// given by its name is allowed only by a rule that allows its path.
 func (p *Policy) matches(c Program) []rule.Match {
 	if p.Rules == nil || len(c.Argv) == 0 {
 		return nil
@@ -211,8 +212,8 @@ func findings(matches []rule.Match) []Finding {
 	return list
 }
 
-// compareReasons says which of two findings of one decision is the better reason: that of a rule, then
-// that of the longer rule. Of equal ones the later is.
+// compareReasons says which of two findings of one decision is the better reason: that of a rule,
+// then that of the longer rule. Of equal ones the later is.
 func compareReasons(a, b Finding) int {
 	if a.Match.Rule == nil || b.Match.Rule == nil {
 		return cmp.Compare(btoi(a.Match.Rule != nil), btoi(b.Match.Rule != nil))

@@ -97,8 +97,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestOpaqueEvasions: what escapes the rules of the reference as opaque does not escape here, where the
-// program can be read.
+// TestOpaqueEvasions: what escapes the rules of the reference as opaque does not escape here, where
+// the program can be read.
 func TestOpaqueEvasions(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Rules: rulesOf("forbidden probe")}
@@ -115,8 +115,8 @@ func TestOpaqueEvasions(t *testing.T) {
 	}
 }
 
-// TestHostExecutable: a program at another path than the defined one is allowed by no rule that names
-// it, and is still forbidden by one.
+// TestHostExecutable: a program at another path than the defined one is allowed by no rule that
+// names it, and is still forbidden by one.
 func TestHostExecutable(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf("allow git", "forbidden git push")
@@ -250,8 +250,8 @@ func TestMonotony(t *testing.T) {
 	})
 }
 
-// BenchmarkDecision is one execve decided by a thousand rules, of which some are about the program and
-// some heed no case.
+// BenchmarkDecision is one execve decided by a thousand rules, of which some are about the program
+// and some heed no case.
 func BenchmarkDecision(b *testing.B) {
 	rules := &rule.Set{}
 	for i := range 1_000 {

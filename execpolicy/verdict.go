@@ -53,8 +53,8 @@ func shown(argv []string) string {
 }
 
 // Deciding returns the finding that the decision is due to: of several that decide the same, the
-// longest rule, and of rules of one length the last. It returns false for a verdict that nothing was
-// found for.
+// longest rule, and of rules of one length the last. It returns false for a verdict that nothing
+// was found for.
 func (v Verdict) Deciding() (best Finding, ok bool) {
 	for _, f := range v.Findings {
 		if f.Decision == v.Decision && (!ok || compareReasons(f, best) >= 0) {
@@ -64,8 +64,8 @@ func (v Verdict) Deciding() (best Finding, ok bool) {
 	return best, ok
 }
 
-// Reason says why the command is not simply allowed, in the words of the reference; it is "" where it
-// is.
+// Reason says why the command is not simply allowed, in the words of the reference; it is "" where
+// it is.
 func (v Verdict) Reason() string {
 	f, _ := v.Deciding()
 	command, because := shown(v.Argv), ""
@@ -90,9 +90,9 @@ func (v Verdict) Reason() string {
 	}
 }
 
-// Proposed is the beginning of a command that a rule could allow, so that it is not asked about again:
-// the first command that no rule matches and that is to be asked about. It is nil if a rule prompts or
-// forbids.
+// Proposed is the beginning of a command that a rule could allow, so that it is not asked about
+// again: the first command that no rule matches and that is to be asked about. It is nil if a rule
+// prompts or forbids.
 func (v Verdict) Proposed() []string {
 	if slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Match.Rule != nil && f.Decision != rule.Allow }) {
 		return nil

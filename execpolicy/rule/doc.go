@@ -7,6 +7,7 @@
 //	set.Add(rule.New([][]string{{"git"}, {"push", "fetch"}}, rule.Prompt))
 //	set.Match([]string{"git", "push", "origin"}) // [git push] prompt
 //
-// All rules that match count, wherever they stand, and the strictest decides: a longer rule does not
-// win against a shorter one, nor a later one against an earlier (docs/protocol/execpolicy.md 3).
+// All rules that match count, wherever they stand, and the strictest decides: a longer rule does
+// not win against a shorter one, nor a later one against an earlier (docs/protocol/execpolicy.md
+// 3).
 package rule

@@ -15,8 +15,8 @@ func reference(s string) string {
 	return norm.NFD.String(cases.Fold().String(norm.NFD.String(s)))
 }
 
-// TestFold: every character is the same as another one exactly if it is so to golang.org/x/text. The
-// letters of Cherokee, whose capitals came first, are the same only here, as Unicode says.
+// TestFold: every character is the same as another one exactly if it is so to golang.org/x/text.
+// The letters of Cherokee, whose capitals came first, are the same only here, as Unicode says.
 func TestFold(t *testing.T) {
 	t.Parallel()
 	ours, theirs := map[string]rune{}, map[string]rune{}

@@ -90,8 +90,8 @@ func (c *command) fold(i int) string {
 // A Match is a rule that matches a command.
 type Match struct {
 	*Rule
-	// Prefix are the words of the command that were compared. The first is the name of the program if
-	// the rule names it, and the command its path.
+	// Prefix are the words of the command that were compared. The first is the name of the program
+	// if the rule names it, and the command its path.
 	Prefix []string
 	// Program is that path, made absolute; "" if the rule has the program as the command has it.
 	Program string

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// set makes a Set of lines such as "forbidden git push|fetch"; ~ in front of a decision makes the rule
-// caseless.
+// set makes a Set of lines such as "forbidden git push|fetch"; ~ in front of a decision makes the
+// rule caseless.
 func set(lines ...string) *Set {
 	s := &Set{}
 	for _, line := range lines {

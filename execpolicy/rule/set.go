@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Set has rules in their order, and the definitions that belong to them. The zero Set is empty and
-// ready. Any number of goroutines may ask a Set that nobody changes.
+// A Set has rules in their order, and the definitions that belong to them. The zero Set is empty
+// and ready. Any number of goroutines may ask a Set that nobody changes.
 type Set struct {
 	rules    []*Rule
 	byName   map[string][]*Rule // by the first word of the pattern
@@ -37,8 +37,8 @@ func (s *Set) Add(rules ...*Rule) {
 // Len is the number of rules.
 func (s *Set) Len() int { return len(s.rules) }
 
-// DefineHost says at which paths a program may be, for rules that name it, and forgets what was said
-// about it earlier. Without a path, rules with the name match no path at all.
+// DefineHost says at which paths a program may be, for rules that name it, and forgets what was
+// said about it earlier. Without a path, rules with the name match no path at all.
 func (s *Set) DefineHost(name string, paths []string) {
 	if s.hosts == nil {
 		s.hosts, s.hostsFolded = map[string][]string{}, map[string][]string{}
@@ -76,8 +76,8 @@ func (s *Set) Hosts() *Set {
 // ShareHosts makes the definitions of programs of other those of s, which must not get more.
 func (s *Set) ShareHosts(other *Set) { s.hosts, s.hostsFolded = other.hosts, other.hostsFolded }
 
-// Match returns the rules that match a command as it is spelled, in their order. If the first word of
-// a rule differs in case, the rule comes behind the others.
+// Match returns the rules that match a command as it is spelled, in their order. If the first word
+// of a rule differs in case, the rule comes behind the others.
 func (s *Set) Match(argv []string) []Match {
 	if len(argv) == 0 {
 		return nil
@@ -86,9 +86,10 @@ func (s *Set) Match(argv []string) []Match {
 	return s.named(c, argv[0], "", nil)
 }
 
-// MatchProgram is Match, and for a program given by its path it also looks at the rules that name the
-// program: if no rule matches the path, those match that have its last name, unless a definition
-// says that this program is elsewhere. absolute makes a path absolute without looking at any file.
+// MatchProgram is Match, and for a program given by its path it also looks at the rules that name
+// the program: if no rule matches the path, those match that have its last name, unless a
+// definition says that this program is elsewhere. absolute makes a path absolute without looking at
+// any file.
 func (s *Set) MatchProgram(argv []string, absolute func(string) string) []Match {
 	matches := s.Match(argv)
 	if len(matches) > 0 || len(argv) == 0 {
@@ -108,7 +109,8 @@ func (s *Set) Restrictive(argv []string, program string) []Match {
 	return s.nameOf(argv, program, func(r *Rule) bool { return r.Decision != Allow })
 }
 
-// nameOf returns the rules that match a command in which the last name of program is the first word.
+// nameOf returns the rules that match a command in which the last name of program is the first
+// word.
 func (s *Set) nameOf(argv []string, program string, want func(*Rule) bool) []Match {
 	name := path.Base(program)
 	if name == "/" || len(argv) == 0 {
@@ -155,8 +157,8 @@ func (s *Set) isAt(r *Rule, program string) bool {
 	return !defined
 }
 
-// Absolute makes a path absolute by its text alone: ~/ stands for home, and a relative path is below
-// dir. It returns "" where that leads to no program's path.
+// Absolute makes a path absolute by its text alone: ~/ stands for home, and a relative path is
+// below dir. It returns "" where that leads to no program's path.
 func Absolute(program, dir, home string) string {
 	if rest, ok := strings.CutPrefix(program, "~/"); ok && home != "" {
 		program = home + "/" + rest

@@ -52,8 +52,8 @@ func examplesOf(list *starlark.List) (commands [][]string, err error) {
 	return commands, nil
 }
 
-// tryExamples checks the examples of a file, call by call. Only the rules of the call count, with the
-// definitions of programs in earlier files and in the whole of this one.
+// tryExamples checks the examples of a file, call by call. Only the rules of the call count, with
+// the definitions of programs in earlier files and in the whole of this one.
 func (e *evaluation) tryExamples() error {
 	hosts := e.earlier.Hosts()
 	hosts.Append(e.rules.Hosts())

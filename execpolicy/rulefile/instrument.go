@@ -17,8 +17,8 @@ const (
 // a bound, too, but not for a + b + c and the like.
 const maxDepth = 2_000
 
-// instrument replaces in a file what can make large values, or takes long with them, by calls of the
-// meter, which does the same after it has weighed the operands. Positions stay.
+// instrument replaces in a file what can make large values, or takes long with them, by calls of
+// the meter, which does the same after it has weighed the operands. Positions stay.
 func instrument(tree *syntax.File) (err error) {
 	in := &instrumenter{file: tree.Path}
 	defer func() {
@@ -96,8 +96,8 @@ func (in *instrumenter) statement(s syntax.Stmt) {
 	}
 }
 
-// update returns the new value of x in x += y. Since it names x twice, x has to be something that can
-// be evaluated twice.
+// update returns the new value of x in x += y. Since it names x twice, x has to be something that
+// can be evaluated twice.
 func (in *instrumenter) update(s *syntax.AssignStmt) syntax.Expr {
 	x := s.LHS
 	for {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxWeight bounds what the evaluation of one file may do beyond its steps: about as many bytes it
-	// may make, copy and compare.
+	// maxWeight bounds what the evaluation of one file may do beyond its steps: about as many bytes
+	// it may make, copy and compare.
 	maxWeight = 16 << 20
 	// maxIntBits is how long an integer may get.
 	maxIntBits = 4096
@@ -30,9 +30,9 @@ var (
 )
 
 // meter bounds the values of one evaluation. The library bounds steps; but one step can double a
-// text, make a list of a range of any length, or compare two values in which the same list is found a
-// million times. So each operation of this kind first pays for its operands, counted as often as they
-// are found.
+// text, make a list of a range of any length, or compare two values in which the same list is found
+// a million times. So each operation of this kind first pays for its operands, counted as often as
+// they are found.
 type meter struct {
 	left int
 }

@@ -20,8 +20,8 @@ type Bounds struct {
 }
 
 const (
-	// maxSteps is how many instructions the evaluation of one file may take. A plain rule takes less
-	// than ten.
+	// maxSteps is how many instructions the evaluation of one file may take. A plain rule takes
+	// less than ten.
 	maxSteps = 50_000
 	// maxCalls is how deep calls in a file may be nested.
 	maxCalls = 49

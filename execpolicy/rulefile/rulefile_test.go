@@ -108,8 +108,8 @@ func hasRule(rules *rule.Set, want string) bool {
 	return try(nil, words)
 }
 
-// TestMeter: what would take much memory or long is refused, however few steps it has. Each of these
-// would otherwise take gigabytes, or not end.
+// TestMeter: what would take much memory or long is refused, however few steps it has. Each of
+// these would otherwise take gigabytes, or not end.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	double := func(start, step string) string { return start + strings.Repeat("\n"+step, 64) }
@@ -205,7 +205,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestPlainFile: a file of a thousand plain rules is within the bounds on steps and weight, many times.
+// TestPlainFile: a file of a thousand plain rules is within the bounds on steps and weight, many
+// times.
 func TestPlainFile(t *testing.T) {
 	t.Parallel()
 	rules, err := parse(plainFile(3_000))
@@ -252,7 +253,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSplitWords: no text makes the splitter of examples panic, and what is quoted is split as it was.
+// FuzzSplitWords: no text makes the splitter of examples panic, and what is quoted is split as it
+// was.
 func FuzzSplitWords(f *testing.F) {
 	for _, text := range []string{"a 'b c'", `a "b\"c" \ d`, "a #b", "a\\\nb", "''", `"\`} {
 		f.Add(text, "x")

@@ -10,9 +10,9 @@ import (
 // maxShells is how deep scripts in scripts are looked into.
 const maxShells = 16
 
-// ForcedRm tells whether a command removes files and asks nothing: rm with -f or --force, also behind
-// sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds what is
-// written there plainly; who wants to hide it can.
+// ForcedRm tells whether a command removes files and asks nothing: rm with -f or --force, also
+// behind sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds
+// what is written there plainly; who wants to hide it can.
 func ForcedRm(argv []string) bool { return forcedRm(argv, nil, 0) }
 
 // forcedRm is ForcedRm of words, of which those are text that known says; nil says that all are.
@@ -73,8 +73,8 @@ func forcedRm(argv []string, known []bool, depth int) bool {
 	return false
 }
 
-// forcedRmIn tells whether a forced rm is among the commands of a script. A script that is too large
-// to be looked into may have one.
+// forcedRmIn tells whether a forced rm is among the commands of a script. A script that is too
+// large to be looked into may have one.
 func forcedRmIn(text string, depth int) bool {
 	if len(text) > maxBytes || tooDeep(text) {
 		return true

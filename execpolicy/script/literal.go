@@ -11,8 +11,8 @@ import (
 type Command struct {
 	Words []string
 	Known []bool
-	// Behind says that it stands behind time or coproc, which are there as commands of their own, too:
-	// to the reference they are programs, and the rest their arguments.
+	// Behind says that it stands behind time or coproc, which are there as commands of their own,
+	// too: to the reference they are programs, and the rest their arguments.
 	Behind bool
 }
 

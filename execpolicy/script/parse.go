@@ -11,8 +11,8 @@ import (
 const (
 	// maxBytes is how long a script may be that is looked into. The kernel takes 128 KiB.
 	maxBytes = 64 << 10
-	// maxNested bounds how deep things in a script can be nested, and so the stack of the parser: it is
-	// how often something may begin that can hold another such thing.
+	// maxNested bounds how deep things in a script can be nested, and so the stack of the parser:
+	// it is how often something may begin that can hold another such thing.
 	maxNested = 1_000
 )
 
@@ -37,8 +37,8 @@ func Of(argv []string) (script string, ok bool) {
 	return argv[2], slices.Contains(shells, name)
 }
 
-// openers are what can hold more of a script, and operators those of which many may stand before one
-// number.
+// openers are what can hold more of a script, and operators those of which many may stand before
+// one number.
 var (
 	openers   = []string{"(", "{", "[", "`", "if", "while", "until", "for", "case", "select", "function", "time", "coproc"}
 	operators = []string{"-", "+", "?", "~", "!"}

@@ -6,8 +6,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Split returns the commands of a script, if it is plain: commands of literal words, joined by &&, ||,
-// ;, | and newlines. Of every other script it returns false: it is opaque.
+// Split returns the commands of a script, if it is plain: commands of literal words, joined by &&,
+// ||, ;, | and newlines. Of every other script it returns false: it is opaque.
 func Split(text string) (commands [][]string, ok bool) {
 	file, ok := parse(text)
 	if !ok || len(file.Stmts) == 0 || len(file.Last) > 0 {

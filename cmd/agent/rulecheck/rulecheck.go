@@ -30,8 +30,8 @@ const (
 	maxRules     = 20_000
 )
 
-// Run answers on stdout. If a file cannot be used, it prints nothing there and returns an error that
-// names the file.
+// Run answers on stdout. If a file cannot be used, it prints nothing there and returns an error
+// that names the file.
 func (c *Check) Run(stdout io.Writer) error {
 	all := &rule.Set{}
 	for _, file := range c.Files {
