@@ -83,6 +83,11 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
+	"execpolicy":          {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
+	"execpolicy/rule":     {nil, "rules are values; it reads neither files nor scripts"},
+	"execpolicy/rulefile": {[]string{"execpolicy/rule"}, "rules are read here, and asked elsewhere"},
+	"execpolicy/script":   {nil, "commands are found here, and judged elsewhere"},
+
 	"agent/audit":   {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
 	"hostenv":       {nil, "what the host is like is told as plain values"},
 	"httpclient":    {nil, "the HTTP client knows nothing of JSON-RPC"},
@@ -118,7 +123,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/rulecheck", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -128,6 +133,7 @@ var rules = map[string]rule{
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
 	"cmd/agent/plain":          {nil, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
 	"cmd/agent/habits":         {[]string{"cmd/agent/plain", "cmd/internal/commandline"}, "words of other programs, whichever flags a command has"},
+	"cmd/agent/rulecheck":      {[]string{"execpolicy", "execpolicy/rule", "execpolicy/rulefile"}, "rules are asked about one command, and nothing is done about it"},
 	"cmd/agent/files":          {[]string{"client", "protocol", "filecopy", "cmd/internal/program"}, "file requests, whoever has connected"},
 	"cmd/agent/transfer":       {[]string{"client", "protocol", "filecopy", "cmd/agent/console", "cmd/internal/program"}, "a copy goes over a client that somebody else has connected"},
 	"cmd/agent/sessions":       {[]string{"client", "protocol", "cmd/internal/program"}, "what is shown of sessions, whoever asks for it"},
@@ -168,7 +174,7 @@ var linux = []string{
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
-	"testing", "golang.org/x/net/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+	"testing", "golang.org/x/net/", "golang.org/x/text/cases", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
 	"sigs.k8s.io/yaml", "github.com/prometheus/client_golang/prometheus/testutil", "github.com/prometheus/client_model/", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
 }
 
@@ -188,6 +194,11 @@ var rooms = map[string][]string{
 	"github.com/prometheus/common/model":                        {"cmd/registry"},
 	"github.com/creack/pty":                                     {"procs", "cmd/internal/program", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                          {"sandbox"},
+	"go.starlark.net/resolve":                                   {"execpolicy/rulefile"},
+	"go.starlark.net/starlark":                                  {"execpolicy/rulefile"},
+	"go.starlark.net/syntax":                                    {"execpolicy/rulefile"},
+	"mvdan.cc/sh/v3/syntax":                                     {"execpolicy/script"},
+	"golang.org/x/text/unicode/norm":                            {"execpolicy/rule"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall":      {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":             {"helper/files"},
 }

@@ -70,7 +70,9 @@ func (f *execpolicyCheckFlags) run(sys program.System) int {
 	}
 	check := rulecheck.Check{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
 	if err := check.Run(sys.Stdout); err != nil {
-		fmt.Fprintln(sys.Stderr, "Error: "+strings.TrimSuffix(err.Error(), "\n"))
+		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as the reference has it
+			fmt.Fprintln(sys.Stderr, program.Plain(line))
+		}
 		return program.ExitFailure
 	}
 	return program.ExitOK
