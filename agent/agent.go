@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
@@ -100,6 +101,8 @@ type Config struct {
 	// Operator says which layers will do where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
+	// ExecPolicy says which commands clients may start; nil: all.
+	ExecPolicy *execpolicy.Policy
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.

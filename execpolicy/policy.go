@@ -50,7 +50,9 @@ type Policy struct {
 	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts if it
 	// is stricter than the other two.
 	ForcedRm rule.Decision
-	Enforce  Enforce
+	// AllowUnasked lets a command run that prompts, where nobody can be asked.
+	AllowUnasked bool
+	Enforce      Enforce
 
 	client *Policy // on top; nil for none
 }

@@ -30,6 +30,8 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	// Data is more about the error, as JSON; nil for nothing.
+	Data []byte `json:"-"`
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }

@@ -226,6 +226,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "remote", Title: "Remote mode:"},
 			{Key: "auth", Title: "Authentication of WebSocket clients:"},
 			{Key: "sandbox", Title: "Confined commands:"},
+			{Key: "policy", Title: "Rules about commands:"},
 			{Key: "log", Title: "Log:"},
 		}))
 	if err != nil {

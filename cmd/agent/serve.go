@@ -52,6 +52,10 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
+	policy, err := flags.ReadPolicy()
+	if err != nil {
+		return err
+	}
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
 		return err
@@ -84,6 +88,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
+		ExecPolicy:         policy,
 		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups:            cgroups,
 	}

@@ -1,6 +1,6 @@
-// Package rulecheck does what agent execpolicy check does: it reads files of rules, asks them about
-// one command, and prints the answer as JSON.
-package rulecheck
+// Package rules has what the program does with rules about commands: the flags of a serving agent
+// that name them, and what agent execpolicy check does.
+package rules
 
 import (
 	"bytes"
@@ -39,14 +39,14 @@ func (c *Check) Run(stdout io.Writer) error {
 		if err != nil {
 			return &fileError{"read", file, err}
 		}
-		rules, err := rulefile.Parse(all, file, text, rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules})
+		parsed, err := rulefile.Parse(all, file, text, rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules})
 		if errors.Is(err, rulefile.ErrNotText) {
 			return &fileError{"read", file, err}
 		}
 		if err != nil {
 			return &fileError{"parse", file, err}
 		}
-		all.Append(rules)
+		all.Append(parsed)
 	}
 	matches := all.Match(c.Command)
 	if c.Resolve {
