@@ -77,11 +77,11 @@ func refusal(v execpolicy.Verdict) error {
 	err := enc.Encode(struct {
 		Reason  string               `json:"reason"`
 		Matched []execpolicy.Finding `json:"matchedRules"`
-	}{"execPolicy", v.Findings})
+	}{protocol.ReasonExecPolicy, v.Findings})
 	if err == nil && data.Len() <= maxData {
 		e.Data = bytes.TrimSpace(data.Bytes())
 	} else {
-		e.Data = []byte(`{"reason":"execPolicy","matchedRules":[]}`)
+		e.Data = []byte(`{"reason":"` + protocol.ReasonExecPolicy + `","matchedRules":[]}`)
 	}
 	return e
 }
