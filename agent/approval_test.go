@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's own
-// say; and what is refused leaves nothing behind.
+// TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's
+// own say; and what is refused leaves nothing behind.
 func TestOperatorPolicy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -30,8 +30,8 @@ const (
 	maxRuleFileName = 255
 )
 
-// unmarshalExecApproval reads the member execApproval. It may have no members that are not known here:
-// they could say what is forbidden.
+// unmarshalExecApproval reads the member execApproval. It may have no members that are not known
+// here: they could say what is forbidden.
 func unmarshalExecApproval(o *strict.Object) (a *ExecApproval) {
 	o.OptIn("execApproval", func(o *strict.Object) {
 		a = &ExecApproval{}

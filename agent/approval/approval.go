@@ -1,5 +1,5 @@
-// Package approval asks the policies about commands before a process is started: that of the operator,
-// and that of the client in the request.
+// Package approval asks the policies about commands before a process is started: that of the
+// operator, and that of the client in the request.
 package approval
 
 import (
@@ -13,8 +13,8 @@ import (
 )
 
 // Check returns an error of the wire if the command of a request must not be started: if a policy
-// forbids it, or wants somebody to be asked, which nobody can be. Operator is nil for none, env and dir
-// are those of the process. Nothing has been done for the process so far.
+// forbids it, or wants somebody to be asked, which nobody can be. Operator is nil for none, env and
+// dir are those of the process. Nothing has been done for the process so far.
 func Check(operator *execpolicy.Policy, p *protocol.StartParams, env []string, dir string) error {
 	client, err := clientPolicy(p.ExecApproval)
 	if err != nil {
