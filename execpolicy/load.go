@@ -75,11 +75,11 @@ func Load(folders ...string) (*rule.Set, error) {
 	return all, nil
 }
 
-// A File is a file of rules that a client sends.
-type File struct{ Name, Text string }
+// A ClientFile is a file of rules that a client sends.
+type ClientFile struct{ Name, Text string }
 
 // ParseClient returns the rules of a client.
-func ParseClient(files []File) (*rule.Set, error) {
+func ParseClient(files []ClientFile) (*rule.Set, error) {
 	all, left := &rule.Set{}, MaxClientFileBytes
 	if len(files) > maxFiles {
 		return nil, fmt.Errorf("%d files of rules; %d are allowed", len(files), maxFiles)

@@ -97,16 +97,16 @@ func TestLoadRefuses(t *testing.T) {
 // TestParseClient: the files of a client are bounded together.
 func TestParseClient(t *testing.T) {
 	t.Parallel()
-	rules, err := ParseClient([]File{{"a", `prefix_rule(pattern=["x"])`}, {"b", `prefix_rule(pattern=["y"])`}})
+	rules, err := ParseClient([]ClientFile{{"a", `prefix_rule(pattern=["x"])`}, {"b", `prefix_rule(pattern=["y"])`}})
 	if err != nil || rules.Len() != 2 {
 		t.Errorf("got %v, %v", rules, err)
 	}
 	half := "#" + strings.Repeat("x", MaxClientFileBytes/2)
-	for name, files := range map[string][]File{
+	for name, files := range map[string][]ClientFile{
 		"bytes": {{"a", half}, {"b", half}},
 		"rules": {{"a", strings.Repeat("prefix_rule(pattern=['x'])\n", MaxClientRules+1)}},
 		"error": {{"a", ""}, {"b", "x = y"}},
-		"files": make([]File, maxFiles+1),
+		"files": make([]ClientFile, maxFiles+1),
 	} {
 		if _, err := ParseClient(files); err == nil {
 			t.Errorf("%s: no error", name)
@@ -221,7 +221,7 @@ func FuzzAmendment(f *testing.F) {
 		if err != nil {
 			return
 		}
-		rules, err := ParseClient([]File{{"f", line}})
+		rules, err := ParseClient([]ClientFile{{"f", line}})
 		if err != nil || strings.Contains(line, "\n") {
 			t.Fatalf("%s: %v", line, err)
 		}

@@ -88,6 +88,9 @@ type Program struct {
 	Argv []string
 	// Path is the absolute path of the program; "" if it is not known, as of a word of a shell.
 	Path string
+	// Nameless says that its name means nothing, as that of a file that was deleted: no rule can
+	// allow it.
+	Nameless bool
 }
 
 // Start decides about a command that a client wants to start. If it is a shell with a script, the
@@ -99,7 +102,7 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 		if find == nil || len(argv) == 0 {
 			return Program{Argv: argv}
 		}
-		return Program{argv, find(argv[0])}
+		return Program{Argv: argv, Path: find(argv[0])}
 	}
 	text, isScript := script.Of(argv)
 	if isScript {
@@ -151,6 +154,9 @@ func (p *Policy) Exec(candidates ...Program) Verdict {
 // judge returns what the policy, without that of a client, finds about one command.
 func (p *Policy) judge(c Program, otherwise rule.Decision) []Finding {
 	matches := p.matches(c)
+	if c.Nameless {
+		matches = slices.DeleteFunc(matches, func(m rule.Match) bool { return m.Decision == rule.Allow })
+	}
 	if len(matches) > 0 {
 		return findings(matches)
 	}

@@ -130,7 +130,7 @@ func TestHostExecutable(t *testing.T) {
 		if v := p.Start(argv, find); v.Decision != want {
 			t.Errorf("%s: got %v, want %v", line, v.Decision, want)
 		}
-		if path := find(argv[0]); p.Exec(Program{slices.Concat([]string{path}, argv[1:]), path}).Decision != want {
+		if path := find(argv[0]); p.Exec(Program{Argv: slices.Concat([]string{path}, argv[1:]), Path: path}).Decision != want {
 			t.Errorf("exec of %s: want %v", line, want)
 		}
 	}
@@ -140,7 +140,7 @@ func TestHostExecutable(t *testing.T) {
 func TestExec(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Rules: rulesOf("allow vi", "forbidden vim.basic -s", "allow sh -c"), Unmatched: rule.Prompt}
-	program := func(words ...string) Program { return Program{words, words[0]} }
+	program := func(words ...string) Program { return Program{Argv: words, Path: words[0]} }
 	for _, tt := range []struct {
 		candidates []Program
 		want       rule.Decision
@@ -152,7 +152,7 @@ func TestExec(t *testing.T) {
 		{nil, rule.Allow},
 	} {
 		if v := p.Exec(tt.candidates...); v.Decision != tt.want {
-			t.Errorf("%q: got %v, want %v", tt.candidates, v.Decision, tt.want)
+			t.Errorf("%v: got %v, want %v", tt.candidates, v.Decision, tt.want)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func BenchmarkDecision(b *testing.B) {
 	b.Run("exec", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if p.Exec(Program{argv, argv[0]}).Decision != rule.Prompt {
+			if p.Exec(Program{Argv: argv, Path: argv[0]}).Decision != rule.Prompt {
 				b.Fatal("not decided by a rule")
 			}
 		}

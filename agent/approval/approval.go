@@ -46,9 +46,9 @@ func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
 	if a == nil {
 		return nil, nil
 	}
-	files := make([]execpolicy.File, len(a.Rules))
+	files := make([]execpolicy.ClientFile, len(a.Rules))
 	for i, f := range a.Rules {
-		files[i] = execpolicy.File{Name: f.Name, Text: f.Text}
+		files[i] = execpolicy.ClientFile{Name: f.Name, Text: f.Text}
 	}
 	rules, err := execpolicy.ParseClient(files)
 	if err != nil {
