@@ -66,7 +66,7 @@ var rules = map[string]rule{
 	"filecopy":       {nil, "files and streams; it knows neither agents nor clients"},
 	"helper/builtin": {[]string{"filecopy"}, "which tools there are, and not what they do"},
 
-	"helper": {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
+	"helper":      {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/probe", "procs"}, "it opens the door to the hidden modes and does nothing behind it"},
 	"helper/gate": {[]string{"internal/sockowner"}, "whose a connection is, is found out here; what the proxy does with it is not known"},
 	"helper/confine": {[]string{"helper/gate", "sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},

@@ -18,17 +18,17 @@ const (
 
 // A File is what an execve finds at a path.
 type File struct {
-	// Real is the path of the file, without links; with " (deleted)" behind it, or below /memfd:, as
-	// the kernel names a file without a path.
+	// Real is the path of the file, without links; with " (deleted)" behind it, or below /memfd:,
+	// as the kernel names a file without a path.
 	Real string
 	// Head are its first HeadBytes.
 	Head []byte
 }
 
 // Candidates returns all that a program may be taken for that is about to be executed, for
-// [Policy.Exec] (docs/protocol/execpolicy.md 8.3): its path, and the real one; the interpreters of a
-// script; the tool of a program that is many; what a loader loads. Program is the absolute path that
-// was given, argv what the program is to find, its first word included, and dir the working
+// [Policy.Exec] (docs/protocol/execpolicy.md 8.3): its path, and the real one; the interpreters of
+// a script; the tool of a program that is many; what a loader loads. Program is the absolute path
+// that was given, argv what the program is to find, its first word included, and dir the working
 // directory. Look says what is at a path, and false if it cannot.
 //
 // What argv calls the program counts only where the program itself goes by it.
@@ -113,8 +113,8 @@ func inside(real, name string, args []string, dir string) []Program {
 	return nil
 }
 
-// isLoader tells whether a program is the dynamic loader, which can be started with a program as its
-// argument.
+// isLoader tells whether a program is the dynamic loader, which can be started with a program as
+// its argument.
 func isLoader(base string) bool {
 	return base == "ld.so" || strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so")
 }

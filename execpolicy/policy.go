@@ -98,11 +98,17 @@ type Program struct {
 // or by a path, in the environment of the process, and "" if there is none; it may be nil.
 func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
 	v := Verdict{Argv: argv}
+	paths := map[string]string{}
 	program := func(argv []string) Program {
 		if find == nil || len(argv) == 0 {
 			return Program{Argv: argv}
 		}
-		return Program{Argv: argv, Path: find(argv[0])}
+		path, known := paths[argv[0]]
+		if !known && len(paths) < script.MaxCommands {
+			path = find(argv[0])
+			paths[argv[0]] = path
+		}
+		return Program{Argv: argv, Path: path}
 	}
 	text, isScript := script.Of(argv)
 	if isScript {

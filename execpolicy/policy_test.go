@@ -210,6 +210,22 @@ func TestProposed(t *testing.T) {
 	}
 }
 
+// TestManyFindings: what a verdict keeps is bounded, and the decision and its reason are those of
+// all.
+func TestManyFindings(t *testing.T) {
+	t.Parallel()
+	rules := &rule.Set{}
+	for range 2 * maxFindings {
+		rules.Add(&rule.Rule{Pattern: [][]string{{"x"}}})
+	}
+	rules.Append(rulesOf("forbidden y z", "prompt y"))
+	v := (&Policy{Rules: rules, Unmatched: rule.Prompt}).Start([]string{"sh", "-c", "x; x; q; y z"}, find)
+	if len(v.Findings) != maxFindings || v.Decision != rule.Forbidden || v.Proposed() != nil ||
+		v.Reason() != "`sh -c 'x; x; q; y z'` rejected: policy forbids commands starting with `y z`" {
+		t.Errorf("got %d findings, %v, %q, %q", len(v.Findings), v.Decision, v.Reason(), v.Proposed())
+	}
+}
+
 // TestFindingJSON: findings have the form of the reference.
 func TestFindingJSON(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package execpolicy
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/execpolicy/rule"
@@ -16,9 +15,18 @@ type Verdict struct {
 	// Commands are those that were judged one by one: those of a script, else Argv.
 	Commands [][]string
 	// Plain says that they are all that a script does.
-	Plain    bool
+	Plain bool
+	// Findings are what the decision is made of, the first maxFindings in their order.
 	Findings []Finding
+
+	deciding *Finding // nil as long as nothing was found
+	ruled    bool     // a rule prompts or forbids
+	proposed []string
 }
+
+// maxFindings bounds the findings that a verdict keeps: a script can have many commands, and each
+// can match many rules.
+const maxFindings = 1_000
 
 // A Finding is a rule that matches, or what holds where no rule does.
 type Finding struct {
@@ -31,9 +39,17 @@ type Finding struct {
 // add takes the findings of a layer about a command.
 func (v *Verdict) add(findings []Finding) {
 	for _, f := range findings {
-		v.Decision = max(v.Decision, f.Decision)
+		if d := v.deciding; d == nil || f.Decision > v.Decision || f.Decision == v.Decision && compareReasons(f, *d) >= 0 {
+			v.Decision, v.deciding = f.Decision, &f
+		}
+		switch {
+		case f.Match.Rule != nil:
+			v.ruled = v.ruled || f.Decision != rule.Allow
+		case f.Decision == rule.Prompt && v.proposed == nil:
+			v.proposed = f.Command
+		}
 	}
-	v.Findings = append(v.Findings, findings...)
+	v.Findings = append(v.Findings, findings[:min(len(findings), maxFindings-len(v.Findings))]...)
 }
 
 // maxShown is how much of a command a reason shows, in bytes.
@@ -52,23 +68,14 @@ func shown(argv []string) string {
 	return "`" + text[:end] + "…`"
 }
 
-// Deciding returns the finding that the decision is due to: of several that decide the same, the
-// longest rule, and of rules of one length the last. It returns false for a verdict that nothing
-// was found for.
-func (v Verdict) Deciding() (best Finding, ok bool) {
-	for _, f := range v.Findings {
-		if f.Decision == v.Decision && (!ok || compareReasons(f, best) >= 0) {
-			best, ok = f, true
-		}
-	}
-	return best, ok
-}
-
-// Reason says why the command is not simply allowed, in the words of the reference; it is "" where
-// it is.
+// Reason says why the command is not simply allowed, in the words of the reference: of several
+// rules that decide the same, in those of the longest, and of these of the last. It is "" where it
+// is.
 func (v Verdict) Reason() string {
-	f, _ := v.Deciding()
-	command, because := shown(v.Argv), ""
+	if v.deciding == nil {
+		return ""
+	}
+	f, command, because := *v.deciding, shown(v.Argv), ""
 	if f.Match.Rule != nil {
 		because = f.Match.Justification
 	}
@@ -94,15 +101,10 @@ func (v Verdict) Reason() string {
 // again: the first command that no rule matches and that is to be asked about. It is nil if a rule
 // prompts or forbids.
 func (v Verdict) Proposed() []string {
-	if slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Match.Rule != nil && f.Decision != rule.Allow }) {
+	if v.ruled {
 		return nil
 	}
-	for _, f := range v.Findings {
-		if f.Match.Rule == nil && f.Decision == rule.Prompt {
-			return f.Command
-		}
-	}
-	return nil
+	return v.proposed
 }
 
 // MarshalJSON renders a finding as the reference does.

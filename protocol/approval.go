@@ -6,8 +6,8 @@ import "github.com/execagent/execagent/protocol/strict"
 // of it and of the server's own holds.
 type ExecApproval struct {
 	Rules []RuleFile `json:"rules,omitempty"`
-	// Unmatched is the decision about commands that no rule matches: one of the Approval constants,
-	// "" for ApprovalAllow.
+	// Unmatched is the decision about commands that no rule matches: "allow", "prompt" or
+	// "forbidden"; "" is "allow".
 	Unmatched string `json:"unmatched,omitempty"`
 }
 
@@ -16,13 +16,6 @@ type RuleFile struct {
 	Name string `json:"name"` // for messages
 	Text string `json:"text"`
 }
-
-// Decisions about commands.
-const (
-	ApprovalAllow     = "allow"
-	ApprovalPrompt    = "prompt"
-	ApprovalForbidden = "forbidden"
-)
 
 // Bounds of the rules of a client. The texts are bounded together, by who reads them.
 const (
@@ -49,7 +42,7 @@ func unmarshalExecApproval(o *strict.Object) (a *ExecApproval) {
 			})
 		}
 		if o.Has("unmatched") {
-			a.Unmatched = o.OneOf("unmatched", ApprovalAllow, ApprovalPrompt, ApprovalForbidden)
+			a.Unmatched = o.OneOf("unmatched", "allow", "prompt", "forbidden")
 		}
 	})
 	return a

@@ -2,7 +2,6 @@ package rulefile
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 )
 
@@ -40,8 +39,9 @@ type scanner struct {
 	word      int // where the word begins that next stands behind; next if it stands behind none
 }
 
-func (s *scanner) errorf(format string, args ...any) error {
-	return &Error{s.file, s.line, s.next - s.lineStart + 1, fmt.Sprintf(format, args...)}
+// refuse returns the error for what stands at next.
+func (s *scanner) refuse(text string) error {
+	return &Error{s.file, s.line, s.next - s.lineStart + 1, text}
 }
 
 // newline is called behind a newline.
@@ -63,7 +63,7 @@ func (s *scanner) token() error {
 		s.next++
 		s.newline()
 	case c == '\t' && strings.Trim(s.text[s.lineStart:s.next], " ") == "":
-		return s.errorf("tabs are not allowed for indentation")
+		return s.refuse("tabs are not allowed for indentation")
 	case c == '_' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
 		s.next++
 		return nil // word stays
@@ -94,7 +94,7 @@ func (s *scanner) quoted(prefix string) error {
 	}
 	for !strings.HasPrefix(s.text[s.next:], quote) {
 		if s.next >= len(s.text) {
-			return s.errorf("unexpected end of file in a string")
+			return s.refuse("unexpected end of file in a string")
 		}
 		c := s.text[s.next]
 		switch {
@@ -106,7 +106,7 @@ func (s *scanner) quoted(prefix string) error {
 			}
 			continue
 		case c == '\n' && len(quote) == 1:
-			return s.errorf("unexpected newline in a string")
+			return s.refuse("unexpected newline in a string")
 		case c == '\n':
 			put(`\n`)
 			s.next++
@@ -114,7 +114,7 @@ func (s *scanner) quoted(prefix string) error {
 			newlines++
 			continue
 		case isF && c == '\r':
-			return s.errorf("a carriage return in an f-string is not supported")
+			return s.refuse("a carriage return in an f-string is not supported")
 		case isF && c == '"':
 			put(`\"`)
 		case isF && (c == '{' || c == '}'):
@@ -150,16 +150,16 @@ const notInHole = "\"'\\{#\r\n:!"
 // hole passes over an expression in an f-string, and returns it.
 func (s *scanner) hole(c byte) (string, error) {
 	if c == '}' {
-		return "", s.errorf("a single } in an f-string")
+		return "", s.refuse("a single } in an f-string")
 	}
 	rest := s.text[s.next+1:]
 	end := strings.IndexAny(rest, notInHole+"}")
 	if end < 0 || rest[end] != '}' {
-		return "", s.errorf("an f-string may have names and simple expressions between { and }")
+		return "", s.refuse("an f-string may have names and simple expressions between { and }")
 	}
 	expression := strings.TrimSpace(rest[:end])
 	if expression == "" {
-		return "", s.errorf("an empty expression in an f-string")
+		return "", s.refuse("an empty expression in an f-string")
 	}
 	s.next += 1 + end + 1
 	return "(" + expression + ")", nil

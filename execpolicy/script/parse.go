@@ -14,6 +14,8 @@ const (
 	// maxNested bounds how deep things in a script can be nested, and so the stack of the parser:
 	// it is how often something may begin that can hold another such thing.
 	maxNested = 1_000
+	// MaxCommands is how many commands a plain script may have.
+	MaxCommands = 1_000
 )
 
 // shells are the programs whose scripts are taken apart, by name or by their usual paths.

@@ -126,8 +126,11 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("%s: it is said to force nothing", name)
 		}
 	}
-	if commands, ok := Split(strings.Repeat("x;", maxNested)); !ok || len(commands) != maxNested {
+	if commands, ok := Split(strings.Repeat("x;", MaxCommands)); !ok || len(commands) != MaxCommands {
 		t.Errorf("a long plain script: %d, %v", len(commands), ok)
+	}
+	if _, ok := Split(strings.Repeat("x;", MaxCommands+1)); ok {
+		t.Error("a script of too many commands is plain")
 	}
 }
 

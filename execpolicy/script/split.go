@@ -41,7 +41,7 @@ func plain(commands [][]string, s *syntax.Stmt) ([][]string, bool) {
 		if words[0] == "unset" {
 			return nil, false // an assignment to the reference
 		}
-		return append(commands, words), true
+		return append(commands, words), len(commands) < MaxCommands
 	case *syntax.BinaryCmd:
 		if c.Op != syntax.AndStmt && c.Op != syntax.OrStmt && c.Op != syntax.Pipe {
 			return nil, false
