@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/applypatch"
+	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
@@ -109,6 +110,8 @@ type Config struct {
 	// RequireNetworkEnforcement refuses commands that could reach the network in another way
 	// than through a proxy of theirs.
 	RequireNetworkEnforcement bool
+	// ExecPolicy says which commands clients may start; nil: all.
+	ExecPolicy *execpolicy.Policy
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -37,6 +38,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		return nil, protocol.InvalidParams("%v", err)
 	}
 	if err := c.checkBuiltin(&p); err != nil {
+		return nil, err
+	}
+	if err := approval.Check(c.agent.cfg.ExecPolicy, &p, env, dir); err != nil {
 		return nil, err
 	}
 	spec := procs.Spec{

@@ -57,6 +57,10 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
+	commands, err := flags.ReadPolicy()
+	if err != nil {
+		return err
+	}
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
 		return err
@@ -101,8 +105,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
 
-		Limits:  confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
-		Cgroups: cgroups,
+		ExecPolicy: commands,
+		Limits:     confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
+		Cgroups:    cgroups,
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
