@@ -68,7 +68,8 @@ var rules = map[string]rule{
 	"filecopy":       {nil, "files and streams; it knows neither agents nor clients"},
 	"helper/builtin": {[]string{"filecopy"}, "which tools there are, and not what they do"},
 
-	"helper":      {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/probe", "procs", "applypatch"}, "it opens the door to the hidden modes and does nothing behind it"},
+	"helper":      {[]string{"helper/builtin", "helper/confine", "helper/files", "helper/hold", "helper/probe", "procs", "applypatch"}, "it opens the door to the hidden modes and does nothing behind it"},
+	"helper/hold": {[]string{"procs", "internal/pack"}, "a command is held back here; who lets it go is known elsewhere"},
 	"helper/gate": {[]string{"internal/sockowner"}, "whose a connection is, is found out here; what the proxy does with it is not known"},
 	"helper/confine": {[]string{"helper/gate", "sandbox", "sandbox/enforce", "sandbox/hold", "sandbox/resolve", "sandbox/view", "procs", "helper/supervise", "internal/caps", "internal/pack", "internal/thread", "internal/userns"},
 		"what confines a command knows policies and how a process is staged, not requests, sessions or configuration"},
@@ -103,7 +104,8 @@ var rules = map[string]rule{
 	"execpolicy/rulefile": {[]string{"execpolicy/rule"}, "rules are read here, and asked elsewhere"},
 	"execpolicy/script":   {nil, "commands are found here, and judged elsewhere"},
 	"agent/approval":      {[]string{"execpolicy", "execpolicy/rule", "procs", "protocol"}, "whether a command may be started is told as an error of the wire; nothing is started"},
-	"agent": {[]string{"agent/approval", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+	"agent/answers":       {[]string{"fsops", "httpclient", "protocol"}, "memory is counted here; what is answered is not known"},
+	"agent": {[]string{"agent/answers", "agent/approval", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/hold", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -128,7 +130,8 @@ var rules = map[string]rule{
 
 	"client/internal/duplex": {[]string{"client/internal/queue", "internal/backlog"}, "two directions are counted here, and carried elsewhere"},
 	"cmd/agent/forwarding":   {[]string{"client"}, "connections are joined here, whichever agent the client has reached"},
-	"client":                 {[]string{"client/internal/duplex", "client/internal/queue", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
+	"client/internal/asked":  {[]string{"protocol", "rpc"}, "questions are answered by functions of the client's user"},
+	"client":                 {[]string{"client/internal/asked", "client/internal/duplex", "client/internal/queue", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
 	"client/internal/queue":  {[]string{"buffer"}, "what waits for a consumer, whatever it is"},
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
@@ -179,8 +182,8 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
-	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
+	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/answers", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
+	"helper/hold", "helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
 

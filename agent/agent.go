@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/applypatch"
@@ -31,6 +32,7 @@ const (
 	DefaultSessionTTL       = 80 * time.Second
 	DefaultRetainBytes      = procs.DefaultRetainBytes
 	DefaultRetainTotalBytes = procs.DefaultBudget
+	DefaultContentBytes     = answers.DefaultBytes
 )
 
 // maxEnded is how many ended processes of all sessions are kept for
@@ -126,7 +128,7 @@ type Agent struct {
 	http   *httpclient.Client
 	// content bounds what all connections together hold of answers not sent
 	// yet.
-	content *content
+	content *answers.Memory
 	// sockets bounds what the sockets of all sessions keep.
 	sockets sockets.Budget
 	// sandboxes is what requests and commands are confined with.
@@ -173,7 +175,7 @@ func New(cfg Config) *Agent {
 		cfg.RetainTotalBytes = DefaultRetainTotalBytes
 	}
 	if cfg.ContentBytes <= 0 {
-		cfg.ContentBytes = DefaultContentBytes
+		cfg.ContentBytes = answers.DefaultBytes
 	}
 	if cfg.SocketBytes <= 0 {
 		cfg.SocketBytes = sockets.DefaultBudget
@@ -190,7 +192,7 @@ func New(cfg Config) *Agent {
 			Denied: procs.Denied,
 			Proxy:  httpclient.ProxyFromEnv(h.lookup),
 		}),
-		content:   newContent(cfg.ContentBytes),
+		content:   answers.NewMemory(cfg.ContentBytes),
 		sockets:   sockets.Budget{Max: cfg.SocketBytes},
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
@@ -24,6 +25,7 @@ type connection struct {
 	holder    string // and whose right to connect may be revoked, see rpc.Revocable
 	remote    string // and where
 	phase     atomic.Int32
+	approves  bool // the client answers questions about commands
 
 	session *Session // set by initialize, which runs before all other requests, as audit
 	audit   *audit.Client
@@ -53,9 +55,9 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	c := &connection{
 		agent:    a,
 		remote:   audit.Place(conn),
-		answers:  semaphore.NewWeighted(maxAnswers),
-		listings: semaphore.NewWeighted(maxListings),
-		bodies:   semaphore.NewWeighted(maxBodies),
+		answers:  semaphore.NewWeighted(answers.MaxAnswers),
+		listings: semaphore.NewWeighted(answers.MaxListings),
+		bodies:   semaphore.NewWeighted(answers.MaxBodies),
 		streams:  map[string]bool{},
 	}
 	if known, ok := conn.(rpc.Identified); ok {
@@ -168,6 +170,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 		return nil, err
 	}
 	c.session = s
+	c.approves = p.SubcommandApprovals && c.agent.cfg.Confines
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
 	c.audit = s.audit.Attach(asked.client, c.principal, c.remote, !created)
 	r := &initializeResult{connection: c}

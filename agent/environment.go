@@ -67,6 +67,8 @@ func capabilities() protocol.Capabilities {
 		FSApplyPatch:      true,
 		NamedSessions:     true,
 		SocketForward:     true,
+
+		SubcommandApprovals: true,
 	}
 }
 

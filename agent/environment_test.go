@@ -53,6 +53,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"subcommandApprovals": true,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

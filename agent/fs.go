@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
@@ -40,12 +41,12 @@ func (c *connection) twoFiles(ctx context.Context, src, dst protocol.PathURI, s 
 // sent.
 type fileResult struct {
 	protocol.ReadFileResult
-	share share
+	share answers.Share
 }
 
 func (r *fileResult) Sent() {
 	buffer.Recycle(r.Data)
-	r.share.release()
+	r.share.Release()
 }
 
 // alloc returns a buffer for n bytes of the file. It is called again for a file that
@@ -53,8 +54,8 @@ func (r *fileResult) Sent() {
 // holds: else two files that grow would wait for each other, and a file larger than
 // half of the memory would wait for itself.
 func (r *fileResult) alloc(ctx context.Context, n int) ([]byte, error) {
-	r.share.release()
-	if err := r.share.answer(ctx, int64(n)); err != nil {
+	r.share.Release()
+	if err := r.share.Answer(ctx, int64(n)); err != nil {
 		return nil, err
 	}
 	return buffer.Get(n), nil
@@ -65,7 +66,7 @@ func (c *connection) readFile(ctx context.Context, p protocol.PathParams) (*file
 	if err != nil {
 		return nil, err
 	}
-	r := &fileResult{share: share{own: c.answers, total: c.agent.content}}
+	r := &fileResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
 	alloc := func(n int) ([]byte, error) { return r.alloc(ctx, n) }
 	if r.Data, err = fsops.ReadFile(ctx, files, path, links(p.FollowSymlinks), alloc); err != nil {
 		r.Sent()
@@ -114,10 +115,10 @@ func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*
 // directoryResult gives back its share of memory when it has been sent.
 type directoryResult struct {
 	protocol.ReadDirectoryResult
-	share share
+	share answers.Share
 }
 
-func (r *directoryResult) Sent() { r.share.release() }
+func (r *directoryResult) Sent() { r.share.Release() }
 
 func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (*directoryResult, error) {
 	files, path, err := c.file(ctx, p.Path, p.Sandbox)
@@ -130,10 +131,10 @@ func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (
 	}
 	var cost int64
 	for _, e := range entries {
-		cost += listedCost(len(e.Name))
+		cost += answers.ListedCost(len(e.Name))
 	}
-	r := &directoryResult{share: share{own: c.listings, total: c.agent.content}}
-	if err := r.share.list(ctx, cost); err != nil {
+	r := &directoryResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
+	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
 	r.Entries = make([]protocol.DirectoryEntry, len(entries))
@@ -185,19 +186,19 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 // sent.
 type blockResult struct {
 	protocol.ReadBlockResult
-	share share
+	share answers.Share
 }
 
 func (r *blockResult) Sent() {
 	buffer.Recycle(r.Chunk)
-	r.share.release()
+	r.share.Release()
 }
 
 func (c *connection) readBlock(ctx context.Context, p protocol.ReadBlockParams) (*blockResult, error) {
-	r := &blockResult{share: share{own: c.answers, total: c.agent.content}}
+	r := &blockResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
 	// This may wait, so it comes before ReadBlock: a call that uses the handle
 	// would hold up its closing.
-	if err := r.share.answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
+	if err := r.share.Answer(ctx, int64(min(p.Len, fsops.MaxBlockLength))); err != nil {
 		return nil, err
 	}
 	var err error
@@ -221,10 +222,10 @@ func (c *connection) closeHandle(_ context.Context, p protocol.HandleParams) (pr
 // walkResult gives back its share of memory when it has been sent.
 type walkResult struct {
 	protocol.WalkResult
-	share share
+	share answers.Share
 }
 
-func (r *walkResult) Sent() { r.share.release() }
+func (r *walkResult) Sent() { r.share.Release() }
 
 func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResult, error) {
 	files, path, err := c.file(ctx, p.Path, p.Sandbox)
@@ -244,13 +245,13 @@ func (c *connection) walk(ctx context.Context, p protocol.WalkParams) (*walkResu
 	}
 	var cost int64
 	for _, e := range found.Entries {
-		cost += listedCost(len(e.Path))
+		cost += answers.ListedCost(len(e.Path))
 	}
 	for _, e := range found.Errors {
-		cost += listedCost(len(e.Path))
+		cost += answers.ListedCost(len(e.Path))
 	}
-	r := &walkResult{share: share{own: c.listings, total: c.agent.content}}
-	if err := r.share.list(ctx, cost); err != nil {
+	r := &walkResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
+	if err := r.share.List(ctx, cost); err != nil {
 		return nil, err
 	}
 	r.Truncated = found.Truncated

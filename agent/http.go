@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/protocol"
@@ -65,7 +66,7 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 			c.notifiers.Go(func() { c.streamBody(p.RequestID, resp.Body) })
 		}}, nil
 	}
-	buffered := &bufferedResponse{HTTPResponse: answer, share: share{own: c.bodies, total: c.agent.content}}
+	buffered := &bufferedResponse{HTTPResponse: answer, share: answers.Share{Own: c.bodies, Total: c.agent.content}}
 	if buffered.BodyBase64, err = resp.ReadBody(buffered.alloc); err != nil {
 		buffered.Sent()
 		return nil, httpError(err)
@@ -77,20 +78,20 @@ func (c *connection) httpRequest(ctx context.Context, p protocol.HTTPRequestPara
 // been sent.
 type bufferedResponse struct {
 	protocol.HTTPResponse
-	share share
+	share answers.Share
 }
 
 func (r *bufferedResponse) Sent() {
 	buffer.Recycle(r.BodyBase64)
-	r.share.release()
+	r.share.Release()
 }
 
 // alloc returns a buffer for n bytes of a body, in the place of an earlier one. It
 // first gives back the share of memory of the earlier buffer.
 func (r *bufferedResponse) alloc(n int) ([]byte, error) {
-	r.share.release()
-	if n >= leastAnswer {
-		if err := r.share.body(int64(n)); err != nil {
+	r.share.Release()
+	if n >= answers.Least {
+		if err := r.share.Body(int64(n)); err != nil {
 			return nil, err
 		}
 	}

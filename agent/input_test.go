@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 )
@@ -93,11 +94,11 @@ func TestLongArguments(t *testing.T) {
 // memory that it holds itself, nor for another file that does the same.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
-	own, total := semaphore.NewWeighted(maxAnswers), newContent(8<<20)
+	own, total := semaphore.NewWeighted(answers.MaxAnswers), answers.NewMemory(8<<20)
 	done := make(chan struct{}, 2)
 	for range 2 {
 		go func() {
-			r := &fileResult{share: share{own: own, total: total}}
+			r := &fileResult{share: answers.Share{Own: own, Total: total}}
 			for _, n := range []int{1 << 20, 3 << 20, 5 << 20, 7 << 20} {
 				var err error
 				if r.Data, err = r.alloc(t.Context(), n); err != nil {
@@ -111,7 +112,7 @@ func TestGrowingFile(t *testing.T) {
 	for range 2 {
 		waitFor(t, done, "memory for a file that grows")
 	}
-	if !own.TryAcquire(maxAnswers) || !total.TryAcquire(8<<20) {
+	if !own.TryAcquire(answers.MaxAnswers) || !total.TryAcquire(8<<20) {
 		t.Error("memory was not given back")
 	}
 }
@@ -122,15 +123,15 @@ func TestGrowingFile(t *testing.T) {
 func TestAnswersOfAConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		own, total := semaphore.NewWeighted(maxAnswers), newContent(20<<20)
-		take := func(n int64) (*share, <-chan error) {
-			s, done := &share{own: own, total: total}, make(chan error, 1)
-			go func() { done <- s.answer(t.Context(), n) }()
+		own, total := semaphore.NewWeighted(answers.MaxAnswers), answers.NewMemory(20<<20)
+		take := func(n int64) (*answers.Share, <-chan error) {
+			s, done := &answers.Share{Own: own, Total: total}, make(chan error, 1)
+			go func() { done <- s.Answer(t.Context(), n) }()
 			synctest.Wait()
 			return s, done
 		}
-		var held []*share
-		for _, n := range []int64{1, leastAnswer, largeAnswer - 1, leastAnswer - 1} {
+		var held []*answers.Share
+		for _, n := range []int64{1, answers.Least, answers.Large - 1, answers.Least - 1} {
 			s, done := take(n)
 			if err := <-done; err != nil {
 				t.Fatalf("%d bytes: %v", n, err)
@@ -143,7 +144,7 @@ func TestAnswersOfAConnection(t *testing.T) {
 			t.Error("a large answer is held beside small ones")
 		}
 		for _, s := range held {
-			s.release()
+			s.Release()
 		}
 		synctest.Wait()
 		if err := <-firstDone; err != nil {
@@ -152,24 +153,24 @@ func TestAnswersOfAConnection(t *testing.T) {
 		if len(secondDone) > 0 {
 			t.Error("two large answers are held at once")
 		}
-		first.release()
+		first.Release()
 		if err := <-secondDone; err != nil {
 			t.Error(err)
 		}
 
-		other := &share{own: semaphore.NewWeighted(maxAnswers), total: total}
+		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()
-		wantCode(t, "no memory", other.answer(t.Context(), 12<<20), protocol.CodeInternal)
-		if waited := time.Since(began); waited != contentPatience {
-			t.Errorf("refused after %v, want %v", waited, contentPatience)
+		wantCode(t, "no memory", other.Answer(t.Context(), 12<<20), protocol.CodeInternal)
+		if waited := time.Since(began); waited != answers.Patience {
+			t.Errorf("refused after %v, want %v", waited, answers.Patience)
 		}
 		began = time.Now()
-		wantCode(t, "more than there is", other.answer(t.Context(), 21<<20), protocol.CodeInternal)
+		wantCode(t, "more than there is", other.Answer(t.Context(), 21<<20), protocol.CodeInternal)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("refused after %v, want at once", waited)
 		}
-		second.release()
-		if !total.TryAcquire(20<<20) || !own.TryAcquire(maxAnswers) || !other.own.TryAcquire(maxAnswers) {
+		second.Release()
+		if !total.TryAcquire(20<<20) || !own.TryAcquire(answers.MaxAnswers) || !other.Own.TryAcquire(answers.MaxAnswers) {
 			t.Error("memory was not given back")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -87,9 +88,9 @@ func TestStaleExpiry(t *testing.T) {
 // connection, and a refused one gives its share back.
 func TestBodyMemory(t *testing.T) {
 	t.Parallel()
-	own, total := semaphore.NewWeighted(3<<20), newContent(8<<20)
+	own, total := semaphore.NewWeighted(3<<20), answers.NewMemory(8<<20)
 	read := func(n int) (*bufferedResponse, error) {
-		r := &bufferedResponse{share: share{own: own, total: total}}
+		r := &bufferedResponse{share: answers.Share{Own: own, Total: total}}
 		for _, size := range []int{1 << 10, n / 2, n} { // it turns out to be longer
 			if _, err := r.alloc(size); err != nil {
 				return r, err

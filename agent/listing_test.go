@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestListingMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	r.agent.content.patience = time.Millisecond
+	r.agent.content.Wait = time.Millisecond
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
@@ -43,9 +44,9 @@ func TestListingMemory(t *testing.T) {
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
 	free := func() bool {
-		ok := r.agent.content.TryAcquire(DefaultContentBytes)
+		ok := r.agent.content.TryAcquire(answers.DefaultBytes)
 		if ok {
-			r.agent.content.Release(DefaultContentBytes)
+			r.agent.content.Release(answers.DefaultBytes)
 		}
 		return ok
 	}
@@ -57,10 +58,10 @@ func TestListingMemory(t *testing.T) {
 				params["sandbox"], small["sandbox"] = sandbox, sandbox
 			}
 			eventually(t, what+": the memory is free before", free)
-			r.agent.content.TryAcquire(DefaultContentBytes)
+			r.agent.content.TryAcquire(answers.DefaultBytes)
 			wantCode(t, what, c.call(q.method, params, nil), protocol.CodeInternal)
 			c.must(q.method, small, nil)
-			r.agent.content.Release(DefaultContentBytes)
+			r.agent.content.Release(answers.DefaultBytes)
 			var got struct{ Entries []struct{} }
 			c.must(q.method, params, &got)
 			if len(got.Entries) != 3000 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/patching"
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/buffer"
@@ -16,10 +17,10 @@ const maxPatchError = 64 << 10
 // patchResult gives back its share of memory when it has been sent.
 type patchResult struct {
 	protocol.ApplyPatchResult
-	share share
+	share answers.Share
 }
 
-func (r *patchResult) Sent() { r.share.release() }
+func (r *patchResult) Sent() { r.share.Release() }
 
 func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams) (*patchResult, error) {
 	files, dir, err := c.file(ctx, p.Cwd, p.Sandbox)
@@ -27,19 +28,19 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 		return nil, err
 	}
 	// One file is in memory at a time.
-	file := &fileResult{share: share{own: c.answers, total: c.agent.content}}
-	defer file.share.release()
+	file := &fileResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
+	defer file.share.Release()
 	target := &applypatch.Target{
 		Files: files, Dir: dir,
 		Alloc: func(n int) ([]byte, error) { return file.alloc(ctx, n) },
 		Free: func(b []byte) {
 			buffer.Recycle(b)
-			file.share.release()
+			file.share.Release()
 		},
 	}
-	r := &patchResult{share: share{own: c.listings, total: c.agent.content}}
+	r := &patchResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
 	if r.ApplyPatchResult, err = patching.Apply(ctx, target, &p); err == nil && r.Diff != nil {
-		err = r.share.list(ctx, 2*int64(len(*r.Diff)))
+		err = r.share.List(ctx, 2*int64(len(*r.Diff)))
 	}
 	if err != nil {
 		return nil, cut(err)

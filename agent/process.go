@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/procs"
@@ -22,7 +23,10 @@ type startResult struct {
 	process *process
 }
 
-func (r *startResult) Sent() { r.process.Begin() }
+func (r *startResult) Sent() {
+	r.process.Begin()
+	r.process.approvals.Begin()
+}
 
 func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (*startResult, error) {
 	dir, err := p.Cwd.Native()
@@ -40,7 +44,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err := c.checkBuiltin(&p); err != nil {
 		return nil, err
 	}
-	if err := approval.Check(c.agent.cfg.ExecPolicy, &p, env, dir); err != nil {
+	approvals, err := approval.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves)
+	if err != nil {
 		return nil, err
 	}
 	spec := procs.Spec{
@@ -67,8 +72,14 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter := func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) }
-	started, err := c.session.start(ctx, c, p.ProcessID, spec, enter)
+	enter := func(started *process, spec *procs.Spec) error {
+		err := c.enter(&p, plan, started, spec)
+		if err == nil && approvals.IsPending() {
+			err = started.holdBack(spec)
+		}
+		return err
+	}
+	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, enter)
 	if err != nil {
 		return nil, startError(err)
 	}
@@ -79,6 +90,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	}
 	if started.advisory {
 		r.Network = protocol.NetworkAdvisory
+	}
+	if approvals.IsPending() {
+		r.Approval = protocol.ApprovalPending
 	}
 	return r, nil
 }
@@ -133,10 +147,10 @@ func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]strin
 // readResult gives back its share of memory when it has been sent.
 type readResult struct {
 	protocol.ReadResult
-	share share
+	share answers.Share
 }
 
-func (r *readResult) Sent() { r.share.release() }
+func (r *readResult) Sent() { r.share.Release() }
 
 func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*readResult, error) {
 	s, err := c.sessionFor(p.SessionID)
@@ -172,9 +186,9 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if p.ExitOnly {
 		kept, after, p.MaxBytes = 0, math.MaxUint64, nil
 	}
-	r := &readResult{share: share{own: c.answers, total: c.agent.content}}
+	r := &readResult{share: answers.Share{Own: c.answers, Total: c.agent.content}}
 	// The answer keeps chunks in memory that the process may drop meanwhile.
-	if err := r.share.answer(ctx, min(kept, maxAnswers/2)); err != nil {
+	if err := r.share.Answer(ctx, min(kept, answers.MaxAnswers/2)); err != nil {
 		return nil, err
 	}
 	snapshot := target.Read(after, p.MaxBytes)
@@ -300,6 +314,8 @@ func (c *connection) signalProcess(ctx context.Context, p protocol.SignalParams)
 	switch {
 	case err != nil:
 		return protocol.Empty{}, err
+	case target != nil && target.approvals.Pending():
+		target.kill() // nothing of the command runs that could take it
 	case target != nil:
 		target.Signal(signals[p.Signal])
 	case p.Signal != protocol.SignalInterrupt:

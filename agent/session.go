@@ -8,9 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -49,6 +51,7 @@ type Session struct {
 
 	sockets *sockets.Set   // has a lock of its own
 	reports egress.Reports // of the networks of processes, too
+	desk    approval.Desk  // for the questions about commands, too
 
 	// forgetting counts the processes that are disposed of while the session
 	// lives. None is added once ended is set.
@@ -69,6 +72,8 @@ type process struct {
 	box                *confine.Held   // nil: the request had no sandbox
 	network            *egress.Network // nil: the request had no proxy
 	advisory           bool            // it can do without its proxy
+	hold               *hold.Hold      // nil: nobody is asked before the command runs
+	approvals          *approval.Process
 	audit              *audit.Process
 	judge              sync.Once
 	denied             bool // set by judge
@@ -93,6 +98,7 @@ func newSession(a *Agent, id string) *Session {
 		peer := s.peer.Load()
 		return peer != nil && peer.Notify(protocol.MethodNetworkPolicyDecision, d) == nil
 	}
+	s.desk.Ask, s.desk.Tell = s.askAbout, s.tell
 	return s
 }
 
@@ -164,6 +170,7 @@ func (s *Session) announce(c *connection) {
 	if s.connection == c {
 		s.peer.Store(c.peer)
 		s.reports.Resume()
+		s.desk.Attach(c.approves)
 	}
 }
 
@@ -243,7 +250,9 @@ func (s *Session) dispose(p *process) {
 	if p.expiry != nil {
 		p.expiry.Stop()
 	}
+	p.approvals.Terminated()
 	_ = p.Close()
+	p.hold.Close()
 	p.audit.Killed()
 	p.network.Close()
 	p.box.Release()
@@ -253,7 +262,7 @@ func (s *Session) dispose(p *process) {
 // start reserves id, which the client has chosen, calls enter to give the process the
 // sandbox and the network of the request, and starts it. Events flow after
 // [procs.Process.Begin]. Sandbox and network are given back if the start fails.
-func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
+func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec, plan *approval.Plan,
 	enter func(*process, *procs.Spec) error,
 ) (*process, error) {
 	p, err := s.reserve(ctx, c, id)
@@ -270,10 +279,12 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 	if !ended {
 		p.Process = running
 		p.audit = s.audit.Started(spec.Argv[0], running.PID(), spec.TTY, p.box.Names())
+		p.approvals = s.desk.Open(plan, id, runner{p})
 	}
 	s.mu.Unlock()
 	if ended {
 		_ = running.Close()
+		p.hold.Close()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -284,6 +295,7 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 
 // kill kills the process, and closes its network.
 func (p *process) kill() (running bool) {
+	p.approvals.Terminated()
 	running = p.Terminate()
 	p.network.Close()
 	return running
@@ -299,6 +311,7 @@ func (s *Session) settle(p *process) {
 	}
 	s.mu.Unlock()
 	if failed {
+		p.hold.Close()
 		p.network.Close()
 		p.box.Release()
 	}
@@ -444,6 +457,7 @@ func (s *Session) deliver(p *process, e procs.Event) {
 	case procs.Output:
 		s.agent.metrics.output[e.Stream].Add(len(e.Data))
 	case procs.Exited:
+		p.approvals.Exited()
 		p.audit.Exited(e.ExitCode)
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)

@@ -62,6 +62,8 @@ type Config struct {
 	Retain *time.Duration
 	// Network is for processes with a NetworkProxy.
 	Network Network
+	// Approvals is for processes that a policy about commands asks about.
+	Approvals Approvals
 	// ConnectTimeout bounds Dial, InitializeTimeout the handshake after it; 0
 	// for 10 s each.
 	ConnectTimeout, InitializeTimeout time.Duration
@@ -191,7 +193,7 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	// that.
 	stop := context.AfterFunc(ctx, l.abort)
 
-	params := protocol.InitializeParams{ClientName: c.cfg.ClientName}
+	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil}
 	if resume != "" {
 		params.ResumeSessionID = &resume
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/execagent/execagent/client/internal/asked"
 	"github.com/execagent/execagent/client/internal/queue"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/protocol/strict"
@@ -23,6 +24,7 @@ const maxCalls = 1024
 type connection struct {
 	client *Client
 	peer   *rpc.Peer
+	asked  asked.Questions
 	stop   context.CancelCauseFunc
 	done   chan struct{} // closed when the reader has ended and the client knows
 	lost   *DisconnectedError
@@ -47,7 +49,8 @@ func (c *Client) open(conn rpc.Conn) *connection {
 	l := &connection{
 		client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}, watches: map[string]*Watch{},
 	}
-	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Table: c.cfg.Network.table(), Notification: l.notification})
+	l.asked.Network, l.asked.Approvals = &c.cfg.Network, &c.cfg.Approvals
+	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Table: l.asked.Table(), Notification: l.notification})
 	go l.read(ctx)
 	return l
 }
@@ -236,6 +239,20 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 			return err
 		}
 		if decided := l.client.cfg.Network.Decided; decided != nil {
+			decided(d)
+		}
+	case protocol.MethodExecApprovalClosed:
+		var n protocol.ExecApprovalClosed
+		if err := unmarshal(method, params, &n); err != nil {
+			return err
+		}
+		l.asked.Closed(&n)
+	case protocol.MethodExecDecision:
+		var d protocol.ExecDecision
+		if err := unmarshal(method, params, &d); err != nil {
+			return err
+		}
+		if decided := l.client.cfg.Approvals.Decided; decided != nil {
 			decided(d)
 		}
 	case protocol.MethodSocketData:

@@ -78,6 +78,11 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			return nil, err
 		}
 	}
+	if params.ExecApproval != nil {
+		if err := c.require(ctx, "rules about commands", func(c *protocol.Capabilities) bool { return c.SubcommandApprovals }); err != nil {
+			return nil, err
+		}
+	}
 	complete(&params)
 	for {
 		p := newProcess(c, params.ProcessID)

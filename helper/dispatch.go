@@ -8,6 +8,7 @@ import (
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
 )
@@ -27,6 +28,7 @@ var modes = []struct {
 	{arg: files.Arg, main: files.Main},
 	{arg: probe.Arg, main: probe.Main},
 	{arg: builtin.Arg, main: builtin.Main},
+	{arg: hold.Arg, main: hold.Main},
 	{arg: GuardArg, alone: true, main: guard},
 }
 

@@ -1,6 +1,12 @@
 package protocol
 
-import "github.com/execagent/execagent/protocol/strict"
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+
+	"github.com/execagent/execagent/protocol/strict"
+)
 
 // ExecApproval is a policy of the client for one process (execpolicy.md 8.1). The stricter decision
 // of it and of the server's own holds.
@@ -9,6 +15,10 @@ type ExecApproval struct {
 	// Unmatched is the decision about commands that no rule matches: "allow", "prompt" or
 	// "forbidden"; "" is "allow".
 	Unmatched string `json:"unmatched,omitempty"`
+	// TimeoutMs is how long a question waits for its answer, 1 s to 1 h; nil: 120 s.
+	TimeoutMs *uint64 `json:"timeoutMs,omitempty"`
+	// Report is one of ReportRefused, ReportAsked and ReportAll; "" is ReportAsked.
+	Report string `json:"report,omitempty"`
 }
 
 // RuleFile is a file of rules.
@@ -21,6 +31,9 @@ type RuleFile struct {
 const (
 	maxRuleFiles    = 256
 	maxRuleFileName = 255
+
+	minApprovalMs = 1_000
+	maxApprovalMs = 3_600_000
 )
 
 // unmarshalExecApproval reads the member execApproval. It may have no members that are not known
@@ -28,7 +41,7 @@ const (
 func unmarshalExecApproval(o *strict.Object) (a *ExecApproval) {
 	o.OptIn("execApproval", func(o *strict.Object) {
 		a = &ExecApproval{}
-		o.Only("rules", "unmatched")
+		o.Only("rules", "unmatched", "timeoutMs", "report")
 		if o.Has("rules") {
 			o.Each("rules", func(o *strict.Object) {
 				f := RuleFile{Name: o.String("name"), Text: o.String("text")}
@@ -44,6 +57,171 @@ func unmarshalExecApproval(o *strict.Object) (a *ExecApproval) {
 		if o.Has("unmatched") {
 			a.Unmatched = o.OneOf("unmatched", "allow", "prompt", "forbidden")
 		}
+		if a.TimeoutMs = o.OptUint64("timeoutMs"); a.TimeoutMs != nil && (*a.TimeoutMs < minApprovalMs || *a.TimeoutMs > maxApprovalMs) {
+			o.Fail("timeoutMs", "is %d, must be %d to %d", *a.TimeoutMs, minApprovalMs, maxApprovalMs)
+		}
+		if o.Has("report") {
+			a.Report = o.OneOf("report", ReportRefused, ReportAsked, ReportAll)
+		}
 	})
 	return a
+}
+
+// Methods by which a server asks its client about commands, and tells of decisions (execpolicy.md
+// 8.4). Only a client with SubcommandApprovals hears them.
+const (
+	MethodExecApproval       = "process/execApproval"       // request of the server
+	MethodExecApprovalClosed = "process/execApprovalClosed" // notification
+	MethodExecDecision       = "process/execDecision"       // notification
+)
+
+// What a client hears of the decisions about one process.
+const (
+	ReportRefused = "refused"
+	ReportAsked   = "asked" // what was refused, and what was asked about
+	ReportAll     = "all"
+)
+
+// ApprovalPending says in the result of a start that the client is asked first.
+const ApprovalPending = "pending"
+
+// What is asked about.
+const (
+	ApprovalStart = "start" // the command of process/start
+	ApprovalExec  = "exec"  // what that executes
+)
+
+// ExecApprovalParams ask a client whether a command may run.
+type ExecApprovalParams struct {
+	ProcessID string `json:"processId"`
+	// ApprovalID is of this question alone. A question that is asked once more, of a client that
+	// has come back, has its id.
+	ApprovalID string   `json:"approvalId"`
+	Kind       string   `json:"kind"`
+	Argv       []string `json:"argv"`
+	Truncated  bool     `json:"truncated,omitempty"` // Argv is the beginning of it
+	Exe        string   `json:"exe"`                 // "" if there is no such program
+	Cwd        string   `json:"cwd"`
+	PID        int      `json:"pid,omitempty"` // 0 of a process that was not started yet
+	PPID       int      `json:"ppid,omitempty"`
+	Reason     string   `json:"reason"`
+	// MatchedRules are as in the error of a start that is refused.
+	MatchedRules json.RawMessage `json:"matchedRules"`
+	// ProposedPrefix is the beginning of a command that a rule could allow.
+	ProposedPrefix []string `json:"proposedPrefix,omitempty"`
+	// AfterSeq is the number of the last event of the process before the question.
+	AfterSeq  uint64 `json:"afterSeq"`
+	TimeoutMs uint64 `json:"timeoutMs"`
+}
+
+// UnmarshalObject reads the params.
+func (p *ExecApprovalParams) UnmarshalObject(o *strict.Object) {
+	p.ProcessID = o.String("processId")
+	p.ApprovalID = o.String("approvalId")
+	p.Kind = o.String("kind")
+	p.Argv = o.Strings("argv")
+	p.Truncated = o.BoolDefault("truncated", false)
+	p.Exe = o.String("exe")
+	p.Cwd = o.String("cwd")
+	p.PID, p.PPID = count(o, "pid"), count(o, "ppid")
+	p.Reason = o.String("reason")
+	p.MatchedRules = bytes.Clone(o.Require("matchedRules"))
+	if o.Has("proposedPrefix") {
+		p.ProposedPrefix = o.Strings("proposedPrefix")
+	}
+	p.AfterSeq = o.Uint64("afterSeq")
+	p.TimeoutMs = o.Uint64("timeoutMs")
+}
+
+// ApprovalDecision is what a client answers. Every other word declines.
+type ApprovalDecision string
+
+// The decisions.
+const (
+	ApprovalAccept           ApprovalDecision = "accept"
+	ApprovalAcceptForProcess ApprovalDecision = "acceptForProcess" // and the same command again, of this process
+	ApprovalAcceptWithRule   ApprovalDecision = "acceptWithRule"   // and all commands with a prefix
+	ApprovalDecline          ApprovalDecision = "decline"
+	ApprovalCancel           ApprovalDecision = "cancel" // and end the process
+)
+
+// ExecApprovalAnswer answers process/execApproval.
+type ExecApprovalAnswer struct {
+	Decision ApprovalDecision
+	Prefix   []string // of ApprovalAcceptWithRule
+}
+
+// MarshalJSON returns the answer as the wire has it.
+func (a ExecApprovalAnswer) MarshalJSON() ([]byte, error) {
+	if a.Decision != ApprovalAcceptWithRule {
+		return json.Marshal(map[string]ApprovalDecision{"decision": a.Decision})
+	}
+	return json.Marshal(map[string]any{"decision": map[string]any{string(a.Decision): map[string]any{"prefix": a.Prefix}}})
+}
+
+// UnmarshalObject reads the answer.
+func (a *ExecApprovalAnswer) UnmarshalObject(o *strict.Object) {
+	if raw := o.Require("decision"); len(raw) > 0 && raw[0] == '"' {
+		a.Decision = ApprovalDecision(o.String("decision"))
+		if a.Decision == ApprovalAcceptWithRule {
+			o.Fail("decision", "has no prefix")
+		}
+		return
+	}
+	o.In("decision", func(o *strict.Object) {
+		o.In(string(ApprovalAcceptWithRule), func(o *strict.Object) {
+			a.Decision, a.Prefix = ApprovalAcceptWithRule, o.Strings("prefix")
+		})
+	})
+}
+
+// ExecApprovalClosed tells that a question needs no answer any more.
+type ExecApprovalClosed struct {
+	ProcessID  string `json:"processId"`
+	ApprovalID string `json:"approvalId"`
+	Reason     string `json:"reason"` // timeout, terminated, exited or disconnected
+}
+
+// UnmarshalObject reads the params.
+func (c *ExecApprovalClosed) UnmarshalObject(o *strict.Object) {
+	c.ProcessID, c.ApprovalID, c.Reason = o.String("processId"), o.String("approvalId"), o.String("reason")
+}
+
+// ExecDecision tells what was decided about a command.
+type ExecDecision struct {
+	ProcessID  string   `json:"processId"`
+	ApprovalID string   `json:"approvalId,omitempty"`
+	PID        int      `json:"pid"`
+	PPID       int      `json:"ppid"`
+	Exe        string   `json:"exe"`
+	Argv       []string `json:"argv"`
+	Decision   string   `json:"decision"` // allow or forbidden
+	Source     string   `json:"source"`   // rule, heuristic, approval, memo, timeout, disconnected or replaced
+	Rule       string   `json:"rule,omitempty"`
+	// Dropped is how many decisions before this one are not told, since there were too many.
+	Dropped int `json:"dropped,omitempty"`
+}
+
+// UnmarshalObject reads the params.
+func (d *ExecDecision) UnmarshalObject(o *strict.Object) {
+	d.ProcessID = o.String("processId")
+	if o.Has("approvalId") {
+		d.ApprovalID = o.String("approvalId")
+	}
+	d.PID, d.PPID = count(o, "pid"), count(o, "ppid")
+	d.Exe = o.String("exe")
+	d.Argv = o.Strings("argv")
+	d.Decision, d.Source = o.String("decision"), o.String("source")
+	if o.Has("rule") {
+		d.Rule = o.String("rule")
+	}
+	d.Dropped = count(o, "dropped")
+}
+
+// count reads a number that may be absent.
+func count(o *strict.Object, name string) int {
+	if n := o.OptUint64(name); n != nil {
+		return int(min(*n, math.MaxInt32))
+	}
+	return 0
 }

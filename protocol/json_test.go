@@ -16,7 +16,7 @@ import (
 func TestAppendJSON(t *testing.T) {
 	t.Parallel()
 	tests := []Appender{
-		&StartResult{}, &StartResult{ProcessID: "p\"\\", SandboxType: "linux", SandboxLayers: []string{"a", "b\n"}},
+		&StartResult{}, &StartResult{ProcessID: "p\"\\", SandboxType: "linux", SandboxLayers: []string{"a", "b\n"}, Approval: "x"},
 		&ReadResult{Chunks: []OutputChunk{}},
 		&ReadResult{
 			Chunks:  []OutputChunk{{Seq: 1, Stream: StreamStdout, Chunk: []byte("x")}, {Seq: math.MaxUint64, Stream: StreamPTY, Chunk: []byte{}}},

@@ -162,6 +162,8 @@ type StartResult struct {
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
 	// Network is NetworkAdvisory for a process that has a proxy and can also do without.
 	Network string `json:"network,omitempty"`
+	// Approval is ApprovalPending for a command that runs only if the client says so.
+	Approval string `json:"approval,omitempty"`
 }
 
 // NetworkAdvisory says that nothing keeps a process from going past its proxy (network.md 9).
@@ -187,6 +189,10 @@ func (r *StartResult) AppendJSON(dst []byte) []byte {
 	if r.Network != "" {
 		dst = append(dst, `,"network":`...)
 		dst = strict.AppendString(dst, r.Network)
+	}
+	if r.Approval != "" {
+		dst = append(dst, `,"approval":`...)
+		dst = strict.AppendString(dst, r.Approval)
 	}
 	return append(dst, '}')
 }

@@ -65,8 +65,8 @@ const (
 // be null was found out by asking the reference.
 var records = []record{
 	{"initialize", func() strict.Unmarshaler { return new(InitializeParams) },
-		`{"clientName":"c","resumeSessionId":"s","take":true,"retainMs":1}`,
-		fields("clientName string; resumeSessionId string both; take boolean both; retainMs number both")},
+		`{"clientName":"c","resumeSessionId":"s","take":true,"retainMs":1,"subcommandApprovals":true}`,
+		fields("clientName string; resumeSessionId string both; take boolean both; retainMs number both; subcommandApprovals boolean both")},
 	{"initialize by name", func() strict.Unmarshaler { return new(InitializeParams) },
 		`{"clientName":"c","sessionName":"s","existing":true,"take":true,"retainMs":1}`,
 		fields("clientName string; sessionName string both; existing boolean both; take boolean both; retainMs number both")},
@@ -80,7 +80,7 @@ var records = []record{
 		`{"processId":"p","metadata":{"threadId":"67e55044-10b1-426f-9247-bb680e5fe0c8","toolCallId":"t"},
 		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
 		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
-		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"execApproval":{"rules":[{"name":"r","text":"t"}],"unmatched":"prompt"},"arg0":"-sh","sandbox":` + exampleSandbox + `,
+		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"execApproval":{"rules":[{"name":"r","text":"t"}],"unmatched":"prompt","timeoutMs":1000,"report":"all"},"arg0":"-sh","sandbox":` + exampleSandbox + `,
 		"enforceManagedNetwork":false,"builtin":false,"managedNetwork":` + exampleManaged + `,"networkProxy":` + exampleNetwork + `}`,
 		fields(`processId string; metadata map both; metadata.threadId string both; metadata.toolCallId string both;
 		argv sequence; argv.1 string absent; cwd string; envPolicy map both; envPolicy.inherit string;
@@ -88,7 +88,7 @@ var records = []record{
 		envPolicy.set.A string absent; envPolicy.includeOnly sequence; shellSnapshot map both; shellSnapshot.scopeId string;
 		shellSnapshot.shell map; shellSnapshot.shell.name string; shellSnapshot.shell.path string; env map; env.B string absent;
 		tty boolean; rows number both; cols number both; pipeStdin boolean absent; execApproval map both;
-		execApproval.rules sequence both; execApproval.rules.0 map absent; execApproval.rules.0.name string; execApproval.rules.0.text string; execApproval.unmatched string both; arg0 string both; sandbox map both;
+		execApproval.rules sequence both; execApproval.rules.0 map absent; execApproval.rules.0.name string; execApproval.rules.0.text string; execApproval.unmatched string both; execApproval.timeoutMs number both; execApproval.report string both; arg0 string both; sandbox map both;
 		enforceManagedNetwork boolean absent; builtin boolean absent; managedNetwork map both; networkProxy map both;
 		managedNetwork.loopbackPorts sequence absent; managedNetwork.loopbackPorts.1 number; managedNetwork.allowLocalBinding boolean absent;
 		managedNetwork.allowUnixSockets sequence absent; managedNetwork.allowUnixSockets.0 string absent;
@@ -106,6 +106,11 @@ var records = []record{
 		networkProxy.proxy.credentialProviders.A.url_prefix_from_env string both; networkProxy.proxy.credentialProviders.A.auth sequence absent;
 		networkProxy.proxy.credentialProviders.A.auth.0 string absent; networkProxy.proxy.credentialProviders.A.header string both;
 		networkProxy.proxy.credentialProviders.A.prefix string both`)},
+	{"process/execApproval", func() strict.Unmarshaler { return new(ExecApprovalParams) },
+		`{"processId":"p","approvalId":"a","kind":"exec","argv":["ls"],"truncated":true,"exe":"/bin/ls","cwd":"/","pid":1,"ppid":2,"reason":"r","matchedRules":[1],
+		"proposedPrefix":["ls"],"afterSeq":3,"timeoutMs":4}`,
+		fields(`processId string; approvalId string; kind string; argv sequence; argv.0 string absent; truncated boolean absent; exe string; cwd string;
+		pid number both; ppid number both; reason string; proposedPrefix sequence both; proposedPrefix.0 string absent; afterSeq number; timeoutMs number`)},
 	{"network/policyRequest", func() strict.Unmarshaler { return new(PolicyRequestParams) },
 		`{"processId":"p","request":{"protocol":"http","host":"h","port":80}}`,
 		fields("processId string; request map; request.protocol string; request.host string; request.port number")},

@@ -26,6 +26,9 @@ type InitializeParams struct {
 	// RetainMs is for how long the session is to be kept, see [OpenedSession]; nil: as
 	// before, or as the server likes.
 	RetainMs *uint64 `json:"retainMs,omitempty"`
+	// SubcommandApprovals: the client answers questions about commands. Only where the server
+	// has subcommandApprovals (execpolicy.md 8.4).
+	SubcommandApprovals bool `json:"subcommandApprovals,omitempty"`
 }
 
 // UnmarshalObject reads the params.
@@ -36,6 +39,7 @@ func (p *InitializeParams) UnmarshalObject(o *strict.Object) {
 	p.Existing = o.OptBool("existing", false)
 	p.Take = o.OptBool("take", false)
 	p.RetainMs = o.OptUint64("retainMs")
+	p.SubcommandApprovals = o.OptBool("subcommandApprovals", false)
 	if p.SessionName != nil && p.ResumeSessionID != nil {
 		o.Fail("sessionName", "has no meaning with resumeSessionId")
 	}
@@ -103,6 +107,8 @@ type Capabilities struct {
 	NamedSessions     bool `json:"namedSessions"`
 	ProcessBuiltins   bool `json:"processBuiltins"`
 	SocketForward     bool `json:"socketForward"`
+
+	SubcommandApprovals bool `json:"subcommandApprovals"`
 }
 
 // StatusResult answers environment/status.

@@ -1,0 +1,9 @@
+// Package approval applies the policies about commands to what a client starts: that of the
+// operator, and that of the client in the request (execpolicy.md 8). What they leave to the client
+// it is asked about.
+//
+//	Decide ─► Plan ─ Desk.Open ─► Process, one for each process that is started
+//	                    │            │ questions, in their order, each closed before the process has exited
+//	                    ▼            ▼
+//	               the client of a session, whichever is attached
+package approval

@@ -1,0 +1,126 @@
+package approval
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Plan is what the policies say about a process that may be started.
+type Plan struct {
+	// Pending says that the client has to be asked before.
+	Pending bool
+
+	verdict execpolicy.Verdict
+	exe     string
+	cwd     string
+	timeout time.Duration
+	report  string
+}
+
+// IsPending tells whether the client has to be asked. It may be called on nil.
+func (p *Plan) IsPending() bool { return p != nil && p.Pending }
+
+// defaultTimeout is how long a question waits for its answer.
+const defaultTimeout = 120 * time.Second
+
+// Decide returns an error of the wire if the command of a request must not be started: if a policy
+// forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
+// policy. Operator is nil for none, env and dir are those of the process, and asks tells whether
+// the client can be asked. Nothing has been done for the process so far.
+func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, dir string, asks bool) (*Plan, error) {
+	client, err := clientPolicy(p.ExecApproval)
+	if err != nil {
+		return nil, protocol.InvalidParams("execApproval: %v", err)
+	}
+	if operator == nil && client == nil {
+		return nil, nil
+	}
+	find := func(program string) string {
+		found, err := procs.LookPath(program, dir, env)
+		if err != nil {
+			return ""
+		}
+		return rule.Absolute(found, dir, "")
+	}
+	both, strict := client, true
+	if operator != nil {
+		both, strict = operator.With(client), !operator.AllowUnasked
+	}
+	plan := &Plan{verdict: both.Start(p.Argv, find), cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked}
+	if a := p.ExecApproval; a != nil {
+		plan.report = cmp.Or(a.Report, plan.report)
+		if a.TimeoutMs != nil {
+			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
+		}
+	}
+	switch plan.verdict.Decision {
+	case rule.Forbidden:
+		return nil, refusal(plan.verdict)
+	case rule.Prompt:
+		switch {
+		case asks:
+			plan.Pending, plan.exe = true, find(p.Argv[0])
+		case strict:
+			return nil, refusal(plan.verdict)
+		case client != nil:
+			// What the client itself wants to be asked about it has to answer.
+			if own := client.Start(p.Argv, find); own.Decision != rule.Allow {
+				return nil, refusal(own)
+			}
+		}
+	}
+	return plan, nil
+}
+
+// clientPolicy returns the policy of a request, nil for none.
+func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
+	if a == nil {
+		return nil, nil
+	}
+	files := make([]execpolicy.ClientFile, len(a.Rules))
+	for i, f := range a.Rules {
+		files[i] = execpolicy.ClientFile{Name: f.Name, Text: f.Text}
+	}
+	rules, err := execpolicy.ParseClient(files)
+	if err != nil {
+		return nil, err
+	}
+	client := &execpolicy.Policy{Rules: rules}
+	if a.Unmatched != "" {
+		if client.Unmatched, err = rule.ParseDecision(a.Unmatched); err != nil {
+			return nil, err
+		}
+	}
+	client.Opaque = client.Unmatched
+	return client, nil
+}
+
+// maxData is how many bytes of findings are told. All or none are: a command can be as long as a
+// message.
+const maxData = 16 << 10
+
+// matched renders the findings of a verdict as an array.
+func matched(findings []execpolicy.Finding) []byte {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(findings); err != nil || data.Len() > maxData || len(findings) == 0 {
+		return []byte("[]")
+	}
+	return bytes.TrimSpace(data.Bytes())
+}
+
+// refusal is the error for a start that a policy does not allow.
+func refusal(v execpolicy.Verdict) error {
+	e := protocol.InvalidRequest("%s", v.Reason())
+	e.Data = append([]byte(`{"reason":"`+protocol.ReasonExecPolicy+`","matchedRules":`), matched(v.Findings)...)
+	e.Data = append(e.Data, '}')
+	return e
+}

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/helper/hold"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/rpc"
+)
+
+// askAbout is [Session.ask] for [approval.Desk].
+func (s *Session) askAbout(ctx context.Context, method string, params, result any) error {
+	err := s.ask(ctx, method, params, result)
+	if errors.Is(err, errNobody) || errors.Is(err, rpc.ErrClosed) || errors.Is(err, rpc.ErrUnanswered) || err != nil && s.peer.Load() == nil {
+		return approval.ErrDetached
+	}
+	return err
+}
+
+// tell tells the attached client, if there is one.
+func (s *Session) tell(method string, params any) {
+	if peer := s.peer.Load(); peer != nil {
+		_ = peer.Notify(method, params) // an error means that the connection is gone
+	}
+}
+
+// holdBack keeps the command from running before the client has been asked.
+func (p *process) holdBack(spec *procs.Spec) (err error) {
+	if p.hold, err = hold.New(); err == nil {
+		spec.Stage = p.hold.Stage(spec.Stage)
+	}
+	return err
+}
+
+// runner is a process as package approval knows it.
+type runner struct{ *process }
+
+func (r runner) Last() uint64 {
+	_, _, _, next := r.State()
+	return next - 1
+}
+
+func (r runner) Go() { r.hold.Go() }
+
+func (r runner) Refuse(text string) { r.hold.Refuse(text) }
+
+// End does not wait for the questions, of which the caller answers one.
+func (r runner) End() { r.Terminate() }

@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// asking returns a connection of a client that answers questions about commands, and the id of
+// its session.
+func (r *rig) asking(t *testing.T, session string) (c *raw, id string, lose func()) {
+	t.Helper()
+	conn, served := r.dial()
+	c = r.rawOn(t, conn)
+	params := object{"clientName": "raw", "subcommandApprovals": true}
+	if session != "" {
+		params["resumeSessionId"] = session
+	}
+	c.call("i", "initialize", params)
+	var m struct {
+		Result struct{ SessionID string }
+	}
+	if err := json.Unmarshal([]byte(c.Next(t)), &m); err != nil {
+		t.Fatal(err)
+	}
+	c.send(`{"method":"initialized"}`)
+	return c, m.Result.SessionID, func() {
+		_ = conn.Close()
+		waitFor(t, served, "the agent to let go of a connection")
+	}
+}
+
+// heard is what a server says in these tests.
+type heard struct {
+	ID     json.RawMessage
+	Method string
+	Result struct{ Approval, Status string }
+	Error  *protocol.Error
+	Params struct {
+		protocol.ExecApprovalParams
+		Seq      uint64
+		Chunk    []byte
+		Stream   string
+		ExitCode int
+		Decision string
+		Source   string
+	}
+}
+
+func (c *raw) hears() (h heard) {
+	c.t.Helper()
+	text := c.Next(c.t)
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		c.t.Fatalf("%s: %v", text, err)
+	}
+	return h
+}
+
+// until reads to a message of that method, and returns it and the methods before it.
+func (c *raw) until(method string) (h heard, before []string) {
+	c.t.Helper()
+	for {
+		if h = c.hears(); h.Method == method {
+			return h, before
+		}
+		before = append(before, h.Method)
+	}
+}
+
+// prompts is a start of a shell that the client wants to be asked about.
+func prompts(id, command string, change object) object {
+	params := sh(id, command)
+	params["execApproval"] = object{"unmatched": "prompt"}
+	maps.Copy(params, change)
+	return params
+}
+
+// asks starts a process and returns the question about it, which comes after the answer.
+func (c *raw) asks(params object) heard {
+	c.t.Helper()
+	c.call("s", "process/start", params)
+	if h := c.hears(); h.Result.Approval != protocol.ApprovalPending {
+		c.t.Fatalf("the start was answered with %+v", h)
+	}
+	q := c.hears()
+	if q.Method != protocol.MethodExecApproval || q.Params.ApprovalID == "" || q.Params.AfterSeq != 0 {
+		c.t.Fatalf("the question is %+v", q)
+	}
+	return q
+}
+
+// ends reads to the end of a process, and returns its code and what it has printed.
+func (c *raw) ends() (code int, output string, closed []string) {
+	c.t.Helper()
+	for {
+		switch h := c.hears(); h.Method {
+		case protocol.MethodProcessOutput:
+			output += string(h.Params.Chunk)
+		case protocol.MethodExecApprovalClosed:
+			closed = append(closed, h.Params.Reason)
+		case protocol.MethodProcessExited:
+			code = h.Params.ExitCode
+		case protocol.MethodProcessClosed:
+			return code, output, closed
+		}
+	}
+}
+
+func (c *raw) replies(q heard, decision string) {
+	c.t.Helper()
+	c.send(`{"id":%s,"result":{"decision":%s}}`, q.ID, decision)
+}
+
+// TestQuestion: a command that a policy prompts for runs if the client says so, and does not
+// otherwise.
+func TestQuestion(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, answer string
+		change       object
+		code         int
+		output       string
+	}{
+		{"accept", `"accept"`, nil, 3, "input\n"},
+		{"accept for the process", `"acceptForProcess"`, nil, 3, "input\n"},
+		{"accept with a rule", `{"acceptWithRule":{"prefix":["/bin/sh","-c"]}}`, nil, 3, "input\n"},
+		{"a terminal", `"accept"`, object{"tty": true}, 3, "input\r\ninput\r\n"},
+		{"in a sandbox", `"accept"`, object{"sandbox": readOnly}, 3, "input\n"},
+		{"decline", `"decline"`, nil, 126, "rejected by user\n"},
+		{"decline in a sandbox", `"decline"`, object{"sandbox": readOnly}, 126, "rejected by user\n"},
+		{"an unknown word", `"maybe"`, nil, 126, "rejected by user\n"},
+		{"no prefix", `{"acceptWithRule":{}}`, nil, 126, "rejected by user\n"},
+		{"not found", `"accept"`, object{"argv": []string{"no-such-program"}}, 127, "no-such-program"},
+		{"not executable", `"accept"`, object{"argv": []string{"/etc/passwd"}}, 126, "permission denied"},
+		{"a directory that is gone", `"accept"`, object{"cwd": "file:///no/such/dir"}, 126, "no such file or directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := newRig(t, Config{}).asking(t, "")
+			q := c.asks(prompts("p", "read x; echo $x; exit 3", tt.change))
+			c.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("input\n")})
+			if h := c.hears(); tt.change["tty"] == nil && h.Result.Status != string(protocol.WriteAccepted) {
+				t.Errorf("writing while it is pending: %+v", h)
+			}
+			c.replies(q, tt.answer)
+			if code, output, closed := c.ends(); code != tt.code || !strings.Contains(output, tt.output) || closed != nil {
+				t.Errorf("code %d, output %q, closed %q; want %d and %q", code, output, closed, tt.code, tt.output)
+			}
+		})
+	}
+}
+
+// TestQuestionEnds: a question ends with its process, with its time, and with who could answer it;
+// the client hears of that before it hears that the process has exited.
+func TestQuestionEnds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change object
+		end    func(c *raw, q heard)
+		code   int
+		closed string
+	}{
+		{"terminated", nil, func(c *raw, _ heard) { c.call("t", "process/terminate", object{"processId": "p"}) }, 137, "terminated"},
+		{"signalled", nil, func(c *raw, _ heard) {
+			c.call("t", "process/signal", object{"processId": "p", "signal": "interrupt"})
+		}, 137, "terminated"},
+		{"its time", object{"execApproval": object{"unmatched": "prompt", "timeoutMs": 1000}}, func(*raw, heard) {}, 126, "timeout"},
+		{"cancelled", nil, func(c *raw, q heard) { c.replies(q, `"cancel"`) }, -1, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := newRig(t, Config{}).asking(t, "")
+			q := c.asks(prompts("p", "echo no", tt.change))
+			tt.end(c, q)
+			code, output, closed := c.ends()
+			if tt.code >= 0 && code != tt.code || strings.Contains(output, "no\n") && !strings.Contains(output, "rejected") || strings.Join(closed, " ") != tt.closed {
+				t.Errorf("code %d, output %q, closed %q; want %d and %q", code, output, closed, tt.code, tt.closed)
+			}
+			c.replies(q, `"accept"`) // too late
+			c.call("l", "process/read", object{"processId": "p"})
+			c.hears()
+		})
+	}
+}
+
+// TestQuestionAgain: who comes back is asked what is still open, under its id; a client that does
+// not answer questions is not, and the question is refused.
+func TestQuestionAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c, session, lose := r.asking(t, "")
+	first := c.asks(prompts("p", "echo y''es", nil))
+	lose()
+	c, _, lose = r.asking(t, session)
+	second, _ := c.until(protocol.MethodExecApproval)
+	if second.Params.ApprovalID != first.Params.ApprovalID {
+		t.Errorf("asked as %s, and again as %s", first.Params.ApprovalID, second.Params.ApprovalID)
+	}
+	lose()
+	old, _ := r.resume(t, session)
+	if code, output, _ := old.ends(); code != 126 || strings.Contains(output, "yes\n") {
+		t.Errorf("code %d, output %q", code, output)
+	}
+}
+
+// TestQuestionNobody: a client that answers no questions sees a refusal.
+func TestQuestionNobody(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{}).raw(t)
+	c.call("s", "process/start", prompts("p", "true", nil))
+	if h := c.hears(); h.Error == nil || h.Error.Code != protocol.CodeInvalidRequest {
+		t.Errorf("got %+v", h)
+	}
+}
+
+// TestQuestionReports: a client hears what was decided, as much as it wants.
+func TestQuestionReports(t *testing.T) {
+	t.Parallel()
+	for report, want := range map[string]string{"": "allow approval", protocol.ReportRefused: "", protocol.ReportAll: "allow approval"} {
+		t.Run(report, func(t *testing.T) {
+			t.Parallel()
+			approval := object{"unmatched": "prompt"}
+			if report != "" {
+				approval["report"] = report
+			}
+			c, _, _ := newRig(t, Config{}).asking(t, "")
+			q := c.asks(prompts("p", "true", object{"execApproval": approval}))
+			c.replies(q, `"accept"`)
+			var got []string
+			for {
+				h := c.hears()
+				if h.Method == protocol.MethodExecDecision {
+					got = append(got, h.Params.Decision+" "+h.Params.Source)
+				}
+				if h.Method == protocol.MethodProcessClosed {
+					break
+				}
+			}
+			if strings.Join(got, ";") != want {
+				t.Errorf("heard %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// readOnly is a sandbox in which nothing can be written.
+var readOnly = object{"windowsSandboxLevel": "disabled", "permissions": object{
+	"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []object{
+		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}}}

@@ -1,0 +1,232 @@
+// Package hold starts a process that waits for leave before it becomes its command. It has its
+// input, its terminal and its number from the beginning, and nothing of the command has run until
+// then. Linux only.
+//
+//	agent ── fork ──► hold ── exec ──► the command, or the init that confines it
+//	  └─ socket: go, or why not ─┘
+package hold
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/procs"
+)
+
+// Arg is the first argument that makes this program hold a command: it calls [Main].
+const Arg = "exec-hold"
+
+// Hold is the agent's end. Its methods may be called at once.
+type Hold struct {
+	mu     sync.Mutex
+	ours   int // -1: used, or closed
+	theirs *os.File
+}
+
+// New returns the end of a process that is to be started.
+func New() (*Hold, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("holding a command: %w", os.NewSyscallError("socketpair", err))
+	}
+	return &Hold{ours: ends[0], theirs: os.NewFile(uintptr(ends[1]), "hold")}, nil
+}
+
+const (
+	allowed = 'g'
+	refused = 'r'
+	// maxText bounds the text of a refusal, in bytes.
+	maxText = 4 << 10
+)
+
+// Go lets the command run.
+func (h *Hold) Go() { h.send([]byte{allowed}) }
+
+// Refuse ends the process with a text on its standard error and code 126.
+func (h *Hold) Refuse(text string) {
+	h.send(append([]byte{refused}, text[:min(len(text), maxText)]...))
+}
+
+// send sends the one packet. A process that is gone needs none.
+func (h *Hold) send(packet []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ours >= 0 {
+		_ = unix.Send(h.ours, packet, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		unix.Close(h.ours)
+		h.ours = -1
+	}
+}
+
+// Close ends a process that waits still. It may be called often, also on nil.
+func (h *Hold) Close() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ours >= 0 {
+		unix.Close(h.ours)
+		h.ours = -1
+	}
+	_ = h.theirs.Close() // fails where the stage has it
+}
+
+// Stage returns what makes the stage of the process, for [procs.Spec.Stage]. Next is what would
+// be there without a hold, or nil.
+func (h *Hold) Stage(next func(procs.Program) (*procs.Stage, error)) func(procs.Program) (*procs.Stage, error) {
+	return func(p procs.Program) (*procs.Stage, error) {
+		stage := &procs.Stage{Env: []string{"GOMAXPROCS=2"}}
+		c := command{program: p.Argv[0], argv: slices.Clone(p.Argv), env: p.Env, dir: p.Dir, tty: p.TTY, look: true}
+		if p.Arg0 != nil {
+			c.argv[0] = *p.Arg0
+		}
+		if next != nil {
+			var err error
+			if stage, err = next(p); err != nil {
+				return nil, err
+			}
+			c = command{program: stage.Path, argv: stage.Argv, env: stage.Env, dir: "/"}
+		}
+		fd, err := pack.SealedFile(Arg, c.encode())
+		if err != nil {
+			stage.Close()
+			return nil, fmt.Errorf("holding a command: %w", err)
+		}
+		first := 3 + len(stage.Files)
+		stage.Files = append(stage.Files, os.NewFile(uintptr(fd), Arg), h.theirs)
+		stage.Path, stage.Argv = "/proc/self/exe", []string{os.Args[0], Arg, strconv.Itoa(first)}
+		return stage, nil
+	}
+}
+
+// command is what a held process becomes.
+type command struct {
+	program   string
+	argv, env []string
+	dir       string
+	tty       bool // its terminal becomes the controlling one
+	look      bool // the program is looked for
+}
+
+// maxCommand bounds a description, in bytes: more than the kernel takes as arguments and
+// environment.
+const maxCommand = 32 << 20
+
+func (c *command) encode() []byte {
+	b := pack.AppendString(nil, c.program)
+	b = pack.AppendStrings(b, c.argv)
+	b = pack.AppendStrings(b, c.env)
+	b = pack.AppendString(b, c.dir)
+	return append(b, pack.Bool(c.tty), pack.Bool(c.look))
+}
+
+func decode(b []byte) (c command, err error) {
+	d := pack.NewDecoder(b)
+	c.program = d.String(maxCommand)
+	c.argv, c.env = d.Strings(maxCommand), d.Strings(maxCommand)
+	c.dir = d.String(maxCommand)
+	c.tty, c.look = d.Bool(), d.Bool()
+	return c, d.End()
+}
+
+const (
+	exitRefused  = 126 // also of a program that cannot be executed
+	exitNotFound = 127
+	exitEnded    = 128 + int(unix.SIGKILL) // the agent is gone, or has ended the process
+	exitBroken   = 125
+)
+
+// Main waits for leave, and becomes the command. It returns the exit code where it does not.
+func Main() int {
+	code, err := await(os.Args)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "agent:", err) // the code says it, too
+	}
+	return code
+}
+
+func await(args []string) (code int, err error) {
+	if len(args) < 3 {
+		return exitBroken, errors.New("exec-hold: no descriptor")
+	}
+	first, err := strconv.Atoi(args[2])
+	if err != nil || first < 3 {
+		return exitBroken, fmt.Errorf("exec-hold: descriptor %.16q", args[2])
+	}
+	described, socket := first, first+1
+	unix.CloseOnExec(described)
+	unix.CloseOnExec(socket)
+	c, err := read(described)
+	if err != nil {
+		return exitBroken, fmt.Errorf("reading the command: %w", err)
+	}
+	packet := make([]byte, 1+maxText)
+	var n int
+	for {
+		if n, err = unix.Read(socket, packet); err != unix.EINTR {
+			break
+		}
+	}
+	switch {
+	case err != nil || n == 0:
+		return exitEnded, nil
+	case packet[0] != allowed:
+		return exitRefused, errors.New(string(packet[1:n]))
+	}
+	c.argv = append(c.argv, args[3:]...) // what the kernel refused to a stage
+	return c.become()
+}
+
+func read(fd int) (command, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return command{}, os.NewSyscallError("fstat", err)
+	}
+	if st.Size > maxCommand {
+		return command{}, unix.E2BIG
+	}
+	b := make([]byte, st.Size)
+	for off := 0; off < len(b); {
+		n, err := unix.Pread(fd, b[off:], int64(off))
+		if err != nil && err != unix.EINTR || n == 0 && err == nil {
+			return command{}, errors.Join(err, unix.EIO)
+		}
+		off += max(n, 0)
+	}
+	return decode(b)
+}
+
+// become executes the command. It returns only if that fails.
+func (c *command) become() (code int, err error) {
+	if err := os.Chdir(c.dir); err != nil {
+		return exitRefused, err
+	}
+	if c.tty {
+		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+			return exitRefused, fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
+		}
+	}
+	if c.look {
+		if c.program, err = procs.LookPath(c.program, c.dir, c.env); err != nil {
+			return codeOf(err), fmt.Errorf("%s: %w", c.argv[0], err)
+		}
+	}
+	err = syscall.Exec(c.program, c.argv, c.env)
+	return codeOf(err), fmt.Errorf("%s: %w", c.program, err)
+}
+
+func codeOf(err error) int {
+	if errors.Is(err, os.ErrNotExist) {
+		return exitNotFound
+	}
+	return exitRefused
+}
