@@ -16,6 +16,7 @@ require (
 	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // rules about commands: the language of their files
 	golang.org/x/crypto v0.58.0 // sealed boxes of agent identities
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
+	golang.org/x/net v0.62.0 // names of hosts in other letters than ASCII, for patterns; an interpreter for the filters, in tests
 	golang.org/x/sync v0.24.0 // weighted semaphores: bounds on bytes in flight
 	golang.org/x/sys v0.49.0 // Linux calls that syscall no longer grows
 	golang.org/x/text v0.43.0 // rules about commands: canonical forms of Unicode
@@ -40,7 +41,6 @@ require (
 	github.com/prometheus/client_model v0.6.3 // metrics, as tests compare them
 	github.com/rogpeppe/go-internal v1.16.0 // testscript: the command line as its users type it
 	go.uber.org/goleak v1.3.0 // no goroutine outlives its test
-	golang.org/x/net v0.62.0 // an interpreter for the filters
 	google.golang.org/protobuf v1.36.12 // a second implementation of the relay's frames
 	pgregory.net/rapid v1.3.0 // properties, with counterexamples made small
 	sigs.k8s.io/yaml v1.6.0 // the alerts in deploy

@@ -12,7 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
@@ -90,6 +92,8 @@ type Config struct {
 	// runs, so that the next agent can clean up after a crash. Empty stands for
 	// a usual place of the user (hold.StateDirs).
 	StateDir string
+	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
+	Tool *applypatch.Provided
 	// Secrets are files that nothing confined may see.
 	Secrets []string
 	// SecretFolders are for secrets alone: nothing confined may see them, unless a
@@ -103,6 +107,11 @@ type Config struct {
 	Operator sandbox.Operator
 	// ExecPolicy says which commands clients may start; nil: all.
 	ExecPolicy *execpolicy.Policy
+	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
+	Network egress.Operator
+	// RequireNetworkEnforcement refuses commands that could reach the network in another way
+	// than through a proxy of theirs.
+	RequireNetworkEnforcement bool
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.
@@ -122,6 +131,8 @@ type Agent struct {
 	sockets sockets.Budget
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
+	// networks makes the proxies of processes.
+	networks egress.Networks
 	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
 	inotify inotify.Group
 	watcher fswatch.Watcher
@@ -188,9 +199,16 @@ func New(cfg Config) *Agent {
 		connections: map[*connection]struct{}{},
 	}
 	a.watcher.Group = &a.inotify
+	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
+	a.networks.Log = cfg.Logger
+	a.networks.Set(cfg.Network)
 	a.measure()
 	return a
 }
+
+// SetNetwork gives commands that are started from now on another operator's word on their
+// network. Those that run keep what they were started with.
+func (a *Agent) SetNetwork(o egress.Operator) { a.networks.Set(o) }
 
 // Serve accepts connections until ctx ends or the listener fails, and returns
 // when all of them have ended. Sessions live on until [Agent.Close].
@@ -263,7 +281,7 @@ func (a *Agent) Close() error {
 	a.ending.Wait()
 	a.http.Close()
 	a.inotify.Close()
-	return a.sandboxes.close()
+	return errors.Join(a.networks.Close(), a.sandboxes.close())
 }
 
 // probe begins to find out how this host can confine, once the first client has

@@ -23,19 +23,27 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkStart measures a process from its start to its closed.
+// BenchmarkStart measures a process from its start to its closed, without a proxy and with one.
 func BenchmarkStart(b *testing.B) {
-	r := newRig(b, Config{})
-	conn, _ := r.dial()
-	benchHello(b, conn)
-	b.ReportAllocs()
-	id := 0
-	for b.Loop() {
-		id++
-		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/bin/true"],"cwd":"file:///","env":{},"tty":false}}`, id)
-		for message := "x"; !hasMethod(message, protocol.MethodProcessClosed); {
-			message = benchRead(b, conn)
-		}
+	for _, tt := range []struct{ name, more string }{
+		{"plain", ""},
+		{"proxy", `,"networkProxy":{"proxy":{"enabled":true,"enableSocks5":true,"enableSocks5Udp":false,"allowUpstreamProxy":false,` +
+			`"dangerouslyAllowAllUnixSockets":false,"mode":"full","domains":{"a.org":"allow"},"allowLocalBinding":false}}`},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			r := newRig(b, Config{})
+			conn, _ := r.dial()
+			benchHello(b, conn)
+			b.ReportAllocs()
+			id := 0
+			for b.Loop() {
+				id++
+				benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/bin/true"],"cwd":"file:///","env":{},"tty":false%s}}`, id, tt.more)
+				for message := "x"; !hasMethod(message, protocol.MethodProcessClosed); {
+					message = benchRead(b, conn)
+				}
+			}
+		})
 	}
 }
 

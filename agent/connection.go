@@ -71,6 +71,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 		Closing:      c.closing,
 		Answered:     a.metrics.Answered,
 		Concurrency:  a.cfg.ConcurrentRequests,
+		Forgets:      true,
 		Logger:       a.cfg.Logger,
 	})
 	return c

@@ -47,12 +47,12 @@ func TestEnvironmentInfo(t *testing.T) {
 		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
 		"capabilities": object{
-			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
-			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "fsWatchMissing": true,
+			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
+			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "fsWatchMissing": true,
 			"capabilityDiscoveryV2": false, "environmentConfigRead": true, "httpHeaderEnvVars": true,
 			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -241,10 +241,10 @@ func (c *connection) endSession(ctx context.Context, p protocol.SessionParams) (
 	return r, nil
 }
 
-// silence ends the notifications of a session. It returns the connection that has it.
+// silence ends the notifications and questions of a session. It returns the connection that has it.
 func (s *Session) silence() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.peer.Store(nil)
+	s.muteLocked()
 	return s.connection
 }

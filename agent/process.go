@@ -9,7 +9,6 @@ import (
 
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/builtin"
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -30,11 +29,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
 	}
-	if p.HasNetworkProxy {
-		return nil, protocol.InvalidParams("networkProxy: this agent has no managed network")
-	}
-	if p.EnforceManagedNetwork && p.Sandbox != nil {
-		return nil, protocol.InvalidRequest("sandbox: enforceManagedNetwork: this agent has no managed network; nothing was run")
+	plan, err := networkPlan(&p)
+	if err != nil {
+		return nil, err
 	}
 	env, err := environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env)
 	if err != nil {
@@ -50,7 +47,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         env,
+		Env:         c.agent.cfg.Tool.Before(env),
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,
@@ -70,12 +67,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter := func(spec *procs.Spec) (*confine.Held, error) {
-		if p.Sandbox == nil {
-			return nil, nil
-		}
-		return c.agent.confine(p.Sandbox, spec)
-	}
+	enter := func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) }
 	started, err := c.session.start(ctx, c, p.ProcessID, spec, enter)
 	if err != nil {
 		return nil, startError(err)
@@ -84,6 +76,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
 	if started.box != nil {
 		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.Layers
+	}
+	if started.advisory {
+		r.Network = protocol.NetworkAdvisory
 	}
 	return r, nil
 }

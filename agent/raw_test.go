@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
 )
 
@@ -17,12 +18,15 @@ type raw struct {
 
 func (r *rig) raw(t *testing.T) *raw {
 	conn, _ := r.dial()
-	c := &raw{rawclient.New(conn), t}
+	c := r.rawOn(t, conn)
 	c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
 	c.next()
 	c.send(`{"method":"initialized"}`)
 	return c
 }
+
+// rawOn returns a client before its handshake.
+func (r *rig) rawOn(t *testing.T, conn rpc.Conn) *raw { return &raw{rawclient.New(conn), t} }
 
 func (c *raw) send(format string, args ...any) {
 	c.t.Helper()

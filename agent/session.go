@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/audit"
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -42,10 +43,12 @@ type Session struct {
 	ended       bool
 	holders     []string // who has made the session, or started a process in it
 	processes   map[string]*process
+	asked       map[*question]struct{}
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
 
-	sockets *sockets.Set // has a lock of its own
+	sockets *sockets.Set   // has a lock of its own
+	reports egress.Reports // of the networks of processes, too
 
 	// forgetting counts the processes that are disposed of while the session
 	// lives. None is added once ended is set.
@@ -62,8 +65,10 @@ type process struct {
 	// doomed tells that the process is to be terminated as soon as it has started;
 	// wasRunning is the answer of Terminate then, set before started is closed.
 	doomed, wasRunning bool
-	expiry             *time.Timer   // forgets the process, after its end
-	box                *confine.Held // nil: the request had no sandbox
+	expiry             *time.Timer     // forgets the process, after its end
+	box                *confine.Held   // nil: the request had no sandbox
+	network            *egress.Network // nil: the request had no proxy
+	advisory           bool            // it can do without its proxy
 	audit              *audit.Process
 	judge              sync.Once
 	denied             bool // set by judge
@@ -80,10 +85,15 @@ func (p *process) sandboxDenied(code int) bool {
 }
 
 func newSession(a *Agent, id string) *Session {
-	return &Session{
+	s := &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
 		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: audit.Label(id)},
 	}
+	s.reports.Tell = func(d *protocol.PolicyDecision) bool {
+		peer := s.peer.Load()
+		return peer != nil && peer.Notify(protocol.MethodNetworkPolicyDecision, d) == nil
+	}
+	return s
 }
 
 // attachTo makes c the connection of the session, which the agent still knows. It fails when
@@ -98,7 +108,7 @@ func (s *Session) attachTo(c *connection, o opening) error {
 	case !o.take:
 		return protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection, of %q", s.name, s.client)
 	default:
-		s.peer.Store(nil)
+		s.muteLocked()
 		s.connection.leaveLocked(o.client)
 	}
 	s.connection, s.client = c, o.client
@@ -153,6 +163,7 @@ func (s *Session) announce(c *connection) {
 	defer s.mu.Unlock()
 	if s.connection == c {
 		s.peer.Store(c.peer)
+		s.reports.Resume()
 	}
 }
 
@@ -173,7 +184,7 @@ func (s *Session) detach(c *connection) (running int, ok bool) {
 		return s.live, false
 	}
 	s.connection = nil
-	s.peer.Store(nil)
+	s.muteLocked()
 	s.restLocked()
 	return s.live, true
 }
@@ -223,6 +234,7 @@ func (s *Session) end() {
 		s.dispose(p)
 	}
 	s.forgetting.Wait()
+	s.reports.Close()
 }
 
 // dispose ends a process that is not in the session any more, and gives back
@@ -233,16 +245,16 @@ func (s *Session) dispose(p *process) {
 	}
 	_ = p.Close()
 	p.audit.Killed()
+	p.network.Close()
 	p.box.Release()
 	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start reserves id, which the client has chosen, calls enter to put spec under
-// the sandbox of the request, and starts the process. enter returns nil if the
-// request has no sandbox. Events flow after [procs.Process.Begin]. The sandbox
-// belongs to the process, and is released if the start fails.
+// start reserves id, which the client has chosen, calls enter to give the process the
+// sandbox and the network of the request, and starts it. Events flow after
+// [procs.Process.Begin]. Sandbox and network are given back if the start fails.
 func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec,
-	enter func(*procs.Spec) (*confine.Held, error),
+	enter func(*process, *procs.Spec) error,
 ) (*process, error) {
 	p, err := s.reserve(ctx, c, id)
 	if err != nil {
@@ -265,20 +277,31 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 		return nil, s.errEnded()
 	}
 	if doomed {
-		p.wasRunning = p.Terminate()
+		p.wasRunning = p.kill()
 	}
 	return p, nil
+}
+
+// kill kills the process, and closes its network.
+func (p *process) kill() (running bool) {
+	running = p.Terminate()
+	p.network.Close()
+	return running
 }
 
 // settle ends the start of p. If it has failed, the id is free again.
 func (s *Session) settle(p *process) {
 	s.mu.Lock()
-	if p.Process == nil {
+	failed := p.Process == nil
+	if failed {
 		delete(s.processes, p.id)
 		s.closedLocked()
-		p.box.Release()
 	}
 	s.mu.Unlock()
+	if failed {
+		p.network.Close()
+		p.box.Release()
+	}
 	close(p.started)
 }
 
@@ -323,10 +346,9 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
 
 // launch confines and executes the program of p.
-func (s *Session) launch(p *process, spec procs.Spec, enter func(*procs.Spec) (*confine.Held, error)) (*procs.Process, error) {
-	var err error
+func (s *Session) launch(p *process, spec procs.Spec, enter func(*process, *procs.Spec) error) (*procs.Process, error) {
 	began := time.Now()
-	if p.box, err = enter(&spec); err != nil {
+	if err := enter(p, &spec); err != nil {
 		return nil, err
 	}
 	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
@@ -386,7 +408,7 @@ func (s *Session) terminate(ctx context.Context, id string) (running bool, err e
 	case p == nil:
 		return false, nil
 	case !starting:
-		return p.Terminate(), nil
+		return p.kill(), nil
 	}
 	err = p.await(ctx)
 	return err == nil && p.wasRunning, err
@@ -425,6 +447,11 @@ func (s *Session) deliver(p *process, e procs.Event) {
 		p.audit.Exited(e.ExitCode)
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)
+	case procs.Closed:
+		// All that there was to tell of its network is told before its last event.
+		if p.network.Close(); p.network != nil {
+			s.reports.Flush()
+		}
 	}
 	if peer := s.peer.Load(); peer != nil {
 		// An error means that the connection is gone. The retained output has

@@ -69,13 +69,14 @@ func methods(t *testing.T) map[string]string {
 }
 
 // TestTableIsComplete holds the table of methods against the constants of the
-// protocol: it serves all of them but the notifications, and nothing else.
+// protocol: it serves all of them but the notifications, and what an agent asks its client, and
+// nothing else.
 func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	notifications := []string{
 		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
 		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta, protocol.MethodSessionTaken,
-		protocol.MethodSocketData,
+		protocol.MethodSocketData, protocol.MethodNetworkPolicyDecision, protocol.MethodNetworkPolicyRequest,
 	}
 	want := slices.Sorted(maps.Values(methods(t)))
 	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })

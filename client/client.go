@@ -60,6 +60,8 @@ type Config struct {
 	// more: a connection, or, of a session with a name, a process. It may keep it shorter,
 	// see [Client.Session]. nil: as long as the server likes.
 	Retain *time.Duration
+	// Network is for processes with a NetworkProxy.
+	Network Network
 	// ConnectTimeout bounds Dial, InitializeTimeout the handshake after it; 0
 	// for 10 s each.
 	ConnectTimeout, InitializeTimeout time.Duration

@@ -47,7 +47,7 @@ func (c *Client) open(conn rpc.Conn) *connection {
 	l := &connection{
 		client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}, watches: map[string]*Watch{},
 	}
-	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Notification: l.notification})
+	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Table: c.cfg.Network.table(), Notification: l.notification})
 	go l.read(ctx)
 	return l
 }
@@ -230,6 +230,14 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 			return err
 		}
 		l.client.fail(&DisconnectedError{Err: fmt.Errorf("%w: %.128q has it now", ErrTaken, n.ClientName)})
+	case protocol.MethodNetworkPolicyDecision:
+		var d protocol.PolicyDecision
+		if err := unmarshal(method, params, &d); err != nil {
+			return err
+		}
+		if decided := l.client.cfg.Network.Decided; decided != nil {
+			decided(d)
+		}
 	case protocol.MethodSocketData:
 		var n protocol.SocketData
 		if err := unmarshal(method, params, &n); err != nil {

@@ -33,6 +33,7 @@ type fake struct {
 	processes map[string]*running
 	handlers  map[string]handler // by method, instead of answer
 	requests  []request          // all, in order
+	answers   []string           // to what the server has asked
 	serving   sync.WaitGroup
 }
 
@@ -361,6 +362,11 @@ func (l *link) read() {
 		if err := json.Unmarshal(message, &r); err != nil {
 			f.t.Errorf("the client sends %.200q: %v", message, err)
 			return
+		}
+		if r.Method == "" {
+			f.mu.Lock()
+			f.answers = append(f.answers, string(message))
+			f.mu.Unlock()
 		}
 		if r.Method == "" || r.ID == nil {
 			continue // an answer, or a notification

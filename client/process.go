@@ -73,6 +73,11 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			return nil, err
 		}
 	}
+	if params.NetworkProxy != nil {
+		if err := c.require(ctx, "proxies for processes", func(c *protocol.Capabilities) bool { return c.NetworkProxyLaunch }); err != nil {
+			return nil, err
+		}
+	}
 	complete(&params)
 	for {
 		p := newProcess(c, params.ProcessID)

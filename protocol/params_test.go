@@ -217,8 +217,11 @@ func TestParamsDefaults(t *testing.T) {
 		{`{"path":"file:///a","dataBase64":""}`, new(WriteFileParams), &WriteFileParams{Path: NewPathURI("/a"), Data: []byte{}}},
 		{`{"processId":"p","argv":["x"],"cwd":"file:///","env":{},"tty":false}`, new(StartParams),
 			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}}},
-		{`{"processId":"p","argv":["x"],"cwd":"file:///","env":{},"tty":false,"networkProxy":{}}`, new(StartParams),
-			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, HasNetworkProxy: true}},
+		{`{"processId":"p","argv":["x"],"cwd":"file:///","env":{},"tty":false,"managedNetwork":{},"networkProxy":{"proxy":{"enabled":true,
+		"enableSocks5":false,"enableSocks5Udp":false,"allowUpstreamProxy":false,"dangerouslyAllowAllUnixSockets":false,"mode":"limited",
+		"allowLocalBinding":true}}}`, new(StartParams),
+			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, ManagedNetwork: &ManagedNetwork{},
+				NetworkProxy: &NetworkProxy{Proxy: ProxyParams{Enabled: true, Mode: ProxyLimited, AllowLocalBinding: true}}}},
 	}
 	for _, tt := range tests {
 		if err := unmarshal(t, tt.got, json.RawMessage(tt.in)); err != nil {
@@ -259,9 +262,6 @@ func TestParamsRoundTrip(t *testing.T) {
 		}
 		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
 			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
-		}
-		if p, ok := first.(*StartParams); ok {
-			p.HasNetworkProxy = false // never sent
 		}
 		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{})); diff != "" {
 			t.Errorf("%s (-sent +received):\n%s", r.name, diff)

@@ -44,14 +44,16 @@ type StartParams struct {
 
 	Arg0    *string  `json:"arg0,omitempty"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	// EnforceManagedNetwork asks for no network but a managed one (sandbox.md 8).
+	// EnforceManagedNetwork asks for no network but a managed one (network.md 9).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
 	// Builtin: Argv[0] names a tool of the server's own. Only where the server has
 	// processBuiltins (rpc.md 8.3).
-	Builtin bool `json:"builtin,omitempty"`
-	// HasNetworkProxy is true when the request has a networkProxy.
-	HasNetworkProxy bool `json:"-"`
+	Builtin        bool            `json:"builtin,omitempty"`
+	ManagedNetwork *ManagedNetwork `json:"managedNetwork,omitempty"`
+	// NetworkProxy gives the process a proxy of its own, which is its network if
+	// EnforceManagedNetwork is set too. Only where the server has networkProxyLaunch.
+	NetworkProxy *NetworkProxy `json:"networkProxy,omitempty"`
 }
 
 // StartMetadata is for telemetry only.
@@ -130,8 +132,14 @@ func (p *StartParams) UnmarshalObject(o *strict.Object) {
 	p.Sandbox = sandbox(o)
 	p.EnforceManagedNetwork = o.BoolDefault("enforceManagedNetwork", false)
 	p.Builtin = o.BoolDefault("builtin", false)
-	o.OptIn("managedNetwork", func(*strict.Object) {})
-	p.HasNetworkProxy = o.OptIn("networkProxy", func(*strict.Object) {})
+	if o.Has("managedNetwork") {
+		p.ManagedNetwork = new(ManagedNetwork)
+		o.In("managedNetwork", p.ManagedNetwork.UnmarshalObject)
+	}
+	if o.Has("networkProxy") {
+		p.NetworkProxy = new(NetworkProxy)
+		o.In("networkProxy", p.NetworkProxy.UnmarshalObject)
+	}
 	if len(p.Argv) == 0 {
 		o.Fail("argv", "must not be empty")
 	}
@@ -152,7 +160,12 @@ type StartResult struct {
 	SandboxType string `json:"sandboxType"`
 	// SandboxLayers is present when the request carried a sandbox (sandbox.md 1).
 	SandboxLayers []string `json:"sandboxLayers,omitempty"`
+	// Network is NetworkAdvisory for a process that has a proxy and can also do without.
+	Network string `json:"network,omitempty"`
 }
+
+// NetworkAdvisory says that nothing keeps a process from going past its proxy (network.md 9).
+const NetworkAdvisory = "advisory"
 
 // Values of sandboxType: for a process that was started without a sandbox, and for
 // one with a sandbox, whatever that allows (sandbox.md 1).
@@ -170,6 +183,10 @@ func (r *StartResult) AppendJSON(dst []byte) []byte {
 	if r.SandboxLayers != nil {
 		dst = append(dst, `,"sandboxLayers":`...)
 		dst = strict.AppendStrings(dst, r.SandboxLayers)
+	}
+	if r.Network != "" {
+		dst = append(dst, `,"network":`...)
+		dst = strict.AppendString(dst, r.Network)
 	}
 	return append(dst, '}')
 }

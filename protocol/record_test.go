@@ -52,6 +52,15 @@ const exampleSandbox = `{"permissions":{"type":"managed","file_system":{"type":"
 	"temporaryDirectories":["file:///t"],"windowsSandboxProxySettingsMode":"reconcile","useLegacyLandlock":true,
 	"windowsSandboxPrivateDesktop":false}`
 
+const (
+	exampleManaged = `{"loopbackPorts":[1,65535],"allowLocalBinding":true,"allowUnixSockets":["/s"],"dangerouslyAllowAllUnixSockets":false}`
+	exampleNetwork = `{"proxy":{"enabled":true,"enableSocks5":true,"enableSocks5Udp":false,"allowUpstreamProxy":true,
+	"dangerouslyAllowAllUnixSockets":false,"mode":"full","domains":{"A":"allow"},"unixSockets":{"B":"deny"},"allowLocalBinding":false,
+	"reviewDomains":["a.b"],"credentialMasking":true,"credentialProviders":{"A":{"env":["T"],"patterns":["t[a-z]{20}"],
+	"url_prefixes":["https://h/"],"url_prefix_from_env":"U","auth":["bearer"],"header":"x","prefix":"y"}}},
+	"auditMetadata":{"conversationId":"c","model":"m"},"environmentId":"e","executionId":"x","policyDecisionTimeoutMs":1}`
+)
+
 // records are all params that a peer reads, from rpc.md 3 to 6. Which members may
 // be null was found out by asking the reference.
 var records = []record{
@@ -72,7 +81,7 @@ var records = []record{
 		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
 		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
 		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"execApproval":{"rules":[{"name":"r","text":"t"}],"unmatched":"prompt"},"arg0":"-sh","sandbox":` + exampleSandbox + `,
-		"enforceManagedNetwork":false,"builtin":false,"managedNetwork":{},"networkProxy":{"proxy":{}}}`,
+		"enforceManagedNetwork":false,"builtin":false,"managedNetwork":` + exampleManaged + `,"networkProxy":` + exampleNetwork + `}`,
 		fields(`processId string; metadata map both; metadata.threadId string both; metadata.toolCallId string both;
 		argv sequence; argv.1 string absent; cwd string; envPolicy map both; envPolicy.inherit string;
 		envPolicy.ignoreDefaultExcludes boolean; envPolicy.exclude sequence; envPolicy.exclude.0 string absent; envPolicy.set map;
@@ -80,7 +89,33 @@ var records = []record{
 		shellSnapshot.shell map; shellSnapshot.shell.name string; shellSnapshot.shell.path string; env map; env.B string absent;
 		tty boolean; rows number both; cols number both; pipeStdin boolean absent; execApproval map both;
 		execApproval.rules sequence both; execApproval.rules.0 map absent; execApproval.rules.0.name string; execApproval.rules.0.text string; execApproval.unmatched string both; arg0 string both; sandbox map both;
-		enforceManagedNetwork boolean absent; builtin boolean absent; managedNetwork map both; networkProxy map both`)},
+		enforceManagedNetwork boolean absent; builtin boolean absent; managedNetwork map both; networkProxy map both;
+		managedNetwork.loopbackPorts sequence absent; managedNetwork.loopbackPorts.1 number; managedNetwork.allowLocalBinding boolean absent;
+		managedNetwork.allowUnixSockets sequence absent; managedNetwork.allowUnixSockets.0 string absent;
+		managedNetwork.dangerouslyAllowAllUnixSockets boolean absent;
+		networkProxy.proxy map; networkProxy.auditMetadata map absent; networkProxy.auditMetadata.model string both;
+		networkProxy.environmentId string both; networkProxy.executionId string both; networkProxy.policyDecisionTimeoutMs number both;
+		networkProxy.proxy.enabled boolean; networkProxy.proxy.enableSocks5 boolean; networkProxy.proxy.enableSocks5Udp boolean;
+		networkProxy.proxy.allowUpstreamProxy boolean; networkProxy.proxy.dangerouslyAllowAllUnixSockets boolean;
+		networkProxy.proxy.mode string; networkProxy.proxy.domains map both; networkProxy.proxy.domains.A string absent;
+		networkProxy.proxy.unixSockets map both; networkProxy.proxy.unixSockets.B string absent; networkProxy.proxy.allowLocalBinding boolean;
+		networkProxy.proxy.reviewDomains sequence absent; networkProxy.proxy.reviewDomains.0 string absent;
+		networkProxy.proxy.credentialMasking boolean absent; networkProxy.proxy.credentialProviders map absent;
+		networkProxy.proxy.credentialProviders.A map absent; networkProxy.proxy.credentialProviders.A.env sequence absent;
+		networkProxy.proxy.credentialProviders.A.patterns sequence absent; networkProxy.proxy.credentialProviders.A.url_prefixes sequence absent;
+		networkProxy.proxy.credentialProviders.A.url_prefix_from_env string both; networkProxy.proxy.credentialProviders.A.auth sequence absent;
+		networkProxy.proxy.credentialProviders.A.auth.0 string absent; networkProxy.proxy.credentialProviders.A.header string both;
+		networkProxy.proxy.credentialProviders.A.prefix string both`)},
+	{"network/policyRequest", func() strict.Unmarshaler { return new(PolicyRequestParams) },
+		`{"processId":"p","request":{"protocol":"http","host":"h","port":80}}`,
+		fields("processId string; request map; request.protocol string; request.host string; request.port number")},
+	{"answer to network/policyRequest", func() strict.Unmarshaler { return new(PolicyAnswer) },
+		`{"decision":{"type":"deny","reason":"r"}}`, fields("decision map; decision.type string; decision.reason string")},
+	{"network/policyDecision", func() strict.Unmarshaler { return new(PolicyDecision) },
+		`{"processId":"p","timestamp":"t","scope":"domain","decision":"allow","source":"decider","reason":"not_allowed",
+		"protocol":"http","host":"h","port":80,"method":"GET","client":"127.0.0.1:1","policyOverride":true}`,
+		fields(`processId string; timestamp string; scope string; decision string; source string; reason string; protocol string;
+		host string; port number; method string both; client string; policyOverride boolean`)},
 	{"process/closeStdin", func() strict.Unmarshaler { return new(ProcessParams) }, `{"processId":"p"}`, fields("processId string")},
 	{"process/terminate", func() strict.Unmarshaler { return new(TerminateParams) }, `{"sessionId":"s","processId":"p"}`,
 		fields("sessionId string both; processId string")},
@@ -135,6 +170,9 @@ var records = []record{
 	{"fs/rename", func() strict.Unmarshaler { return new(RenameParams) },
 		`{"sourcePath":"file:///a","destinationPath":"file:///b","replace":false,"sandbox":` + exampleSandbox + `}`,
 		fields("sourcePath string; destinationPath string; replace boolean absent; sandbox map both")},
+	{"fs/applyPatch", func() strict.Unmarshaler { return new(ApplyPatchParams) },
+		`{"patch":"*** Begin Patch\n*** End Patch\n","cwd":"file:///a","dryRun":true,"sandbox":` + exampleSandbox + `}`,
+		fields("patch string; cwd string; dryRun boolean both; sandbox map both")},
 	{"fs/open", func() strict.Unmarshaler { return new(OpenParams) },
 		`{"handleId":"h","path":"file:///a","mode":"replace","sandbox":` + exampleSandbox + `}`,
 		fields("handleId string; path string; mode string absent; sandbox map both")},

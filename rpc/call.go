@@ -104,7 +104,10 @@ func (c *Pending) Wait(ctx context.Context, result any) error {
 func (p *Peer) abandon(id int64) {
 	p.mu.Lock()
 	_, open := p.calls[id]
-	if open {
+	switch {
+	case open && p.cfg.Forgets:
+		delete(p.calls, id)
+	case open:
 		p.calls[id] = nil
 		p.abandoned++
 	}
@@ -115,7 +118,8 @@ func (p *Peer) abandon(id int64) {
 	}
 }
 
-// answered delivers an answer. One that nobody asked for is fatal (rpc.md 2.5).
+// answered delivers an answer. One that nobody asked for is fatal (rpc.md 2.5), unless this peer
+// forgets what it has asked (network.md 10, L19).
 func (p *Peer) answered(m protocol.Message, data []byte) error {
 	id, ok := m.ID.Number()
 	p.mu.Lock()
@@ -127,11 +131,12 @@ func (p *Peer) answered(m protocol.Message, data []byte) error {
 	if call != nil {
 		call <- answer{m, data, p.intake} // there is room
 	}
+	ignore := p.cfg.Forgets && p.lastID > 0
 	p.mu.Unlock()
 	if call == nil {
 		p.intake.Recycle(data)
 	}
-	if !ok || !known {
+	if (!ok || !known) && !ignore {
 		return protocol.InvalidRequest("unsolicited answer with id %.64s", m.ID)
 	}
 	return nil

@@ -41,6 +41,11 @@ type Config struct {
 	// Concurrency is the number of requests that run at once, 0 for
 	// [DefaultConcurrency]. 1 is strict order: one after another, as sent.
 	Concurrency int
+	// Forgets makes a peer forget calls that were given up, and so ignore answers that it
+	// does not know, once it has made a call. Else too many calls without an answer end
+	// the connection, and so does an answer that nobody has asked for. It is for calls
+	// whose number a third party decides.
+	Forgets bool
 	// Logger hears of panics; nil discards.
 	Logger *slog.Logger
 }

@@ -194,6 +194,43 @@ func TestManyAbandonedCalls(t *testing.T) {
 	})
 }
 
+// TestForgets: a peer that forgets its calls takes late and unknown answers for nothing, however
+// many, but only after a call of its own.
+func TestForgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, f := serve(t, rpc.Config{Table: newStage(t).table(), Forgets: true}, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		const calls = 3000
+		for i := range calls {
+			if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.Canceled) {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		for i := range calls {
+			f.send(`{"id":%d,"result":{}}`, i+1)
+		}
+		for _, stray := range []string{"1", "4000", "-1", `"x"`} {
+			f.send(`{"id":%s,"result":{}}`, stray)
+			f.send(`{"id":%s,"error":{"code":1,"message":"m"}}`, stray)
+		}
+		synctest.Wait()
+		called := make(chan error, 1)
+		go func() { called <- p.Call(t.Context(), "m", nil, nil) }()
+		synctest.Wait()
+		f.send(`{"id":%d,"result":{}}`, calls+1)
+		if err := <-called; err != nil {
+			t.Errorf("a call after %d that were given up: %v", calls, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, f := serve(t, rpc.Config{Forgets: true}, true)
+		f.send(`{"id":1,"result":{}}`)
+		f.answers(`-1 -32600`, "end: EOF")
+	})
+}
+
 func TestEndUnblocksCalls(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {

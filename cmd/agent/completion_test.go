@@ -89,7 +89,7 @@ func TestBashCompletion(t *testing.T) {
 		{"agent sandbox --work", "--workspace"},
 		{"agent sandbox --workspace fil", "file-dir"},
 		{"agent sandbox --policy fil", files},
-		{"agent sandbox --network _", "on off"},
+		{"agent sandbox --sandbox-metadata _", "hidden visible"},
 		{"agent sandbox --network off -- tru", "true truncate"},
 		{"agent doctor --j", "--json"},
 		{"agent exec tru", "true truncate"},

@@ -115,7 +115,7 @@ func TestMistakes(t *testing.T) {
 		{"exec --token-command x true", "", 2, "unknown flag --token-command; did you mean --token-file <(COMMAND)? (a command that begins with - comes after --)", exec},
 		{"exec --local a -l", "AGENT_CONFIG=$DIR/right", 127, "a: command not found; a is a context: agent exec --context a -- -l", ""},
 		{"exec -w -- true", "", 2, "--workdir needs a value", exec},
-		{"sandbox --network -- curl", "", 2, "--network needs a value: on or off", sandbox},
+		{"sandbox --network -- curl", "", 2, "--network needs a value", sandbox},
 		{"ls --url :1 -lR", "", 2, "unknown flag -R; agent exec -- ls -R lists all below", "see agent ls --help"},
 		{"ls --url :1 -1lha", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"rm --url :1 -rfh x", "", 2, "unknown flag -h; alone it is help", "see agent rm --help"},
@@ -182,6 +182,10 @@ func TestMistakes(t *testing.T) {
 		{"cat --url :1", "", 2, "expected \"<path> ...\"", "see agent cat --help"},
 		{"rm -r --url :1", "", 2, "expected \"<path> ...\"", "see agent rm --help"},
 		{"mkdir --url :1", "", 2, "expected \"<path> ...\"", "see agent mkdir --help"},
+		{"apply-patch nowhere", "", 1, "reading the patch: open nowhere: no such file or directory", ""},
+		{"apply-patch --local --url :1", "", 2, "--local says where the files are: --context, --url and --registry have no meaning with it", "see agent apply-patch --help"},
+		{"apply-patch -", "", 1, "Invalid patch: The last line of the patch must be '*** End Patch'", ""},
+		{"apply-patch a b", "", 2, "unexpected argument b", "see agent apply-patch --help"},
 
 		// Sessions with a name.
 		{"exec --name n -- true", "", 2, "--name needs an agent that goes on: --context, --url or --registry says which", exec},
@@ -227,8 +231,11 @@ func TestMistakes(t *testing.T) {
 		// sandbox and doctor.
 		{"sandbox", "", 2, "the command is empty", sandbox},
 		{"sandbox --read-only --workspace . -- true", "", 2, "--read-only and --workspace exclude each other", sandbox},
-		{"sandbox --policy p --network on -- true", "", 2, "--policy says whether there is a network: --network has no meaning with it", sandbox},
-		{"sandbox --network maybe -- true", "", 2, "--network must be one of \"on\",\"off\" but got \"maybe\"", sandbox},
+		{"sandbox --policy p --network on -- true", "", 2, "--policy says whether there is a network: --network has no meaning with it, unless it names hosts", sandbox},
+		{"sandbox --network maybe -- true", "", 2, `--network "maybe" is not on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,…`, sandbox},
+		{"sandbox --network on --network allow=a.org -- true", "", 2, "--network on, off, and what names hosts exclude each other", sandbox},
+		{"sandbox --network allow= -- true", "", 2, "--network allow= names no host", sandbox},
+		{"sandbox --network allow=http://a.org -- true", "", 2, "--network: invalid network proxy config: unsupported domain pattern syntax: http://a.org", sandbox},
 		{"sandbox --workspace /no/such -- true", "", 101, "sandbox: --workspace: stat /no/such: no such file or directory", ""},
 		{"sandbox --policy $DIR/missing -- true", "", 101, "sandbox: reading the policy $DIR/missing: open $DIR/missing: no such file or directory (the policies of agent doctor have flags, --read-only and --workspace)", ""},
 		{"sandbox --policy $DIR/bundle -- true", "", 101, "sandbox: reading the policy $DIR/bundle: not a JSON value", ""},

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/agent/profile"
+	"github.com/execagent/execagent/cmd/agent/netask"
+	"github.com/execagent/execagent/cmd/agent/netpolicy"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
@@ -37,7 +39,7 @@ type sandboxFlags struct {
 	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Read everything, write nothing. This is the default."`
 	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
-	Network   string   `default:"" enum:",on,off" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off" help:"Whether the network of this host can be used. Default: off."`
+	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them). Can be repeated. Default: off."`
 	hostFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -46,6 +48,8 @@ type sandboxFlags struct {
 func (*sandboxFlags) Help() string {
 	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
 
+With --network allow=HOST and the like the command has no network but a proxy, which the usual variables name (HTTPS_PROXY and others). Of *.HOST every name below HOST is meant, of **.HOST the host too; HOST:PORT is one port. At the end standard error has what was reached and what was refused. Names decide, not what is behind them: a host that keeps files for anybody is a way out.
+
 A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
 
 Examples:
@@ -53,6 +57,8 @@ Examples:
     agent sandbox -- git log
     agent sandbox --workspace . -- make test
     agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
+    agent sandbox --workspace . --network allow=packages.example.net -- npm install
+    agent sandbox --network ask -- sh
     agent sandbox --policy policy.json -- sh
 
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
@@ -65,8 +71,13 @@ func (f *sandboxFlags) Validate() error {
 		return errors.New("--read-only and --workspace exclude each other")
 	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
 		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
-	case f.Policy != "" && f.Network != "":
-		return errors.New("--policy says whether there is a network: --network has no meaning with it")
+	}
+	words, err := netask.Parse(f.Network)
+	if err != nil {
+		return err
+	}
+	if f.Policy != "" && len(f.Network) > 0 && !words.Managed {
+		return errors.New("--policy says whether there is a network: --network has no meaning with it, unless it names hosts")
 	}
 	return validCommand("sandbox", f.Command, f)
 }
@@ -89,6 +100,10 @@ func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 		return 0, err
 	}
 	profile, err := flags.profile(sys, dir)
+	if err != nil {
+		return 0, err
+	}
+	words, err := netask.Parse(flags.Network)
 	if err != nil {
 		return 0, err
 	}
@@ -117,26 +132,53 @@ func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 	if noState == nil {
 		door.Private = []string{stateDir}
 	}
-	held, err := door.Enter(profile)
+	var held *confine.Held
+	if words.Managed {
+		held, err = door.EnterManaged(profile, confine.Managed{SOCKS5: true})
+	} else {
+		held, err = door.Enter(profile)
+	}
+	environ, end := sys.Environ, func() error { return nil }
+	if err == nil && words.Managed {
+		environ, end, err = manage(sys, words, held)
+	}
 	if err == nil {
 		if held.Unconfined() {
-			err := become(argv, sys.Environ)
+			err := become(argv, environ)
 			return confine.ShellCode(err), err
 		}
 		code, err = held.Run(
-			procs.Program{Argv: argv, Env: sys.Environ, Dir: dir, TTY: program.IsShownTerminal(sys.Stdin)},
+			procs.Program{Argv: argv, Env: environ, Dir: dir, TTY: program.IsShownTerminal(sys.Stdin)},
 			[3]*os.File{sys.Stdin, sys.Stdout, sys.Stderr},
 			func(signals chan<- os.Signal) {
 				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 			})
-		held.Release()
+		err = errors.Join(err, end())
 	}
+	held.Release()
 	if placeholders != nil {
 		if free := placeholders.Close(); free != nil {
 			program.Complain(sys.Stderr, free) // the command has run, and its exit code stands
 		}
 	}
 	return code, err
+}
+
+// manage gives the command the network that words say, and returns the environment in which it
+// finds that. end ends it, and says what was reached.
+func manage(sys program.System, words netask.Words, held *confine.Held) (environ []string, end func() error, err error) {
+	cfg := netask.Config{
+		Words: words, Operator: (*netpolicy.Policy)(nil).Operator(sys.Environ),
+		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
+	}
+	if tty := netask.Terminal(); tty != nil {
+		cfg.Terminal = tty
+	}
+	network, err := netask.Start(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return network.Environ(), func() error { return network.Close(sys.Stderr) }, nil
 }
 
 // argv returns the command with its arguments, without the -- before them.
@@ -165,7 +207,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 		Cwd:     dir,
 		TmpDir:  tmp,
 	}
-	if f.Network == "on" {
+	if words, err := netask.Parse(f.Network); err == nil && words.On {
 		p.Network = sandbox.NetworkEnabled
 	}
 	for _, workspace := range f.Workspace {

@@ -105,7 +105,7 @@ func TestSandboxProfile(t *testing.T) {
 	for network, want := range map[string]sandbox.Network{
 		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
 	} {
-		profile, err := (&sandboxFlags{Network: network}).profile(sys, dir)
+		profile, err := (&sandboxFlags{Network: []string{network}}).profile(sys, dir)
 		if err != nil || profile.Network != want {
 			t.Errorf("--network %q: %v, %v", network, profile.Network, err)
 		}

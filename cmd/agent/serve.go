@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -50,9 +51,13 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err := s.configure(); err != nil {
 		return err
 	}
+	policy, err := flags.networkFlags.read()
+	if err != nil {
+		return fmt.Errorf("--network-policy: %w", err)
+	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
-	policy, err := flags.ReadPolicy()
+	commands, err := flags.ReadPolicy()
 	if err != nil {
 		return err
 	}
@@ -62,6 +67,13 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	if cgroups != nil {
 		defer func() { err = errors.Join(err, cgroups.Close()) }()
+	}
+	var tool *applypatch.Provided
+	if flags.ProvideApplyPatch {
+		if tool, err = applypatch.Provide(); err != nil {
+			return fmt.Errorf("--provide-apply-patch: %w", err)
+		}
+		defer func() { err = errors.Join(err, tool.Close()) }()
 	}
 	secrets, secretFolders := s.secrets()
 	guard, reaper := newGuard()
@@ -84,21 +96,28 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		Guard:              guard,
 		Confines:           true,
 		StateDir:           flags.StateDir,
+		Tool:               tool,
 		Secrets:            secrets,
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
-		ExecPolicy:         policy,
-		Limits:             confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
-		Cgroups:            cgroups,
+		ExecPolicy:         commands,
+		Network:            policy.Operator(sys.Environ),
+
+		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
+
+		Limits:  confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
+		Cgroups: cgroups,
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	hangups := flags.hangups()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	defer s.follow(policy, hangups, serving.agent)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -199,7 +218,8 @@ func (s *server) secretFiles() []string {
 }
 
 // secrets returns the absolute paths of what no confined command may read, the files of
-// secretFiles, or change: with the authorities of clients it could let itself in. The folders are
+// secretFiles, or change: with the authorities of clients it could let itself in, with the policy
+// for its network let itself out. The folders are
 // for secrets alone, and are hidden so that files that are put there later are.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
@@ -213,9 +233,11 @@ func (s *server) secrets() (files, folders []string) {
 		hidden, in := secretfile.Hide(path, used)
 		files, folders = append(files, hidden...), append(folders, in...)
 	}
-	if s.flags.TLSClientCA != "" {
-		hidden, _ := secretfile.Hide(s.flags.TLSClientCA, nil)
-		files = append(files, hidden...)
+	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy} {
+		if path != "" {
+			hidden, _ := secretfile.Hide(path, nil)
+			files = append(files, hidden...)
+		}
 	}
 	return files, folders
 }

@@ -40,12 +40,15 @@ type serverFlags struct {
 	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
+	ProvideApplyPatch bool `env:"AGENT_PROVIDE_APPLY_PATCH" name:"provide-apply-patch" help:"Put a folder in front of the PATH of commands in which apply_patch is, the tool for patches of models. Confined commands can use it too, and cannot replace it."`
+
 	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
 	secure.TLSFlags
 	hostFlags
 	rules.PolicyFlags
+	networkFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
 	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`

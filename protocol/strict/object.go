@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -90,7 +91,7 @@ func (o *Object) parse(raw []byte) *Error {
 func (o *Object) Only(names ...string) {
 	for _, m := range o.members {
 		if o.err == nil && !slices.Contains(names, string(m.name)) {
-			o.err = errorf("unknown field `%s%.128s`", o.path, m.name)
+			o.err = errorf("unknown field `%s%.128s`, expected one of %s", o.path, m.name, quoteAll(names))
 		}
 	}
 }
@@ -370,6 +371,40 @@ func (o *Object) Strings(name string) []string {
 	return out
 }
 
+// Words reads a required array of at most most strings, each of which has to be one of words.
+func (o *Object) Words(name string, most int, words ...string) []string {
+	out := []string{}
+	o.each(name, o.Require(name), func(name string, raw []byte) {
+		word := o.asString(name, raw)
+		switch {
+		case !slices.Contains(words, word):
+			o.Fail(name, "unknown variant `%.64s`, expected one of %s", word, quoteAll(words))
+		case len(out) == most:
+			o.Fail(name, "is one too many, at most %d", most)
+		default:
+			out = append(out, word)
+		}
+	})
+	return out
+}
+
+// Uint16s reads a required array of at most most unsigned 16-bit integers.
+func (o *Object) Uint16s(name string, most int) []uint16 {
+	out := []uint16{}
+	o.each(name, o.Require(name), func(name string, raw []byte) {
+		n, err := strconv.ParseUint(string(raw), 10, 16)
+		switch {
+		case err != nil:
+			o.notInteger(name, raw)
+		case len(out) == most:
+			o.Fail(name, "is one too many, at most %d", most)
+		default:
+			out = append(out, uint16(n))
+		}
+	})
+	return out
+}
+
 // StringLists reads a required array of arrays of strings.
 func (o *Object) StringLists(name string) [][]string {
 	out := [][]string{}
@@ -420,6 +455,47 @@ func (o *Object) StringMap(name string) map[string]string {
 		}
 	})
 	return out
+}
+
+// EachIn reads a required object whose members are objects, of which there are at most most.
+// The order is that of the text.
+func (o *Object) EachIn(name string, most int, read func(key string, o *Object)) {
+	o.In(name, func(inner *Object) {
+		if !inner.atMost(most) {
+			return
+		}
+		for _, m := range inner.members {
+			inner.inside(fmt.Sprintf("%.128q", m.name), m.value, func(o *Object) { read(string(m.name), o) })
+		}
+	})
+}
+
+// WordMap reads a required object whose members are words, of which there are at most most.
+func (o *Object) WordMap(name string, most int, words ...string) map[string]string {
+	out := map[string]string{}
+	o.In(name, func(inner *Object) {
+		if !inner.atMost(most) {
+			return
+		}
+		for _, m := range inner.members {
+			key := fmt.Sprintf("%.128q", m.name)
+			word := inner.asString(key, m.value)
+			if !slices.Contains(words, word) {
+				inner.Fail(key, "unknown variant `%.64s`, expected one of %s", word, quoteAll(words))
+				return
+			}
+			out[string(m.name)] = word
+		}
+	})
+	return out
+}
+
+// atMost refuses an object with more than n members.
+func (o *Object) atMost(n int) bool {
+	if len(o.members) > n && o.err == nil {
+		o.err = errorf("%s: has %d members, at most %d", strings.TrimSuffix(o.path, "."), len(o.members), n)
+	}
+	return o.err == nil
 }
 
 // In reads a required member that is an object.

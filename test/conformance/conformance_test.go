@@ -22,15 +22,15 @@ import (
 var (
 	flagURL  = flag.String("url", "", "replay against the agent that listens there, on this host, instead of one built from this tree")
 	agentURL string // set by TestMain
+	program  string // that agent's, if it was built from this tree
 )
 
 // notYet names the cases whose feature this version does not have, and why. The agent's
 // capability flags say the same.
 var notYet = map[string]string{
-	"environment-info":                         "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
-	"capability-roots-empty":                   "capability discovery is not built yet",
-	"capabilities-v2-empty":                    "capability discovery is not built yet (capabilityDiscoveryV2 is false)",
-	"network-policy-request-denied-needs-curl": "the managed network is not built yet (networkProxyLaunch is false)",
+	"environment-info":       "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
+	"capability-roots-empty": "capability discovery is not built yet",
+	"capabilities-v2-empty":  "capability discovery is not built yet (capabilityDiscoveryV2 is false)",
 }
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	err = rig.Outside(context.Background(), func(t rig.T) {
 		// Not rig.Agent: with -race it is an agent of another kind.
-		program := filepath.Join(t.TempDir(), "agent")
+		program = filepath.Join(t.TempDir(), "agent")
 		build := exec.Command("go", "build", "-o", program)
 		if raceEnabled() {
 			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
@@ -139,10 +139,10 @@ func TestEnvironmentInfo(t *testing.T) {
 		"capabilities": map[string]any{
 			"fsWatchMissing": true, "environmentConfigRead": true, "httpHeaderEnvVars": true, "fileWriteStreaming": true,
 
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 
-			"networkProxyLaunch": false, "networkProxyReviewDomains": false, "credentialMasking": false,
-			"credentialMaskingCustomProviders": false, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
+			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
+			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
 			"sandboxedFileStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 		},

@@ -34,6 +34,7 @@ type step struct {
 	ExpectClosed json.RawMessage   `json:"expectClosed"`
 	Expect       json.RawMessage   `json:"expect"`
 	Bind         map[string]string `json:"bind"`
+	networkStep
 }
 
 // loadScripts reads the cases; @DIR@ is still in them.
@@ -54,16 +55,15 @@ type player struct {
 	url   string
 	conns map[string]*conn
 	bound map[string]any
+	// byMethod: what is expected is compared with the next message of its method, and not with
+	// the next one of any.
+	byMethod bool
 }
 
 // play runs the steps in order and returns why the first of them failed.
 func play(ctx context.Context, url string, steps []step) error {
 	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}}
-	defer func() {
-		for _, c := range p.conns {
-			c.Close()
-		}
-	}()
+	defer p.close()
 	if err := p.connect(ctx, "a"); err != nil {
 		return err
 	}
@@ -73,6 +73,12 @@ func play(ctx context.Context, url string, steps []step) error {
 		}
 	}
 	return nil
+}
+
+func (p *player) close() {
+	for _, c := range p.conns {
+		c.Close()
+	}
 }
 
 func (p *player) connect(ctx context.Context, name string) error {
@@ -185,8 +191,11 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 	if !ok {
 		return fmt.Errorf("expect is not an object: %s", raw)
 	}
-	_, isCall := want["method"]
-	got, err := c.next(isCall)
+	method, isCall := want["method"]
+	got, err := c.find(func(m map[string]any) bool {
+		own, has := m["method"]
+		return has == isCall && (!p.byMethod || own == method)
+	})
 	if err != nil {
 		return fmt.Errorf("%w; expected %s", err, raw)
 	}
@@ -235,11 +244,10 @@ func (c *conn) receive() (map[string]any, error) {
 	return object, nil
 }
 
-// next returns the next message with a method (isCall) or without one, and queues what comes
-// before it.
-func (c *conn) next(isCall bool) (map[string]any, error) {
+// find returns the next message that is right, and queues those that come before it.
+func (c *conn) find(right func(map[string]any) bool) (map[string]any, error) {
 	for i, m := range c.queue {
-		if _, has := m["method"]; has == isCall {
+		if right(m) {
 			c.queue = append(c.queue[:i:i], c.queue[i+1:]...)
 			return m, nil
 		}
@@ -249,7 +257,7 @@ func (c *conn) next(isCall bool) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, has := m["method"]; has == isCall {
+		if right(m) {
 			return m, nil
 		}
 		c.queue = append(c.queue, m)

@@ -5,8 +5,6 @@
 # With NOUSERNS=1: the scenarios that ask for a sandbox, against an agent that bin/nouserns has launched, which can make no
 # namespaces. There the agent confines by a supervisor.
 #
-# The scenarios left out need the managed network, which is not built yet.
-#
 # Where the client cannot be had this says SKIP and ends with status 0: the change under test is not at fault. What the
 # rig needs of the machine may be missing on a developer's, but not in CI.
 set -eu
@@ -49,7 +47,7 @@ export CODEX_BIN
 export EXECUTOR_CMD="$agent --listen {url}"
 export EXECUTOR_STDIO_CMD="$agent --listen stdio"
 only=
-for name in $(./run.sh --list | awk -v wanted="$wanted" '$1 ~ wanted && $1 !~ /^(managed_network|network_proxy)/ { print $1 }'); do
+for name in $(./run.sh --list | awk -v wanted="$wanted" '$1 ~ wanted { print $1 }'); do
 	only="$only -k $name"
 done
 # shellcheck disable=SC2086 # names hold no blanks

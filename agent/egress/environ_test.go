@@ -1,0 +1,58 @@
+package egress
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEnviron has all of network.md 6: 34 names, each with its value, whatever was there.
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	http, socks := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
+	const h, s = "http://127.0.0.1:1", "socks5h://127.0.0.1:2"
+	for _, tt := range []struct {
+		name             string
+		socks            net.Addr
+		local            bool
+		all, no, local01 string
+	}{
+		{"usual", socks, false, s, "", "0"},
+		{"without SOCKS", nil, false, h, "", "0"},
+		{"with local addresses", socks, true, s, "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16", "1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			want := map[string]string{
+				"HTTP_PROXY": h, "HTTPS_PROXY": h, "WS_PROXY": h, "WSS_PROXY": h, "http_proxy": h, "https_proxy": h, "ws_proxy": h, "wss_proxy": h,
+				"YARN_HTTP_PROXY": h, "YARN_HTTPS_PROXY": h, "BUNDLE_HTTP_PROXY": h, "BUNDLE_HTTPS_PROXY": h, "DOCKER_HTTP_PROXY": h,
+				"DOCKER_HTTPS_PROXY": h, "PIP_PROXY": h, "NPM_CONFIG_PROXY": h, "NPM_CONFIG_HTTP_PROXY": h, "NPM_CONFIG_HTTPS_PROXY": h,
+				"npm_config_proxy": h, "npm_config_http_proxy": h, "npm_config_https_proxy": h,
+				"ALL_PROXY": tt.all, "FTP_PROXY": tt.all, "all_proxy": tt.all, "ftp_proxy": tt.all,
+				"NO_PROXY": tt.no, "no_proxy": tt.no, "NPM_CONFIG_NOPROXY": tt.no, "npm_config_noproxy": tt.no, "BUNDLE_NO_PROXY": tt.no,
+				"NODE_USE_ENV_PROXY": "1", "ELECTRON_GET_USE_PROXY": "true", "CODEX_NETWORK_PROXY_ACTIVE": "1",
+				"CODEX_NETWORK_ALLOW_LOCAL_BINDING": tt.local01,
+			}
+			if len(want) != 34 {
+				t.Fatalf("%d names", len(want))
+			}
+			before := []string{"PATH=/bin", "HTTP_PROXY=x", "NO_PROXY=*", "http_proxy", "MY_PROXY=k", "HTTP_PROXY=y"}
+			kept := slices.Clone(before)
+			got := environ(before, http, tt.socks, tt.local)
+			if !slices.Equal(before, kept) {
+				t.Error("the environment itself was changed")
+			}
+			if !slices.Equal(got[:2], []string{"PATH=/bin", "MY_PROXY=k"}) || len(got) != 36 {
+				t.Errorf("%d variables, %q first, want 36 with PATH and MY_PROXY first", len(got), got[:2])
+			}
+			for _, entry := range got[2:] {
+				name, value, _ := strings.Cut(entry, "=")
+				if w, ok := want[name]; !ok || w != value {
+					t.Errorf("%s, want %s=%s", entry, name, w)
+				}
+				delete(want, name)
+			}
+		})
+	}
+}

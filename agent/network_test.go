@@ -1,0 +1,452 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+// proxied returns the params of a start with a proxy that allows these patterns, also on local
+// addresses, and asks about others.
+func proxied(id, command string, allow ...string) object {
+	domains := map[string]string{}
+	for _, pattern := range allow {
+		domains[pattern] = protocol.DomainAllow
+	}
+	p := sh(id, command)
+	p["networkProxy"] = object{
+		"proxy": object{
+			"enabled": true, "enableSocks5": true, "enableSocks5Udp": false, "allowUpstreamProxy": true,
+			"dangerouslyAllowAllUnixSockets": false, "mode": "full", "domains": domains, "allowLocalBinding": true,
+		},
+		"policyDecisionTimeoutMs": 600_000,
+	}
+	return p
+}
+
+// printProxy prints where the proxy is, and then waits for its input.
+const printProxy = `echo "$HTTP_PROXY"; read x`
+
+// proxyOf starts a process and returns where its proxy is. A process of the same user, as this
+// test is one, may use it, since nothing confines the process.
+func (c *client) proxyOf(t *testing.T, params object) *url.URL {
+	t.Helper()
+	var r protocol.StartResult
+	c.must("process/start", params, &r)
+	if r.Network != protocol.NetworkAdvisory {
+		t.Errorf("the network is %q, want %s", r.Network, protocol.NetworkAdvisory)
+	}
+	var line []byte
+	c.await("the address of the proxy", func(notes []note) bool {
+		line = nil
+		for _, n := range notes {
+			if n.method == protocol.MethodProcessOutput && n.id == r.ProcessID {
+				line = append(line, n.data...)
+			}
+		}
+		return slices.Contains(line, '\n')
+	})
+	first, _, _ := strings.Cut(string(line), "\n")
+	u, err := url.Parse(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// through makes a request by way of a proxy, and returns the status and what is wrong.
+func through(t *testing.T, proxy *url.URL, target string) (status int, refusal string) {
+	t.Helper()
+	transport := &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocked struct{ Reason string }
+	_ = json.Unmarshal(body, &blocked) // of a destination it is nothing of the kind
+	return resp.StatusCode, blocked.Reason
+}
+
+func wantThrough(t *testing.T, proxy *url.URL, target string, status int, refusal string) {
+	t.Helper()
+	if got, why := through(t, proxy, target); got != status || why != refusal {
+		t.Errorf("%s: %d %q, want %d %q", target, got, why, status, refusal)
+	}
+}
+
+// wantGone waits until nothing listens where a proxy was. A child that some other test is just
+// forking has the socket, too, until it executes its program.
+func wantGone(t *testing.T, proxy *url.URL) {
+	t.Helper()
+	eventually(t, "nothing listens at "+proxy.Host, func() bool {
+		conn, err := net.Dial("tcp", proxy.Host)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+}
+
+// TestNetworkAnswers: the client decides about names, and is told what became of them.
+func TestNetworkAnswers(t *testing.T) {
+	t.Parallel()
+	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer destination.Close()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	proxy := c.proxyOf(t, proxied("p", printProxy, "localhost"))
+	session := c.session
+	c.drop()
+
+	// While nobody is attached nobody is asked; the same, told once.
+	for range 3 {
+		wantThrough(t, proxy, destination.URL, http.StatusForbidden, rules.ReasonNotAllowed)
+	}
+	raw, drop := r.resume(t, session)
+	if d := raw.decision(); d.Decision != "deny" || d.Source != rules.SourceDecider || d.Reason != rules.ReasonNotAllowed || d.ProcessID != "p" {
+		t.Errorf("what happened while nobody was attached: %+v", d)
+	}
+	for i, tt := range []struct {
+		answer           string
+		status           int
+		decision, reason string
+		override         bool
+	}{
+		{`"result":{"decision":{"type":"allow"}}`, 200, "allow", rules.ReasonNotAllowed, true},
+		{`"result":{"decision":{"type":"deny","reason":"no"}}`, 403, "deny", "no", false},
+		{`"result":{"decision":{"type":"ask","reason":""}}`, 403, "ask", rules.ReasonPolicyDenied, false},
+		{`"result":{"decision":{"type":"ask"}}`, 403, "deny", rules.ReasonNotAllowed, false},
+		{`"error":{"code":1,"message":"m"}`, 403, "deny", rules.ReasonNotAllowed, false},
+	} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if status, _ := through(t, proxy, destination.URL); status != tt.status {
+				t.Errorf("%s: status %d, want %d", tt.answer, status, tt.status)
+			}
+		}()
+		if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest || m.Params.ProcessID != "p" || fmt.Sprint(m.ID) != strconv.Itoa(i+1) {
+			t.Fatalf("%+v, want question %d", m, i+1)
+		}
+		raw.send(`{"id":%d,%s}`, i+1, tt.answer)
+		d := raw.decision()
+		if d.Decision != tt.decision || d.Source != rules.SourceDecider || d.Reason != tt.reason || d.PolicyOverride != tt.override {
+			t.Errorf("%s: %+v", tt.answer, d)
+		}
+		<-done
+	}
+	// The connection is lost while a question waits.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wantThrough(t, proxy, destination.URL, http.StatusForbidden, rules.ReasonNotAllowed)
+	}()
+	raw.next()
+	drop()
+	waitFor(t, done, "a refusal")
+}
+
+// decision returns the next message, which tells of a verdict.
+func (c *raw) decision() (d protocol.PolicyDecision) {
+	c.t.Helper()
+	text := c.Next(c.t)
+	var m struct {
+		Method string
+		Params protocol.PolicyDecision
+	}
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Method != protocol.MethodNetworkPolicyDecision {
+		c.t.Fatalf("%s, want a verdict; %v", text, err)
+	}
+	return m.Params
+}
+
+// TestNetworkLives: a proxy lives until its process is closed, is terminated, or was not started:
+// TestMain would find what still runs of one.
+func TestNetworkLives(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	broken := proxied("p", "")
+	broken["argv"] = []string{"/nonexistent"}
+	if err := c.call("process/start", broken, nil); err == nil {
+		t.Error("a program that does not exist was started")
+	}
+
+	proxy := c.proxyOf(t, proxied("p", printProxy))
+	wantThrough(t, proxy, "http://169.254.0.1/", http.StatusForbidden, rules.ReasonNotAllowed)
+	c.must("process/write", object{"processId": "p", "chunk": []byte("\n"), "writeId": "w"}, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "p")
+	wantGone(t, proxy)
+
+	proxy = c.proxyOf(t, proxied("q", printProxy))
+	c.must("process/terminate", object{"processId": "q"}, nil)
+	wantGone(t, proxy)
+
+	// A child that holds the output keeps the proxy.
+	proxy = c.proxyOf(t, proxied("r", `echo "$HTTP_PROXY"; sleep 1000 & exit`))
+	c.awaitNote(protocol.MethodProcessExited, "r")
+	if status, why := through(t, proxy, "http://a.invalid/"); status != http.StatusForbidden {
+		t.Errorf("after the exit, before the end: %d %s", status, why)
+	}
+	c.must("process/terminate", object{"processId": "r"}, nil)
+	wantGone(t, proxy)
+}
+
+// TestNetworkKeepsToItself: what the agent itself listens at is out of reach, whatever is allowed:
+// for its clients, and for other processes.
+func TestNetworkKeepsToItself(t *testing.T) {
+	t.Parallel()
+	own := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer own.Close()
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer other.Close()
+	r := newRig(t, Config{Listening: []Listening{{Addr: netip.MustParseAddrPort(own.Listener.Addr().String()), Authenticated: true}}})
+	c := r.attach("")
+	proxy := c.proxyOf(t, proxied("p", printProxy, "*"))
+	next := c.proxyOf(t, proxied("q", printProxy, "*"))
+	wantThrough(t, proxy, other.URL, http.StatusOK, "")
+	wantThrough(t, proxy, own.URL, http.StatusForbidden, rules.ReasonPolicyDenied)
+	wantThrough(t, proxy, next.String(), http.StatusForbidden, rules.ReasonPolicyDenied)
+	wantThrough(t, proxy, proxy.String(), http.StatusForbidden, rules.ReasonPolicyDenied)
+	_, port, _ := net.SplitHostPort(own.Listener.Addr().String())
+	for _, host := range []string{"localhost", "[::1]", "0.0.0.0", "127.9.9.9", "[::ffff:127.0.0.1]"} {
+		wantThrough(t, proxy, "http://"+host+":"+port, http.StatusForbidden, rules.ReasonPolicyDenied)
+	}
+}
+
+// TestNetworkOperator: a client can only tighten what the operator says, which processes that
+// start later get.
+func TestNetworkOperator(t *testing.T) {
+	t.Parallel()
+	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer destination.Close()
+	compile := func(r rules.Rules) egress.Operator {
+		p, err := rules.Compile(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return egress.Operator{Ceiling: p}
+	}
+	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
+	c := r.attach("")
+	first := c.proxyOf(t, proxied("p", printProxy, "*"))
+	wantThrough(t, first, destination.URL, http.StatusOK, "")
+	wantThrough(t, first, "http://other.invalid/", http.StatusForbidden, rules.ReasonNotAllowed)
+	r.agent.SetNetwork(compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Deny}}))
+	second := c.proxyOf(t, proxied("q", printProxy, "*"))
+	wantThrough(t, first, destination.URL, http.StatusOK, "")
+	wantThrough(t, second, destination.URL, http.StatusForbidden, rules.ReasonDenied)
+}
+
+// TestRequireNetworkEnforcement: nothing is started that could reach the network without a proxy.
+func TestRequireNetworkEnforcement(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{RequireNetworkEnforcement: true})
+	c := r.attach("")
+	readAll := func(network string) object {
+		return object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
+			{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": network},
+			"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	}
+	for i, tt := range []struct {
+		name   string
+		change object
+		proxy  bool
+		ok     bool
+	}{
+		{"no sandbox", object{}, false, false},
+		{"advisory", object{}, true, false},
+		{"network enabled", object{"sandbox": readAll("enabled")}, true, false},
+		{"permissions disabled", object{"sandbox": object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}}, true, false},
+		{"the client's own proxy", object{"sandbox": readAll("restricted"), "enforceManagedNetwork": true,
+			"env": object{"PATH": "/bin", "HTTP_PROXY": "http://127.0.0.1:9"}}, false, false},
+		{"no network", object{"sandbox": readAll("restricted")}, false, true},
+		{"enforced", object{"sandbox": readAll("enabled"), "enforceManagedNetwork": true}, true, true},
+	} {
+		params := sh(fmt.Sprint("p", i), "exit 0")
+		if tt.proxy {
+			params = proxied(fmt.Sprint("p", i), "exit 0")
+		}
+		maps.Copy(params, tt.change)
+		err := c.call("process/start", params, nil)
+		if tt.ok {
+			if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		wantCode(t, tt.name, err, protocol.CodeInvalidRequest)
+		if err != nil && !strings.Contains(err.Error(), "--require-network-enforcement") {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestNetworkEnforced: a confined process reaches what is allowed through its proxy, and nothing
+// without.
+func TestNetworkEnforced(t *testing.T) {
+	t.Parallel()
+	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") }))
+	defer destination.Close()
+	place := strings.TrimPrefix(destination.URL, "http://")
+	host, port, _ := strings.Cut(place, ":")
+	params := proxied("p", fmt.Sprintf(`
+		proxy=${HTTP_PROXY#http://}
+		exec 3<>/dev/tcp/${proxy%%:*}/${proxy#*:} && printf 'GET http://%[1]s/ HTTP/1.1\r\nHost: %[1]s\r\nConnection: close\r\n\r\n' >&3 && cat <&3
+		(exec 4<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null && echo open || echo shut`, place, host, port), "127.0.0.1")
+	params["argv"].([]string)[0] = "/bin/bash"
+	params["enforceManagedNetwork"] = true
+	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
+		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
+		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	c := newRig(t, Config{}).attach("")
+	var r protocol.StartResult
+	c.must("process/start", params, &r)
+	if r.Network != "" || !slices.ContainsFunc(r.SandboxLayers, func(l string) bool { return strings.HasPrefix(l, "proxy:") }) {
+		t.Errorf("%+v, want a layer of the proxy and no advisory network", r)
+	}
+	c.awaitNote(protocol.MethodProcessClosed, "p")
+	var output strings.Builder
+	for _, chunk := range c.read("p", 0).Chunks {
+		output.Write(chunk.Chunk)
+	}
+	in := bufio.NewScanner(strings.NewReader(output.String()))
+	in.Scan()
+	if in.Text() != "HTTP/1.1 200 OK" || !strings.Contains(output.String(), "here") || !strings.HasSuffix(output.String(), "shut\n") {
+		t.Errorf("%q", output.String())
+	}
+}
+
+// TestNetworkTerminated: process/terminate refuses what waits for the client's answer.
+func TestNetworkTerminated(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	c := r.attach("")
+	proxy := c.proxyOf(t, proxied("p", printProxy))
+	session := c.session
+	c.drop()
+	raw, _ := r.resume(t, session)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if status, _ := through(t, proxy, "http://a.invalid/"); status == http.StatusOK {
+			t.Error("let through by nobody")
+		}
+	}()
+	if m := raw.next(); m.Method != protocol.MethodNetworkPolicyRequest {
+		t.Fatalf("%+v, want a question", m)
+	}
+	raw.call(7, protocol.MethodProcessTerminate, object{"processId": "p"})
+	waitFor(t, done, "a refusal")
+	for fmt.Sprint(raw.next().ID) != "7" { // before it, the verdict
+	}
+	wantGone(t, proxy)
+}
+
+// TestNetworkMasks: credentials are masked whatever is started, a placeholder is good for its own
+// process alone, and the certificate is there for a sandbox that shows almost nothing.
+func TestNetworkMasks(t *testing.T) {
+	t.Parallel()
+	const secret = "tok_abcdefghijabcdefghij"
+	var mu sync.Mutex
+	var seen []string
+	destination := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Header.Get("Authorization"))
+	}))
+	defer destination.Close()
+	masked := func(id, command string, env object) object {
+		p := proxied(id, command, "127.0.0.1")
+		proxy := p["networkProxy"].(object)["proxy"].(object)
+		proxy["credentialMasking"] = true
+		proxy["credentialProviders"] = object{"x": object{"env": []string{"TOK"}, "patterns": []string{"tok_[a-z]{20}"}, "url_prefixes": []string{destination.URL}}}
+		env["PATH"] = "/usr/bin:/bin"
+		p["env"] = env
+		return p
+	}
+	c := newRig(t, Config{}).attach("")
+	for i, argv := range [][]string{{"/bin/sh", "-c", "env"}, {"/bin/sh", "-lc", "env"}, {"/usr/bin/env"}, {"/usr/bin/env", "sh", "-c", "env"}} {
+		id := fmt.Sprint("m", i)
+		params := masked(id, "", object{"TOK": secret, "OTHER": "x " + secret + " y"})
+		params["argv"] = argv
+		c.must("process/start", params, nil)
+		c.awaitNote(protocol.MethodProcessClosed, id)
+		if out := c.output(id); strings.Contains(out, secret) || !strings.Contains(out, "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1") {
+			t.Errorf("%q: %s", argv, out)
+		}
+	}
+	// The first process shows its placeholder; the second has none of its own.
+	show := `echo "$HTTP_PROXY"; echo "$TOK"; read x`
+	c.proxyOf(t, masked("p", show, object{"TOK": secret}))
+	second := c.proxyOf(t, masked("q", show, object{}))
+	c.must("process/write", object{"processId": "p", "chunk": []byte("\n"), "writeId": "w"}, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "p")
+	placeholder := strings.Fields(c.output("p"))[1]
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+placeholder)
+	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	mu.Lock()
+	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
+		t.Errorf("the destination has got %q for the placeholder %q of another process", seen, placeholder)
+	}
+	mu.Unlock()
+
+	params := masked("s", `[ -s "$SSL_CERT_FILE" ] && echo "the certificate is there"; (echo >>"$SSL_CERT_FILE") 2>/dev/null || echo "and stays"`, object{"TOK": secret})
+	params["enforceManagedNetwork"] = true
+	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
+		{"path": object{"type": "special", "value": object{"kind": "minimal"}}, "access": "read"}}}, "network": "restricted"},
+		"windowsSandboxLevel": "disabled", "cwd": "file:///usr"}
+	params["cwd"] = "file:///usr"
+	c.must("process/start", params, nil)
+	c.awaitNote(protocol.MethodProcessClosed, "s")
+	if out := c.output("s"); out != "the certificate is there\nand stays\n" {
+		t.Errorf("in a sandbox: %q", out)
+	}
+}
+
+// output returns what a process has printed so far.
+func (c *client) output(id string) string {
+	var b strings.Builder
+	for _, chunk := range c.read(id, 0).Chunks {
+		b.Write(chunk.Chunk)
+	}
+	return b.String()
+}

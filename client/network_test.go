@@ -1,0 +1,85 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestNetwork: a client answers what its server asks, however many questions wait, and hears of
+// verdicts; without functions it refuses and hears nothing.
+func TestNetwork(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		release := make(chan struct{})
+		var heard []protocol.PolicyDecision
+		connect(t, client.Config{Dial: f.dial, Network: client.Network{
+			Decide: func(ctx context.Context, id string, r protocol.PolicyRequest) protocol.PolicyChoice {
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				if r.Port == 443 {
+					return protocol.PolicyChoice{Type: protocol.PolicyAllow}
+				}
+				return protocol.PolicyChoice{Type: protocol.PolicyAsk, Reason: new(id + " to " + r.Host)}
+			},
+			Decided: func(d protocol.PolicyDecision) { heard = append(heard, d) },
+		}})
+		ask := func(id int, params string) {
+			f.current().send([]byte(`{"id":` + string(rune('0'+id)) + `,"method":"network/policyRequest","params":` + params + `}`))
+		}
+		for range 200 { // more than run at once
+			ask(9, `{"processId":"p","request":{"protocol":"http","host":"a.org","port":443}}`)
+		}
+		ask(1, `{"processId":"p","request":{"protocol":"http","host":"b.org","port":80}}`)
+		ask(2, `{"processId":"p"}`)
+		d := protocol.PolicyDecision{ProcessID: "p", Timestamp: "t", Scope: "domain", Decision: "allow", Source: "decider", Reason: "not_allowed",
+			Protocol: "http", Host: "b.org", Port: 80, Method: "GET", Client: "127.0.0.1:1", PolicyOverride: true}
+		f.current().notify(protocol.MethodNetworkPolicyDecision, d)
+		synctest.Wait()
+		if diff := cmp.Diff([]protocol.PolicyDecision{d}, heard); diff != "" {
+			t.Error(diff)
+		}
+		close(release)
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.answers) != 202 {
+			t.Errorf("%d answers, want 202", len(f.answers))
+		}
+		for _, want := range []string{
+			`{"id":9,"result":{"decision":{"type":"allow"}}}`,
+			`{"id":1,"result":{"decision":{"type":"ask","reason":"p to b.org"}}}`,
+			"{\"error\":{\"code\":-32602,\"message\":\"missing field `request`\"},\"id\":2}",
+		} {
+			if !slices.Contains(f.answers, want) {
+				t.Errorf("no answer %s in %q", want, f.answers[max(0, len(f.answers)-3):])
+			}
+		}
+	})
+}
+
+func TestNetworkWithoutFunctions(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		c := f.connect(t)
+		f.current().send([]byte(`{"id":1,"method":"network/policyRequest","params":{"processId":"p","request":{"protocol":"http","host":"h","port":1}}}`))
+		f.current().notify(protocol.MethodNetworkPolicyDecision, protocol.PolicyDecision{})
+		synctest.Wait()
+		f.mu.Lock()
+		if want := []string{`{"id":1,"result":{"decision":{"type":"deny","reason":"this client decides nothing"}}}`}; !slices.Equal(f.answers, want) {
+			t.Errorf("%q, want %q", f.answers, want)
+		}
+		f.mu.Unlock()
+		_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}})
+		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
+			t.Errorf("a server without proxies: %v", err)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package netpolicy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+const example = `
+allow = ["packages.example.net", "*.example.org:443", "packages.example.net"]
+deny  = ["internal.example.org"]
+ask   = ["github.com"]      # the client has to be asked
+ports = [443, 80, 443]
+local = true
+upstream = "http://proxy.example.org:3128"
+
+[masking.forge]
+env = ["FORGE_TOKEN"]
+patterns = ["fg_[a-z0-9]{40}"]
+url_prefixes = ["https://forge.example.org/api"]
+auth = ["bearer", "header"]
+header = "x-token"
+`
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	got, err := Read(write(t, example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Policy{
+		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
+		Ports: []uint16{80, 443}, Local: true, Upstream: "http://proxy.example.org:3128",
+		Masking: map[string]protocol.CredentialProvider{"forge": {
+			Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z0-9]{40}"}, URLPrefixes: []string{"https://forge.example.org/api"},
+			Auth: []string{"bearer", "header"}, Header: new("x-token"),
+		}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Policy{})); diff != "" {
+		t.Error(diff)
+	}
+	for host, want := range map[string]rules.Action{
+		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
+	} {
+		v := got.rules.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
+		if v.Decision != want {
+			t.Errorf("%s: %+v, want %s", host, v, want)
+		}
+	}
+	if empty, err := Read(write(t, "")); err != nil || empty.Upstream != upstreamEnvironment {
+		t.Errorf("an empty file: %+v, %v", empty, err)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ text, want string }{
+		{"\nalow = []\n", ":2: unknown key alow, expected one of allow, deny, ask"},
+		{"# alow\n[masking.x]\nhost = 1\n", ":3: unknown key masking.x.host, expected one of env"},
+		{"allow = 5", ":1: allow is not a list of texts"},
+		{"allow = [5]", ":1: allow has something else than texts"},
+		{"\n\nallow = [\n\"ok.org\",\n\"a{b\"]", ":5: allow: unsupported domain pattern syntax: a{b"},
+		{`deny = ["*"]`, ":1: deny: invalid value for network.denied_domains: *"},
+		{"allow = [\"a.org\"]\nask = [\"a.org\"]", `:1: "a.org" is in both allow and ask`},
+		{"ports = []", ":1: ports is not a list of 1 to 1024 ports"},
+		{"ports = [0]", ":1: ports has 0, which is not 1 to 65535"},
+		{"ports = [65536]", "which is not"},
+		{`ports = ["443"]`, "which is not"},
+		{`local = "yes"`, ":1: local is not true or false"},
+		{`upstream = "socks5://x:1"`, ":1: upstream is neither environment nor none nor http://HOST:PORT"},
+		{`upstream = "http://u:geheim@"`, "upstream is neither"},
+		{`masking = 1`, ":1: masking is not a table"},
+		{"[masking.x]\nauth = [\"digest\"]", `masking.x.auth has "digest"`},
+		{"allow = [", ":1: "},
+		{"allow = []\nallow = []", ":2: "},
+		{"x = \"\xff\"", ": not UTF-8"},
+		{"a = " + strings.Repeat("[", 50), "nested deeper than 8"},
+		{"#" + strings.Repeat("x", maxFile), "more than 1048576 bytes"},
+	} {
+		path := write(t, tt.text)
+		_, err := Read(path)
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%.60q: %v, want %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	read := func(text string) *Policy {
+		p, err := parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	old := read(example)
+	for _, tt := range []struct{ next, want string }{
+		{example, ""},
+		{strings.Replace(example, `"github.com"`, `"gitlab.com"`, 1), "ask +gitlab.com -github.com"},
+		{strings.Replace(strings.Replace(example, "443, 80, 443", "443, 8080", 1), "true", "false", 1), "ports +8080 -80; local false"},
+		{strings.Replace(example, "proxy.", "other.", 1), "another upstream"},
+		{strings.Replace(example, "x-token", "y-token", 1), "other masking"},
+	} {
+		if got := old.changes(read(tt.next)); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	var many strings.Builder
+	for i := range 30 {
+		many.WriteString(`"h` + strings.Repeat("x", i) + `.org",`)
+	}
+	if got := read("").changes(read("allow = [" + many.String() + "]")); !strings.HasSuffix(got, " and 10 more") {
+		t.Errorf("30 new patterns: %q", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{example, "", "allow = [\"a\"]\nallow = 1", "[masking]\nx.env = [\"A\"]", "a.b.c = 1", "ports = [99999999999999999999]"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := parse(text)
+		if err == nil && (p.rules == nil || p.changes(p) != "") {
+			t.Errorf("%+v", p)
+		}
+	})
+}

@@ -1,0 +1,440 @@
+package intercept
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A site is a destination, a proxy in front of it that only intercepts, and a client.
+type site struct {
+	destination *httptest.Server
+	stream      Stream // as the proxy serves it, without its connection
+	authority   *Authority
+	address     string // of the proxy
+	dials       atomic.Int32
+	client      *http.Client
+}
+
+func newSite(t testing.TB, http2 bool, handler http.HandlerFunc, change func(*Stream)) *site {
+	t.Helper()
+	s := &site{destination: httptest.NewUnstartedServer(handler)}
+	s.destination.EnableHTTP2 = http2
+	s.destination.Config.ErrorLog = silent
+	s.destination.StartTLS()
+	t.Cleanup(s.destination.Close)
+	authority, err := NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.authority = authority
+	roots := x509.NewCertPool()
+	roots.AddCert(s.destination.Certificate())
+	s.stream = Stream{Host: "example.com", Port: 443, Roots: roots, Dial: func(ctx context.Context) (net.Conn, error) {
+		s.dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", s.destination.Listener.Addr().String())
+	}}
+	if change != nil {
+		change(&s.stream)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	var served requests
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if !served.begin() {
+				_ = conn.Close()
+				return
+			}
+			go func() {
+				defer served.running.Done()
+				stream := s.stream
+				stream.Conn = tls.Server(conn, authority.Config(stream.Host))
+				if err := stream.Conn.HandshakeContext(ctx); err != nil {
+					_ = conn.Close()
+					return
+				}
+				Serve(ctx, stream)
+			}()
+		}
+	}()
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM(authority.Bundle()) {
+		t.Fatal("the bundle has no certificate")
+	}
+	s.client = s.newClient(trusted, s.address)
+	t.Cleanup(func() {
+		s.client.CloseIdleConnections()
+		cancel()
+		_ = listener.Close()
+		served.wait()
+	})
+	return s
+}
+
+// newClient returns a client of HTTP/2 that connects to an address whatever the URL.
+func (s *site) newClient(trusted *x509.CertPool, address string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		},
+		TLSClientConfig:   &tls.Config{RootCAs: trusted, ServerName: s.stream.Host},
+		ForceAttemptHTTP2: true,
+	}}
+}
+
+// do sends a request and returns the answer with its body.
+func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	a, err := c.Do(r.WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, string(body)
+}
+
+func request(t *testing.T, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestServe: requests arrive as they were sent, but for the fields that are restored.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{true, false} {
+		s := newSite(t, http2, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			w.Header().Set("Trailer", "X-End")
+			w.Header().Set("X-Seen", r.Header.Get("Authorization"))
+			_, _ = fmt.Fprintf(w, "%s %s %s %s|%s|%s", r.Proto, r.Method, r.Host, r.RequestURI, body, r.Header.Get("X-Forwarded-For"))
+			w.Header().Set("X-End", "end")
+		}, func(s *Stream) {
+			s.Restore = func(path, field, value string) string {
+				if path == "/a%2Fb" && field == "Authorization" {
+					return strings.Replace(value, "placeholder", "credential", 1)
+				}
+				return value
+			}
+		})
+		want := "HTTP/1.1"
+		if http2 {
+			want = "HTTP/2.0"
+		}
+		r := request(t, "PUT", "https://example.com/a%2Fb?q=placeholder;x", strings.NewReader("placeholder"))
+		r.Header.Set("Authorization", "Bearer placeholder")
+		r.Header.Set("X-Forwarded-For", "me")
+		a, body := do(t, s.client, r)
+		if a.ProtoMajor != 2 || a.Header.Get("X-Seen") != "Bearer credential" || body != want+" PUT example.com /a%2Fb?q=placeholder;x|placeholder|me" || a.Trailer.Get("X-End") != "end" {
+			t.Errorf("%s %v %q %v", a.Proto, a.Header, body, a.Trailer)
+		}
+		r = request(t, "GET", "https://example.com/other", nil)
+		r.Header.Set("Authorization", "Bearer placeholder")
+		if a, body := do(t, s.client, r); a.Header.Get("X-Seen") != "Bearer placeholder" || body != want+" GET example.com /other||" {
+			t.Errorf("%v %q", a.Header, body)
+		}
+		if http2 && s.dials.Load() != 1 {
+			t.Errorf("%d connections to a destination that speaks HTTP/2", s.dials.Load())
+		}
+		// Another host than that of the tunnel.
+		r = request(t, "GET", "https://example.com/", nil)
+		r.Host = "other.test"
+		if a, body := do(t, s.client, r); a.StatusCode != 400 || body != "host mismatch" {
+			t.Errorf("%s %q", a.Status, body)
+		}
+		r.Host = "example.com:8443"
+		if a, body := do(t, s.client, r); a.StatusCode != 400 || body != "host mismatch" {
+			t.Errorf("%s %q", a.Status, body)
+		}
+		r.Host = "EXAMPLE.com:443"
+		if a, _ := do(t, s.client, r); a.StatusCode != 200 {
+			t.Errorf("%s", a.Status)
+		}
+		r = request(t, "CONNECT", "https://example.com/", nil)
+		if a, _ := do(t, s.client, r); a.StatusCode != 400 {
+			t.Errorf("a tunnel in a tunnel: %s", a.Status)
+		}
+	}
+}
+
+// TestJudge: what the caller does not let go on never arrives.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	s := newSite(t, true, func(http.ResponseWriter, *http.Request) { arrived.Add(1) }, func(s *Stream) {
+		s.Judge = func(method string) bool { return method == "GET" }
+		s.Refuse = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+	})
+	if a, _ := do(t, s.client, request(t, "POST", "https://example.com/", strings.NewReader("x"))); a.StatusCode != 403 {
+		t.Error(a.Status)
+	}
+	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/", nil)); a.StatusCode != 200 || arrived.Load() != 1 {
+		t.Error(a.Status, arrived.Load())
+	}
+}
+
+// TestUntrusted: a destination whose certificate is not that of the host gets no request, and
+// one that cannot be reached is a failure.
+func TestUntrusted(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	for name, change := range map[string]func(*Stream){
+		"another name":  func(s *Stream) { s.Host = "other.test" },
+		"another root":  func(s *Stream) { s.Roots = x509.NewCertPool() },
+		"no connection": func(s *Stream) { s.Dial = func(context.Context) (net.Conn, error) { return nil, net.ErrClosed } },
+	} {
+		s := newSite(t, true, func(http.ResponseWriter, *http.Request) { arrived.Add(1) }, change)
+		if a, body := do(t, s.client, request(t, "GET", "https://"+s.stream.Host+"/secret/path", nil)); a.StatusCode != 502 || body != "upstream failure" {
+			t.Errorf("%s: %s %q", name, a.Status, body)
+		}
+	}
+	if arrived.Load() != 0 {
+		t.Error("requests have arrived")
+	}
+}
+
+// TestOtherName: a greeting with another name than that of the tunnel is refused.
+func TestOtherName(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
+	for name, want := range map[string]bool{"example.com": true, "EXAMPLE.com": true, "other.test": false, "": true} {
+		conn, err := tls.Dial("tcp", s.address, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		if (err == nil) != want {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// TestAuthority: certificates are for one host, are kept within bounds, and only who has the
+// bundle trusts them.
+func TestAuthority(t *testing.T) {
+	t.Parallel()
+	other, err := NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAuthority(append(other.Bundle(), "\n\n"...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.HasPrefix(a.Bundle(), other.Bundle()) || bytes.Contains(a.Bundle(), []byte("PRIVATE")) {
+		t.Errorf("%s", a.Bundle())
+	}
+	trusted, stranger := x509.NewCertPool(), x509.NewCertPool()
+	trusted.AppendCertsFromPEM(a.Bundle())
+	stranger.AppendCertsFromPEM(other.Bundle())
+	for _, host := range []string{"d.test", "127.0.0.1", "2606:4700::1", strings.Repeat("a.", 100) + "test"} {
+		c, err := a.leaf(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: trusted}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: "other.test", Roots: trusted}); err == nil {
+			t.Errorf("%s: the certificate is also that of others", host)
+		}
+		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: stranger}); err == nil {
+			t.Errorf("%s: a stranger trusts it", host)
+		}
+		if again, err := a.leaf(host); err != nil || again != c {
+			t.Errorf("%s: it is made twice", host)
+		}
+		if c.Leaf.IsCA {
+			t.Errorf("%s: it can make others", host)
+		}
+	}
+	for i := range maxLeaves + 10 {
+		if _, err := a.leaf("host" + strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.leaves) > maxLeaves {
+		t.Errorf("%d certificates are kept", len(a.leaves))
+	}
+	block, _ := pem.Decode(other.Bundle())
+	if root, err := x509.ParseCertificate(block.Bytes); err != nil || !root.MaxPathLenZero || !root.IsCA {
+		t.Errorf("%+v, %v", root, err)
+	}
+}
+
+// TestLargeHeads: heads beyond the bound have no way through, of requests and of answers.
+func TestLargeHeads(t *testing.T) {
+	t.Parallel()
+	var arrived atomic.Int32
+	s := newSite(t, true, func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		if r.URL.Path == "/large" {
+			for i := range 4 * maxHeader / 1000 {
+				w.Header().Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+			}
+		}
+	}, nil)
+	if a, _ := do(t, s.client, request(t, "GET", "https://example.com/large", nil)); a.StatusCode != 502 || arrived.Load() != 1 {
+		t.Error(a.Status, arrived.Load())
+	}
+	r := request(t, "GET", "https://example.com/", nil)
+	for i := range 4 * maxHeader / 1000 {
+		r.Header.Set("X-"+strconv.Itoa(i), strings.Repeat("x", 1000))
+	}
+	if a, err := s.client.Do(r); err == nil {
+		_ = a.Body.Close()
+		if a.StatusCode < 400 {
+			t.Error(a.Status)
+		}
+	}
+	if arrived.Load() != 1 {
+		t.Error("the request has arrived")
+	}
+}
+
+// TestEnd: a connection ends with the context while a request is under way.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	begun, over := make(chan struct{}), make(chan struct{})
+	s := newSite(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+		close(over)
+	}, nil)
+	here, there := net.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stream := s.stream
+		stream.Conn = tls.Server(there, s.authority.Config(stream.Host))
+		if err := stream.Conn.HandshakeContext(ctx); err != nil {
+			t.Error(err)
+			return
+		}
+		Serve(ctx, stream)
+	}()
+	client := &http.Client{Transport: &http.Transport{
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return here, nil },
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2: true,
+	}}
+	defer client.CloseIdleConnections()
+	failed := make(chan error, 1)
+	go func() {
+		a, err := client.Do(request(t, "GET", "https://example.com/", nil))
+		if err == nil {
+			_ = a.Body.Close()
+		}
+		failed <- err
+	}()
+	<-begun
+	cancel()
+	<-ended
+	<-over
+	if err := <-failed; err == nil {
+		t.Error("the request has an answer")
+	}
+}
+
+// BenchmarkHTTP2 compares requests through an interception with those without, in turns. What is
+// through is as a share of direct.
+func BenchmarkHTTP2(b *testing.B) {
+	large := make([]byte, 16<<20)
+	s := newSite(b, true, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/small" {
+			_, _ = w.Write(large[:1000])
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(large)))
+		_, _ = w.Write(large)
+	}, func(s *Stream) { s.Restore = func(_, _, value string) string { return value } })
+	direct := s.newClient(s.stream.Roots, s.destination.Listener.Addr().String())
+	defer direct.CloseIdleConnections()
+	get := func(b *testing.B, c *http.Client, path string) {
+		a, err := c.Get("https://example.com" + path)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if _, err := io.Copy(io.Discard, a.Body); err != nil {
+			b.Error(err)
+		}
+		_ = a.Body.Close()
+	}
+	for _, test := range []struct {
+		path     string
+		parallel int
+		requests int
+	}{{"/large", 1, 2}, {"/small", 1, 100}, {"/small", 16, 500}} {
+		b.Run(fmt.Sprintf("%s/%d", test.path[1:], test.parallel), func(b *testing.B) {
+			took := func(c *http.Client, cpu *time.Duration) time.Duration {
+				begun, used := time.Now(), processorTime(b)
+				defer func() { *cpu += processorTime(b) - used }()
+				var all sync.WaitGroup
+				for range test.parallel {
+					all.Go(func() {
+						for range test.requests / test.parallel {
+							get(b, c, test.path)
+						}
+					})
+				}
+				all.Wait()
+				return time.Since(begun)
+			}
+			var without, with, cpuWithout, cpuWith time.Duration
+			for b.Loop() {
+				without += took(direct, &cpuWithout)
+				with += took(s.client, &cpuWith)
+			}
+			b.ReportMetric(float64(without)/float64(with), "of-direct")
+			b.ReportMetric(float64(cpuWith)/float64(cpuWithout), "times-the-processor")
+			b.ReportMetric(float64(with.Nanoseconds())/float64(b.N*test.requests), "ns/request")
+		})
+	}
+}
+
+// processorTime is what this process has used, which says more than a clock on a busy machine.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

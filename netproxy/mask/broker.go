@@ -1,0 +1,343 @@
+package mask
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Config says what a broker masks.
+type Config struct {
+	// Environ is the environment that the command would have, as in os.Environ.
+	Environ []string
+	// Providers are by name; the families that are built in come first.
+	Providers map[string]Provider
+	// Scope is a secret: in one scope equal credentials have equal placeholders, so that
+	// commands of a session may hand them to each other. None: a scope of its own.
+	Scope []byte
+	// Log is told which providers are ignored, and which variables are removed. nil: nobody is.
+	Log *slog.Logger
+}
+
+// A Broker has the credentials of one command. It does not change, and may be used by many at
+// once.
+type Broker struct {
+	environ       []string
+	byPlaceholder map[string]*credential
+	marker        string
+}
+
+// A credential is a value that the command does not get to see.
+type credential struct {
+	value, placeholder string
+	bindings           []*binding
+}
+
+// minReplaced is how long a credential has to be, in bytes, to be replaced also inside longer
+// texts: a shorter one would be found in words that only have the same letters.
+const minReplaced = 8
+
+// New finds the credentials of an environment, and makes a placeholder for each. What is a
+// credential and cannot be masked is removed from the environment.
+func New(c Config) (*Broker, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(c.Scope) == 0 {
+		c.Scope = make([]byte, sha256.Size)
+		_, _ = rand.Read(c.Scope) // it never fails
+	}
+	values := map[string][]string{} // a name may come more than once
+	for _, entry := range c.Environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			values[name] = append(values[name], value)
+		}
+	}
+	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // two are none
+	families := builtin(lookup)
+	taken := map[string]bool{}
+	for _, f := range families {
+		for _, env := range f.env {
+			taken[env] = true
+		}
+	}
+	families = append(families, custom(c.Providers, taken, lookup, c.Log)...)
+
+	m := masking{scope: c.Scope, log: c.Log, known: map[string]*credential{}, names: map[string]*credential{}}
+	for _, f := range families {
+		for _, name := range f.env {
+			for _, value := range values[name] {
+				m.variable(f, name, value)
+			}
+		}
+	}
+	for _, entry := range c.Environ {
+		m.anywhere(families, entry)
+	}
+	b := &Broker{environ: m.environ(c.Environ), byPlaceholder: map[string]*credential{}}
+	for _, cred := range m.known {
+		b.byPlaceholder[cred.placeholder] = cred
+	}
+	var err error
+	b.marker, err = m.marker(b.environ)
+	return b, err
+}
+
+// bundles are the variables by which programs find the roots of TLS that they trust.
+var bundles = []string{
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
+	"CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile", "CODEX_CA_CERTIFICATE",
+}
+
+// Environ returns the environment of the command: that of [Config] with placeholders, and with
+// the variables that point to a file of trusted roots, which the caller has written where the
+// command can read it (network.md 8.4).
+func (b *Broker) Environ(bundle string) []string {
+	added := []string{
+		"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE=1",
+		"CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS=" + b.marker,
+	}
+	for _, name := range bundles {
+		added = append(added, name+"="+bundle)
+	}
+	out := slices.Clone(b.environ)
+	for _, entry := range added {
+		name, _, _ := strings.Cut(entry, "=")
+		out = slices.DeleteFunc(out, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	return append(out, added...)
+}
+
+// Bound tells whether a credential of the command may go to a host and port, so that requests
+// there have to be looked into.
+func (b *Broker) Bound(tls bool, host string, port uint16) bool {
+	for _, c := range b.byPlaceholder {
+		for _, bound := range c.bindings {
+			for i := range bound.places {
+				if bound.places[i].at(tls, host, port) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// masking is the work of New.
+type masking struct {
+	scope []byte
+	log   *slog.Logger
+	known map[string]*credential // by value
+	names map[string]*credential // what variables of families hold
+	all   []string               // values, also those without a placeholder
+	forms []string               // in which they are not to stand in longer texts
+}
+
+// variable masks the value of a variable that belongs to a family.
+func (m *masking) variable(f *family, name, value string) {
+	if value == "" {
+		return
+	}
+	if f.built {
+		prefix, ok := f.has(value)
+		if !ok && len(value) < minBuilt || isPlaceholder(value, prefix) {
+			return
+		}
+		if m.add(f, value, func(r *mathrand.Rand) string { return built(prefix, value, r) }) {
+			m.names[name] = m.known[value]
+		}
+		return
+	}
+	for _, s := range f.shapes {
+		if s.whole.MatchString(value) {
+			if m.add(f, value, s.texts(len(value))) {
+				m.names[name] = m.known[value]
+			}
+			return
+		}
+	}
+}
+
+// anywhere masks what looks like a credential of ours, in whichever variable.
+func (m *masking) anywhere(families []*family, entry string) {
+	name, text, ok := strings.Cut(entry, "=")
+	if !ok || enterprise[name] {
+		return
+	}
+	for _, value := range found(text) {
+		if slices.Contains(m.all, value) {
+			continue
+		}
+		for _, f := range families {
+			prefix, ok := f.has(value)
+			if !ok || isPlaceholder(value, prefix) {
+				continue
+			}
+			m.add(f, value, func(r *mathrand.Rand) string { return built(prefix, value, r) })
+			break
+		}
+	}
+}
+
+// built returns a placeholder of a family of ours: prefix, the word masked, and chance, as long
+// as the value.
+func built(prefix, value string, r *mathrand.Rand) string {
+	text := []byte(prefix + placeholderWord)
+	for n := max(len(value), len(text)+minBuilt); len(text) < n; {
+		text = append(text, alphanumeric[r.IntN(len(alphanumeric))])
+	}
+	return string(text)
+}
+
+const placeholderWord = "masked"
+
+// isPlaceholder tells whether a value was made here, for another command: it is no secret.
+func isPlaceholder(value, prefix string) bool {
+	return strings.HasPrefix(value, prefix+placeholderWord)
+}
+
+// add binds a value to where a family's credentials go, and makes its placeholder if it has
+// none. Where none can be made, as when placeholder is nil, the value is a secret that is
+// removed wherever it stands.
+func (m *masking) add(f *family, value string, placeholder func(*mathrand.Rand) string) bool {
+	if c := m.known[value]; c != nil {
+		c.bindings = append(c.bindings, f.bound)
+		return true
+	}
+	m.all = append(m.all, value)
+	if placeholder == nil || !isFieldValue(value) || strings.TrimSpace(value) != value {
+		return false // no header could carry it
+	}
+	for attempt := range attempts {
+		text := placeholder(m.chance(value, attempt))
+		if text == "" || text == value || strings.Contains(text, value) || strings.Contains(value, text) || m.isTaken(text) || !f.fits(text) {
+			continue
+		}
+		m.known[value] = &credential{value: value, placeholder: text, bindings: []*binding{f.bound}}
+		return true
+	}
+	return false
+}
+
+// fits tells whether a placeholder looks like a credential of the family.
+func (f *family) fits(text string) bool {
+	return f.built || slices.ContainsFunc(f.shapes, func(s *shape) bool { return s.whole.MatchString(text) })
+}
+
+func (m *masking) isTaken(placeholder string) bool {
+	for _, c := range m.known {
+		if c.placeholder == placeholder || c.value == placeholder {
+			return true
+		}
+	}
+	return false
+}
+
+// chance returns random numbers that only the scope and a value determine.
+func (m *masking) chance(value string, attempt int) *mathrand.Rand {
+	sum := hmac.New(sha256.New, m.scope)
+	_, _ = fmt.Fprintf(sum, "%d %s", attempt, value) // it never fails
+	return mathrand.New(mathrand.NewChaCha8([sha256.Size]byte(sum.Sum(nil))))
+}
+
+// environ returns an environment with placeholders for credentials, and without the variables
+// that would still have one.
+func (m *masking) environ(environ []string) []string {
+	known := make([]*credential, 0, len(m.known))
+	for _, c := range m.known {
+		known = append(known, c)
+	}
+	slices.SortFunc(known, func(a, b *credential) int { // the longest first, which may contain others
+		return cmp.Or(cmp.Compare(len(b.value), len(a.value)), cmp.Compare(a.value, b.value))
+	})
+	for _, value := range m.all {
+		if len(value) >= minReplaced {
+			m.forms = append(append(m.forms, value), encoded(value)...)
+		}
+	}
+	var pairs []string
+	for _, c := range known {
+		if len(c.value) >= minReplaced {
+			pairs = append(pairs, c.value, c.placeholder)
+		}
+	}
+	replacer := strings.NewReplacer(pairs...)
+	var out []string
+	for _, entry := range environ {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok {
+			name, value = entry, ""
+		}
+		if c := m.known[value]; c != nil {
+			value = c.placeholder
+		} else {
+			value = replacer.Replace(value)
+		}
+		if m.shows(name) || m.shows(value) {
+			m.log.Warn("a variable is removed from the environment of a command: a credential in it cannot be masked", "variable", m.nameOf(name))
+			continue
+		}
+		if ok {
+			entry = name + "=" + value
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+// shows tells whether a text still has a credential in it, also in base64, as prepared headers
+// have it: nothing is put in the place of that.
+func (m *masking) shows(text string) bool {
+	if text == "" {
+		return false
+	}
+	return slices.Contains(m.all, text) || slices.ContainsFunc(m.forms, func(form string) bool { return strings.Contains(text, form) })
+}
+
+// encoded returns the letters of base64 that a value always has inside a longer text, wherever it
+// begins there, in both alphabets.
+func encoded(value string) []string {
+	var forms []string
+	for before := range 3 {
+		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
+		text = text[(before*8+5)/6 : (before+len(value))*8/6] // what is of the value alone
+		forms = append(forms, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
+	}
+	return forms
+}
+
+// nameOf returns the name of a variable for the log.
+func (m *masking) nameOf(name string) string {
+	if m.shows(name) {
+		return "(its name has it)"
+	}
+	return name
+}
+
+// marker returns the list of what was masked, for programs that want to know: each variable
+// with a placeholder in it, and each that a family names.
+func (m *masking) marker(environ []string) (string, error) {
+	list := [][2]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		for _, c := range m.known {
+			if strings.Contains(value, c.placeholder) {
+				list = append(list, [2]string{"@alias:" + name, c.placeholder})
+			}
+		}
+	}
+	for name, c := range m.names {
+		list = append(list, [2]string{name, c.placeholder})
+	}
+	slices.SortFunc(list, func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	text, err := json.Marshal(slices.Compact(list))
+	return string(text), err
+}

@@ -1,0 +1,193 @@
+package mask
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"regexp/syntax"
+)
+
+const (
+	// maxProgram is how many instructions the program of a pattern may have.
+	maxProgram = 20_000
+	// maxSecret is how long a credential may be, in bytes: what is longer is no token.
+	maxSecret = 4096
+	// attempts is how often a placeholder is made anew that is no use.
+	attempts = 32
+)
+
+// A shape is what credentials look like: a pattern that matches the whole of each.
+type shape struct {
+	whole   *regexp.Regexp
+	program *syntax.Prog
+}
+
+// newShape compiles a pattern. One that matches the empty text, or a single text, is refused:
+// it has no placeholders.
+func newShape(pattern string) (*shape, error) {
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("pattern: %w", err)
+	}
+	if single(tree) {
+		return nil, fmt.Errorf("pattern %q matches one text only", pattern)
+	}
+	anchored := `\A(?:` + pattern + `)\z`
+	if tree, err = syntax.Parse(anchored, syntax.Perl); err != nil {
+		return nil, fmt.Errorf("pattern: %w", err)
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return nil, fmt.Errorf("pattern: %w", err)
+	}
+	if len(program.Inst) > maxProgram {
+		return nil, fmt.Errorf("pattern is too large: %d instructions, at most %d", len(program.Inst), maxProgram)
+	}
+	whole, err := regexp.Compile(anchored)
+	if err != nil {
+		return nil, fmt.Errorf("pattern: %w", err)
+	}
+	if whole.MatchString("") {
+		return nil, fmt.Errorf("pattern %q matches the empty text", pattern)
+	}
+	return &shape{whole: whole, program: program}, nil
+}
+
+// single tells whether an expression matches at most one text.
+func single(e *syntax.Regexp) bool {
+	switch e.Op {
+	case syntax.OpNoMatch, syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return true
+	case syntax.OpLiteral:
+		return e.Flags&syntax.FoldCase == 0
+	case syntax.OpCapture, syntax.OpConcat:
+	case syntax.OpRepeat:
+		if e.Min != e.Max {
+			return false
+		}
+	default:
+		return false
+	}
+	for _, sub := range e.Sub {
+		if !single(sub) {
+			return false
+		}
+	}
+	return true
+}
+
+// texts returns what makes texts of n bytes that the shape matches, or nil if there is none that
+// a header can carry.
+func (s *shape) texts(n int) func(*rand.Rand) string {
+	ends := s.ends(n)
+	if ends == nil || !ends[n][s.program.Start] {
+		return nil
+	}
+	return func(r *rand.Rand) string { return s.text(ends, r) }
+}
+
+// text walks through the pattern's program and takes, at each fork, one of the ways that can
+// still end after the bytes that are left. It returns "" if it has lost its way.
+func (s *shape) text(ends [][]bool, r *rand.Rand) string {
+	n := len(ends) - 1
+	out := make([]byte, 0, n)
+	pc := uint32(s.program.Start)
+	for range len(s.program.Inst)*2 + n*len(s.program.Inst) { // loops that match nothing end by chance
+		inst := &s.program.Inst[pc]
+		left := n - len(out)
+		switch inst.Op {
+		case syntax.InstMatch:
+			return string(out)
+		case syntax.InstAlt, syntax.InstAltMatch:
+			pc = inst.Out
+			if a, b := ends[left][inst.Out], ends[left][inst.Arg]; !a || b && r.IntN(2) == 0 {
+				pc = inst.Arg
+			}
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+			choices := characters(inst)
+			out = append(out, choices[r.IntN(len(choices))])
+			pc = inst.Out
+		default:
+			pc = inst.Out
+		}
+		if !ends[n-len(out)][pc] {
+			return ""
+		}
+	}
+	return ""
+}
+
+// ends returns, for each number of bytes that may be left and each instruction, whether the
+// program can come to its end from there with exactly these bytes.
+func (s *shape) ends(n int) [][]bool {
+	insts := s.program.Inst
+	if n > maxSecret || n*len(insts) > maxSecret*maxProgram/4 {
+		return nil
+	}
+	letters := make([]bool, len(insts)) // instructions that can match a character of ours
+	for pc := range insts {
+		letters[pc] = len(characters(&insts[pc])) > 0
+	}
+	ends := make([][]bool, n+1)
+	for left := range ends {
+		now := make([]bool, len(insts))
+		ends[left] = now
+		for pc := range insts {
+			switch inst := &insts[pc]; inst.Op {
+			case syntax.InstMatch:
+				now[pc] = left == 0
+			case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+				now[pc] = left > 0 && letters[pc] && ends[left-1][inst.Out]
+			}
+		}
+		for changed := true; changed; {
+			changed = false
+			for pc := len(insts) - 1; pc >= 0; pc-- {
+				if now[pc] {
+					continue
+				}
+				switch inst := &insts[pc]; inst.Op {
+				case syntax.InstAlt, syntax.InstAltMatch:
+					now[pc] = now[inst.Out] || now[inst.Arg]
+				case syntax.InstCapture, syntax.InstNop:
+					now[pc] = now[inst.Out]
+				case syntax.InstEmptyWidth:
+					switch op := syntax.EmptyOp(inst.Arg); {
+					case op&(syntax.EmptyBeginText|syntax.EmptyBeginLine) != 0 && left != n,
+						op&(syntax.EmptyEndText|syntax.EmptyEndLine) != 0 && left != 0:
+					default: // boundaries of words are left to the check of the whole
+						now[pc] = now[inst.Out]
+					}
+				}
+				changed = changed || now[pc]
+			}
+		}
+	}
+	return ends
+}
+
+const (
+	alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	punctuation  = "-_.~+/=!#$%&*^|,;:?@()[]{}<>'`\"\\" // what else can stand in a header, without space
+)
+
+// characters returns those that an instruction matches: letters and digits, if there are any.
+func characters(inst *syntax.Inst) []byte {
+	switch inst.Op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+	default:
+		return nil
+	}
+	var out []byte
+	for _, set := range []string{alphanumeric, punctuation} {
+		for _, c := range []byte(set) {
+			if inst.MatchRune(rune(c)) {
+				out = append(out, c)
+			}
+		}
+		if len(out) > 0 {
+			break
+		}
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+package rules
+
+// An Action is what a pattern says of the hosts that it matches, and what a verdict says of
+// a request.
+type Action string
+
+// The actions, in the words of the wire.
+const (
+	Allow Action = "allow"
+	Deny  Action = "deny"
+	Ask   Action = "ask" // the client decides; a denial where there is no client to ask
+)
+
+// The protocols of a request.
+const (
+	HTTP      = "http"
+	Connect   = "https_connect"
+	SOCKS5TCP = "socks5_tcp"
+	SOCKS5UDP = "socks5_udp"
+)
+
+// What a verdict is about: a name, or something else of the request.
+const (
+	ScopeDomain    = "domain"
+	ScopeNonDomain = "non_domain"
+)
+
+// Who gave a verdict.
+const (
+	SourceBaseline = "baseline_policy"
+	SourceDecider  = "decider"
+	SourceMode     = "mode_guard"
+	SourceProxy    = "proxy_state"
+)
+
+// Why a verdict is what it is. A client that decides may give other reasons.
+const (
+	ReasonAllow            = "allow"
+	ReasonDenied           = "denied"
+	ReasonNotAllowed       = "not_allowed"
+	ReasonNotAllowedLocal  = "not_allowed_local"
+	ReasonPolicyDenied     = "policy_denied"
+	ReasonMethodNotAllowed = "method_not_allowed"
+	ReasonMITMRequired     = "mitm_required"
+	ReasonUnixSocket       = "unix_socket_unsupported"
+)
+
+// A Verdict is the answer to one question about a request (network.md 3.4).
+type Verdict struct {
+	Decision              Action
+	Scope, Source, Reason string
+}
+
+// rank orders verdicts: the higher is the stricter.
+func (v Verdict) rank() int {
+	switch v.Decision {
+	case Allow:
+		return 0
+	case Ask:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// stricter returns that of two verdicts which allows less, and the first of equals.
+func stricter(a, b Verdict) Verdict {
+	if b.rank() > a.rank() {
+		return b
+	}
+	return a
+}

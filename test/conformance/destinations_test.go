@@ -1,0 +1,202 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// destinations are the servers that commands of the network cases reach, or do not reach.
+type destinations struct {
+	values map[string]string // by the name of their placeholder
+
+	mu    sync.Mutex
+	seen  []string // what has come
+	conns map[net.Conn]struct{}
+	done  bool
+	wg    sync.WaitGroup
+}
+
+// listen starts servers that end with the test. dir is for a socket.
+func listen(t *testing.T, dir string) *destinations {
+	t.Helper()
+	d := &destinations{values: map[string]string{}, conns: map[net.Conn]struct{}{}}
+	var listeners []net.Listener
+	start := func(name, network, address string, serve func(net.Conn)) {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners = append(listeners, l)
+		d.values[name] = l.Addr().String()
+		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+			d.values[name] = strconv.Itoa(tcp.Port)
+		}
+		d.wg.Go(func() { d.accept(l, serve) })
+	}
+	start("HTTP", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http") })
+	start("HTTP2", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http2") })
+	start("UNIX", "unix", filepath.Join(dir, "u.sock"), func(c net.Conn) { d.describe(c, "unix") })
+	start("TCP", "tcp", "127.0.0.1:0", d.echo)
+	start("DEAD", "tcp", "127.0.0.1:0", nil)
+	_ = listeners[len(listeners)-1].Close() // that port refuses
+	t.Cleanup(func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		d.mu.Lock()
+		d.done = true
+		for c := range d.conns {
+			_ = c.Close()
+		}
+		d.mu.Unlock()
+		d.wg.Wait()
+	})
+	return d
+}
+
+func (d *destinations) accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		if d.done {
+			_ = c.Close()
+		}
+		d.conns[c] = struct{}{}
+		d.mu.Unlock()
+		d.wg.Go(func() {
+			serve(c)
+			_ = c.Close()
+			d.mu.Lock()
+			delete(d.conns, c)
+			d.mu.Unlock()
+		})
+	}
+}
+
+// note keeps what has come.
+func (d *destinations) note(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = append(d.seen, text)
+}
+
+// count returns how many requests had a text.
+func (d *destinations) count(text string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.seen {
+		if strings.Contains(s, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// echo sends back what comes.
+func (d *destinations) echo(c net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		d.note("tcp " + string(buf[:n]))
+		if _, err := c.Write(append([]byte("ECHO:"), buf[:n]...)); err != nil {
+			return
+		}
+	}
+}
+
+// describe answers requests with what they were, as they were: with their headers in the order in
+// which these have come, which net/http would not tell.
+func (d *destinations) describe(c net.Conn, server string) {
+	in := bufio.NewReader(c)
+	for {
+		description, head, err := describeOne(in, server)
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				d.note("broken: " + err.Error())
+			}
+			return
+		}
+		d.note(description)
+		answer := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(description)) + "\r\n\r\n"
+		if !head {
+			answer += description
+		}
+		if _, err := io.WriteString(c, answer); err != nil {
+			return
+		}
+	}
+}
+
+func describeOne(in *bufio.Reader, server string) (description string, head bool, err error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return "", false, err
+	}
+	var order []string
+	values := map[string]string{}
+	for {
+		field, err := in.ReadString('\n')
+		if err != nil {
+			return "", false, io.ErrUnexpectedEOF
+		}
+		name, value, ok := strings.Cut(strings.TrimRight(field, "\r\n"), ":")
+		if !ok {
+			break
+		}
+		name = strings.ToLower(name)
+		if _, known := values[name]; !known {
+			order = append(order, name)
+		}
+		values[name] = strings.TrimSpace(value)
+	}
+	var body []byte
+	switch {
+	case values["transfer-encoding"] != "":
+		if body, err = io.ReadAll(httputil.NewChunkedReader(in)); err == nil {
+			_, err = in.ReadString('\n') // after the last chunk, without trailers
+		}
+	case values["content-length"] != "":
+		n, convert := strconv.Atoi(values["content-length"])
+		if convert != nil || n < 0 || n > 1<<20 {
+			return "", false, fmt.Errorf("length %q", values["content-length"])
+		}
+		body = make([]byte, n)
+		_, err = io.ReadFull(in, body)
+	}
+	if err != nil {
+		return "", false, err
+	}
+	var headers []string
+	for _, name := range order {
+		headers = append(headers, quote(name)+": "+quote(values[name]))
+	}
+	line = strings.TrimRight(line, "\r\n")
+	return fmt.Sprintf(`{"srv": %s, "line": %s, "headers": {%s}, "body": %s}`, quote(server), quote(line), strings.Join(headers, ", "), quote(string(body))),
+		strings.HasPrefix(line, http.MethodHead+" "), nil
+}
+
+func quote(text string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // of a string it cannot fail
+	return strings.TrimSpace(b.String())
+}

@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// notYetNetwork names the network cases that we answer in another way, and why.
+var notYetNetwork = map[string]string{}
+
+// interfaces is where supervised commands differ from what is recorded.
+const interfaces = "there is no network namespace: the command sees the interfaces of the host, or may not look, and reaches none of them"
+
+// notYetSupervised is notYetNetwork for an agent that can make no namespaces.
+var notYetSupervised = map[string]string{
+	"net-sandbox-restricted": interfaces, "net-sandbox-enabled": interfaces,
+	"net-sandbox-unrestricted-files": interfaces, "net-sandbox-disabled": interfaces,
+}
+
+// TestNetworkCases replays the cases of the managed network. Each has servers of its own.
+func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, notYetNetwork, "net-") }
+
+// TestNetworkCasesSupervised replays those with a sandbox against an agent that can make no
+// namespaces, and so supervises.
+func TestNetworkCasesSupervised(t *testing.T) {
+	if *flagURL != "" {
+		t.Skip("an agent named by -url is as it is")
+	}
+	launcher := filepath.Join(t.TempDir(), "nouserns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
+	url := agent.Line(t)
+	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, notYetSupervised, "net-sandbox-", "net-mask-in-sandbox") })
+	agent.Terminate(t)
+}
+
+// replayNetwork replays the cases whose names begin so against the agent at url.
+func replayNetwork(t *testing.T, url string, notYet map[string]string, prefixes ...string) {
+	lines, err := loadScripts("network-cases.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 147; len(lines) != want {
+		t.Errorf("%d cases, want %d", len(lines), want)
+	}
+	names := map[string]bool{}
+	for _, line := range lines {
+		var c struct{ Name string }
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		if names[c.Name] {
+			t.Errorf("two cases named %s", c.Name)
+		}
+		names[c.Name] = true
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := listen(t, dir)
+			var c script
+			if err := json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c); err != nil {
+				t.Fatal(err)
+			}
+			err = playNetwork(t.Context(), url, c.Steps, d)
+			if reason := notYet[c.Name]; reason != "" && *flagURL == "" {
+				if err == nil {
+					t.Fatalf("passes now; take it out of the table, which says: %s", reason)
+				}
+				t.Skip(reason)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name := range notYet {
+		if !names[name] {
+			t.Errorf("the table names %s, which is no case", name)
+		}
+	}
+}
+
+var portNumber = regexp.MustCompile(`"port": "@([A-Z0-9]+)@"`)
+
+// fill replaces the placeholders of a case. A port that is quoted becomes a number.
+func (d *destinations) fill(line []byte, dir string) []byte {
+	line = portNumber.ReplaceAll(line, []byte(`"port": @$1@`))
+	line = bytes.ReplaceAll(line, []byte("@DIR@"), []byte(dir))
+	for name, value := range d.values {
+		line = bytes.ReplaceAll(line, []byte("@"+name+"@"), []byte(value))
+	}
+	return line
+}
+
+// networkStep has the members that only steps of network cases have; the first line of
+// network-cases.jsonl explains them.
+type networkStep struct {
+	ExpectOutput *expectedOutput `json:"expectOutput"`
+	ExpectNone   string          `json:"expectNone"`
+	Within       float64         `json:"within"` // seconds
+	ExpectSeen   string          `json:"expectSeen"`
+	Count        int             `json:"count"`
+}
+
+type expectedOutput struct {
+	ProcessID string   `json:"processId"`
+	Text      *string  `json:"text"`
+	ExitCode  *int     `json:"exitCode"`
+	NotIn     []string `json:"notIn"`
+}
+
+// playNetwork is play for a network case.
+func playNetwork(ctx context.Context, url string, steps []step, d *destinations) error {
+	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}, byMethod: true}
+	defer p.close()
+	if err := p.connect(ctx, "a"); err != nil {
+		return err
+	}
+	for i, s := range steps {
+		if err := p.networkStep(ctx, s, d); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p *player) networkStep(ctx context.Context, s step, d *destinations) error {
+	name := s.Conn
+	if name == "" {
+		name = "a"
+	}
+	switch {
+	case s.ExpectOutput != nil:
+		return p.conns[name].output(s.ExpectOutput)
+	case s.ExpectNone != "":
+		within := s.Within
+		if within == 0 {
+			within = 0.3
+		}
+		return p.conns[name].none(ctx, s.ExpectNone, time.Duration(within*float64(time.Second)))
+	case s.ExpectSeen != "":
+		if n := d.count(s.ExpectSeen); n != s.Count {
+			return fmt.Errorf("the destinations have seen %q %d times, not %d: %q", s.ExpectSeen, n, s.Count, d.seen)
+		}
+		return nil
+	}
+	return p.step(ctx, s)
+}
+
+// about tells whether a message is a notification of a method about a process.
+func about(m map[string]any, method, process string) bool {
+	params, _ := m["params"].(map[string]any)
+	return m["method"] == method && params["processId"] == process
+}
+
+// output waits for the end of a process, and compares all that it has printed.
+func (c *conn) output(want *expectedOutput) error {
+	exited, err := c.find(func(m map[string]any) bool { return about(m, "process/exited", want.ProcessID) })
+	if err != nil {
+		return fmt.Errorf("process %s has not exited: %w", want.ProcessID, err)
+	}
+	if _, err := c.find(func(m map[string]any) bool { return about(m, "process/closed", want.ProcessID) }); err != nil {
+		return fmt.Errorf("process %s has not closed: %w", want.ProcessID, err)
+	}
+	var output []byte
+	var others []map[string]any
+	for _, m := range c.queue {
+		if !about(m, "process/output", want.ProcessID) {
+			others = append(others, m)
+			continue
+		}
+		chunk, _ := m["params"].(map[string]any)["chunk"].(string)
+		data, err := base64.StdEncoding.DecodeString(chunk)
+		if err != nil {
+			return err
+		}
+		output = append(output, data...)
+	}
+	c.queue = others
+	if want.Text != nil && !matchText(*want.Text, string(output)) {
+		return fmt.Errorf("expected output %q\n     got %q", *want.Text, output)
+	}
+	for _, text := range want.NotIn {
+		if strings.Contains(string(output), text) {
+			return fmt.Errorf("output has %q: %q", text, output)
+		}
+	}
+	code := exited["params"].(map[string]any)["exitCode"]
+	if want.ExitCode != nil && fmt.Sprint(code) != fmt.Sprint(*want.ExitCode) {
+		return fmt.Errorf("exit code %v, not %d; output %q", code, *want.ExitCode, output)
+	}
+	return nil
+}
+
+// none fails if a message of a method has come, or comes before an answer that is asked for when
+// the time is up.
+func (c *conn) none(ctx context.Context, method string, within time.Duration) error {
+	select {
+	case <-time.After(within):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := c.Write([]byte(`{"id":"none","method":"environment/status","params":{}}`)); err != nil {
+		return err
+	}
+	if _, err := c.find(func(m map[string]any) bool { return m["id"] == "none" }); err != nil && !errors.Is(err, rawclient.ErrEnded) {
+		return err
+	}
+	for _, m := range c.queue {
+		if m["method"] == method {
+			text, _ := json.Marshal(m) // decoded from JSON: encodes again
+			return fmt.Errorf("unexpected %s", text)
+		}
+	}
+	return nil
+}

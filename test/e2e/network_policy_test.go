@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/transport"
+)
+
+// curlCode prints the status of a request that a command makes by way of its proxy.
+const curlCode = `curl -s -m 60 -o /dev/null -w '%%{http_code}' http://%s/`
+
+// TestNetworkPolicy: the operator's file is the ceiling of every client; SIGHUP has it read again,
+// and a file with a mistake changes nothing. Commands that are nobody's are refused.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
+	}
+	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer destination.Close()
+	place := strings.TrimPrefix(destination.URL, "http://")
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	write := func(text string) {
+		t.Helper()
+		next := file + ".next"
+		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`allow = ["127.0.0.1"]`)
+	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
+	agent := rig.Start(t, cmd)
+	url := agent.Line(t)
+	c, err := client.Connect(t.Context(), client.Config{
+		Dial: func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, url, transport.DialConfig{}) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	script := func(text string) string {
+		t.Helper()
+		p, err := c.Start(t.Context(), protocol.StartParams{
+			Argv: []string{"/bin/sh", "-c", text}, Cwd: protocol.NewPathURI("/"),
+			Env: map[string]string{"PATH": "/usr/bin:/bin"}, EnforceManagedNetwork: true,
+			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
+				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
+					Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{{
+						Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read"}}}}},
+			NetworkProxy: &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
+				Enabled: true, EnableSocks5: true, Mode: protocol.ProxyFull, Domains: map[string]string{"127.0.0.1": protocol.DomainAllow}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if _, err := p.CopyOutput(t.Context(), &out, &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	run := func() string {
+		t.Helper()
+		return script(fmt.Sprintf(curlCode, place))
+	}
+	hangUp := func(text string, says string) {
+		t.Helper()
+		write(text)
+		before := strings.Count(agent.Printed.String(), says)
+		if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		agent.Says(t, says, before+1)
+	}
+	if got := run(); got != "200" {
+		t.Errorf("allowed: %s", got)
+	}
+	hangUp(`deny = ["127.0.0.1"]`, `changes="allow -127.0.0.1; deny +127.0.0.1"`)
+	if got := run(); got != "403" {
+		t.Errorf("after SIGHUP: %s", got)
+	}
+	hangUp("allow = [\"127.0.0.1\"]\nalow = 1", file+":2: unknown key alow")
+	if got := run(); got != "403" {
+		t.Errorf("after a mistake: %s", got)
+	}
+	hangUp(`allow = ["127.0.0.1"]`, `changes="allow +127.0.0.1; deny -127.0.0.1"`)
+	if got := run(); got != "200" {
+		t.Errorf("allowed again: %s", got)
+	}
+	if got := script("cat " + file); strings.Contains(got, "allow") {
+		t.Errorf("a confined command reads the policy: %s", got)
+	}
+	_, err = c.Start(t.Context(), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
+	if err == nil || !strings.Contains(err.Error(), "--require-network-enforcement") {
+		t.Errorf("a command with the host's network: %v", err)
+	}
+}
+
+// TestNetworkPolicyMistake: an agent does not start with a policy that it cannot read.
+func TestNetworkPolicyMistake(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	if err := os.WriteFile(file, []byte("allow = [\n  \"a{b\"\n]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := rig.Start(t, exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file))
+	if code := agent.Exit(t); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if want := "agent: --network-policy: " + file + ":2: allow: unsupported domain pattern syntax: a{b"; !strings.Contains(agent.Printed.String(), want) {
+		t.Errorf("%s, want %s", agent.Printed.String(), want)
+	}
+}
+
+// TestSandboxNetwork: a user's own command reaches what the flag names, and nothing else, with
+// namespaces and without; what it has reached is told in the end.
+func TestSandboxNetwork(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"curl", "bash"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	launcher := filepath.Join(t.TempDir(), "nouserns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var other atomic.Int64
+	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/direct" {
+			other.Add(1)
+		}
+		_, _ = io.WriteString(w, "here")
+	}))
+	t.Cleanup(destination.Close)
+	place := strings.TrimPrefix(destination.URL, "http://")
+	host, port, err := net.SplitHostPort(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`
+		curl -s -m 60 http://%[1]s/; echo
+		curl -s -m 60 -o /dev/null -o /dev/null -w '%%{http_code}\n' http://other.invalid/ http://denied.invalid/
+		curl -s -m 60 --noproxy '*' http://%[1]s/direct || echo shut
+		(exec 3<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null || echo shut`, place, host, port)
+	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer stop()
+			argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
+			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+			cmd.SysProcAttr.Setsid = true // without a terminal
+			var stdout, stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); err != nil {
+				t.Errorf("%v: %s", err, stderr.String())
+			}
+			if want := "here\n403\n403\nshut\nshut\n"; stdout.String() != want {
+				t.Errorf("printed %q, want %q", stdout.String(), want)
+			}
+			want := "agent: network: reached " + place + "\n" +
+				"agent: network: refused denied.invalid:80: denied\nagent: network: refused other.invalid:80: not allowed\n"
+			if stderr.String() != want {
+				t.Errorf("said %q, want %q", stderr.String(), want)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := other.Load(); n != 0 {
+			t.Errorf("the destination was reached %d times past the proxy", n)
+		}
+	})
+}
