@@ -40,6 +40,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err := c.checkBuiltin(&p); err != nil {
 		return nil, err
 	}
+	env = c.agent.cfg.Tool.Before(env)
 	if err := approval.Check(c.agent.cfg.ExecPolicy, &p, env, dir); err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         c.agent.cfg.Tool.Before(env),
+		Env:         env,
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,
