@@ -106,7 +106,7 @@ type Config struct {
 	// (sandbox.md 15).
 	Operator sandbox.Operator
 	// ExecPolicy says which commands clients may start; nil: all.
-	ExecPolicy *execpolicy.Policy
+	ExecPolicy *execpolicy.Current
 	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
 	Network egress.Operator
 	// RequireNetworkEnforcement refuses commands that could reach the network in another way

@@ -41,7 +41,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		return nil, err
 	}
 	env = c.agent.cfg.Tool.Before(env)
-	if err := approval.Check(c.agent.cfg.ExecPolicy, &p, env, dir); err != nil {
+	if err := approval.Check(c.agent.cfg.ExecPolicy.Policy(), &p, env, dir); err != nil {
 		return nil, err
 	}
 	spec := procs.Spec{

@@ -112,12 +112,13 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	hangups := flags.hangups()
+	hangups, rereads := flags.hangups()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer s.follow(policy, hangups, serving.agent)()
+	defer flags.FollowPolicy(commands, rereads, s.logger)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
