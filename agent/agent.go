@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
@@ -90,6 +91,8 @@ type Config struct {
 	// runs, so that the next agent can clean up after a crash. Empty stands for
 	// a usual place of the user (hold.StateDirs).
 	StateDir string
+	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
+	Tool *applypatch.Provided
 	// Secrets are files that nothing confined may see.
 	Secrets []string
 	// SecretFolders are for secrets alone: nothing confined may see them, unless a

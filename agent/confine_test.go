@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -96,6 +97,52 @@ func TestConfinedProcesses(t *testing.T) {
 		"env": object{}, "tty": false, "arg0": nil, "sandbox": foreign}, nil)
 	if err == nil || !strings.Contains(err.Error(), "file://host/x") {
 		t.Errorf("foreign cwd: %v", err)
+	}
+}
+
+// TestProvidedTool: commands find the tool apply_patch, whatever their policy lets them read, and
+// cannot replace it, wherever they may write.
+func TestProvidedTool(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	tool, err := applypatch.Provide()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
+	var info protocol.EnvironmentInfo
+	c.must("environment/info", object{}, &info)
+	if len(info.PrependPathDirs) != 1 || info.PrependPathDirs[0] != protocol.NewPathURI(tool.Dir()) {
+		t.Errorf("prependPathDirs is %v", info.PrependPathDirs)
+	}
+	everywhere := managed("restricted", special("root", "write"), at(b.out, "read"))
+	for name, sandbox := range map[string]object{
+		"none": {"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"},
+		"rw":   b.workspaceWrite(),
+		"view": managed("restricted", special("minimal", "read"), at(b.repo, "write")),
+		"all":  everywhere,
+	} {
+		script := "printf '*** Begin Patch\n*** Add File: " + name + "\n+x\n*** End Patch\n' | apply_patch && cat " + name
+		if o := c.runIn(name, script, b.repo, sandbox); o.exit != 0 || o.output != "Success. Updated the following files:\nA "+name+"\nx\n" {
+			t.Errorf("%s: exit %d, output %q", name, o.exit, o.output)
+		}
+		if name == "none" {
+			continue
+		}
+		script = "d=${PATH%%:*}; for f in $d/x $d/apply_patch; do (echo x > $f); done; rm $d/apply_patch; mv $d $d.old; cd /; ls $d"
+		if o := c.runIn(name+" attack", script, b.repo, sandbox); o.exit != 0 || !strings.HasSuffix(o.output, "\napply_patch\n") {
+			t.Errorf("%s: exit %d, output %q", name, o.exit, o.output)
+		}
+	}
+	out := "printf '*** Begin Patch\n*** Add File: " + b.out + "/n\n+x\n*** End Patch\n' | apply_patch"
+	want := "Failed to write file " + b.out + "/n\nRead-only file system (os error 30)\n"
+	if o := c.runIn("out", out, b.repo, b.workspaceWrite()); o.exit != 1 || o.output != want {
+		t.Errorf("outside: exit %d, output %q", o.exit, o.output)
 	}
 }
 

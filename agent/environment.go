@@ -20,10 +20,11 @@ type host struct {
 	home       string // empty when there is none
 	cwd        string // empty when there is none
 	builtins   bool   // the tools of this program can be started
+	tools      string // directory for the PATH of commands, empty when there is none
 }
 
 func newHost(cfg *Config) *host {
-	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines}
+	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines, tools: cfg.Tool.Dir()}
 	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value
@@ -63,6 +64,7 @@ func capabilities() protocol.Capabilities {
 		ProcessSignals:    true,
 		FSRename:          true,
 		FSWatch:           true,
+		FSApplyPatch:      true,
 		NamedSessions:     true,
 		SocketForward:     true,
 	}
@@ -80,6 +82,9 @@ func (h *host) info() *protocol.EnvironmentInfo {
 		Capabilities:         capabilities(),
 	}
 	info.Capabilities.ProcessBuiltins = h.builtins
+	if h.tools != "" {
+		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
+	}
 	if h.home != "" {
 		info.UserHomeDir = protocol.NewPathURI(h.home)
 	}

@@ -52,7 +52,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"capabilityDiscoveryV2": false, "environmentConfigRead": true, "httpHeaderEnvVars": true,
 			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

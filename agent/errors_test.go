@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/oserror"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -57,8 +60,8 @@ func TestStartError(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
 		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
-		if got.Code != protocol.CodeInternal || got.Message != osErrorText(errno) {
-			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, osErrorText(errno))
+		if got.Code != protocol.CodeInternal || got.Message != oserror.Text(errno) {
+			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, oserror.Text(errno))
 		}
 	}
 	own := protocol.InvalidRequest("exists")
@@ -67,33 +70,13 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// TestOSErrorText compares with the table of rpc.md 2.2: the words of musl.
-func TestOSErrorText(t *testing.T) {
+// TestPatchErrorIsCut: what a client reads of an error with all lines of a patch is bounded, and
+// text.
+func TestPatchErrorIsCut(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		errno syscall.Errno
-		want  string
-	}{
-		{2, "No such file or directory"},
-		{6, "No such device or address"},
-		{7, "Argument list too long"},
-		{8, "Exec format error"},
-		{9, "Bad file descriptor"},
-		{13, "Permission denied"},
-		{16, "Resource busy"},
-		{17, "File exists"},
-		{20, "Not a directory"},
-		{21, "Is a directory"},
-		{22, "Invalid argument"},
-		{30, "Read-only file system"},
-		{39, "Directory not empty"},
-		{40, "Symbolic link loop"},
-		{98, "Address in use"},
-	}
-	for _, tt := range tests {
-		want := fmt.Sprintf("%s (os error %d)", tt.want, int(tt.errno))
-		if got := osErrorText(tt.errno); got != want {
-			t.Errorf("osErrorText(%d) = %q, want %q", int(tt.errno), got, want)
-		}
+	err := cut(&applypatch.MismatchError{Text: strings.Repeat("\u00e9", maxPatchError)})
+	e, ok := errors.AsType[*protocol.Error](err)
+	if !ok || e.Code != protocol.CodeInvalidRequest || len(e.Message) > maxPatchError+3 || !strings.HasSuffix(e.Message, "\u00e9...") {
+		t.Errorf("%v of %d bytes, %T", e.Code, len(e.Message), err)
 	}
 }

@@ -69,6 +69,7 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSRemove:          {Handle: serve(c, famFiles, c.remove), Order: mutates},
 		protocol.MethodFSCopy:            {Handle: serve(c, famFiles, c.copy), Order: mutates},
 		protocol.MethodFSRename:          {Handle: serve(c, famFiles, c.rename), Order: mutates},
+		protocol.MethodFSApplyPatch:      {Handle: serve(c, famFiles, c.applyPatch), Order: mutates},
 		protocol.MethodFSWatchMissing:    {Handle: serve(c, famFiles, c.watchMissing), Order: mutates},
 		protocol.MethodFSWatch:           {Handle: serve(c, famFiles, c.watchFiles), Order: reads},
 		protocol.MethodFSUnwatch:         {Handle: serve(c, famFiles, c.unwatchFiles), Order: mutates},

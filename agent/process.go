@@ -43,7 +43,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         env,
+		Env:         c.agent.cfg.Tool.Before(env),
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,

@@ -166,6 +166,7 @@ func TestUnsupported(t *testing.T) {
 		"to signal":  c.Observe("s").Signal(ctx, "p", protocol.SignalKill),
 		"to kill":    second(c.Observe("s").Terminate(ctx, "p")),
 		"Rename":     files.Rename(ctx, "/a", "/b", true),
+		"ApplyPatch": second(files.ApplyPatch(ctx, "/a", "", true)),
 		"Watch":      second(files.Watch(ctx, "/a", false)),
 		"DialSocket": second(c.DialSocket(ctx, "tcp://h:1", nil)),
 		"Open":       second(files.Open(ctx, "/a", protocol.OpenReplace)),

@@ -164,3 +164,26 @@ func (f *FS) Rename(ctx context.Context, source, destination string, replace boo
 	}
 	return f.change(ctx, "rename", source, protocol.MethodFSRename, params)
 }
+
+// ApplyPatch changes files as a patch of the tool apply_patch says, all of them or none. Relative
+// paths of the patch are below dir. With dryRun nothing is changed, and the result has a diff. A
+// [ServerError] has the text that a model expects. It needs the server's fsApplyPatch.
+func (f *FS) ApplyPatch(ctx context.Context, dir, patch string, dryRun bool) (*protocol.ApplyPatchResult, error) {
+	err := f.client.require(ctx, "applying patches", func(c *protocol.Capabilities) bool { return c.FSApplyPatch })
+	if err != nil {
+		return nil, pathError("patch", dir, err)
+	}
+	if !strings.HasPrefix(dir, "/") {
+		return nil, pathError("patch", dir, fs.ErrInvalid)
+	}
+	params := &protocol.ApplyPatchParams{Patch: patch, Cwd: protocol.NewPathURI(dir), DryRun: dryRun, Sandbox: f.sandbox}
+	var r protocol.ApplyPatchResult
+	call := f.client.Call
+	if dryRun {
+		call = f.client.replay
+	}
+	if err := call(ctx, protocol.MethodFSApplyPatch, params, &r); err != nil {
+		return nil, pathError("patch", dir, err)
+	}
+	return &r, nil
+}

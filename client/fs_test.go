@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
@@ -42,6 +44,28 @@ func TestFS(t *testing.T) {
 		if err := files.Rename(ctx, dir+"/copy/b/moved", dir+"/a/empty", false); err == nil {
 			t.Error("a rename without replace has replaced")
 		}
+		patch := "*** Begin Patch\n*** Update File: one ü\n@@\n-content\n+changed\n*** Delete File: empty\n*** End Patch\n"
+		tried, err := files.ApplyPatch(ctx, dir+"/a", strings.Replace(patch, "empty", "copy/nothing", 1), false)
+		if err == nil || !strings.Contains(err.Error(), "Failed to delete file "+dir+"/a/copy/nothing") {
+			t.Errorf("a patch of what is missing gives %+v, %v", tried, err)
+		}
+		tried, err = files.ApplyPatch(ctx, dir+"/a", patch, true)
+		if err != nil || tried.Diff == nil || !strings.Contains(*tried.Diff, "\n-content\n") {
+			t.Errorf("a dry run gives %+v, %v", tried, err)
+		}
+		applied, err := files.ApplyPatch(ctx, dir+"/copy", strings.Replace(patch, "empty", "b/moved", 1), false)
+		wantPatch := &protocol.ApplyPatchResult{
+			Output: "Success. Updated the following files:\nM one ü\nD b/moved\n",
+			Changes: []protocol.PatchedFile{
+				{Kind: protocol.PatchUpdated, Path: protocol.NewPathURI(dir + "/copy/one ü")},
+				{Kind: protocol.PatchDeleted, Path: protocol.NewPathURI(dir + "/copy/b/moved")},
+			},
+		}
+		if diff := cmp.Diff(wantPatch, applied, cmpopts.EquateComparable(protocol.PathURI{})); err != nil || diff != "" {
+			t.Errorf("a patch gives %v (-want +got):\n%s", err, diff)
+		}
+		do(files.WriteFile(ctx, dir+"/copy/one ü", []byte("content")))
+		do(files.WriteFile(ctx, dir+"/copy/b/moved", nil))
 		got, err := files.ReadFile(ctx, dir+"/copy/one ü")
 		do(err)
 		if string(got) != "content" {

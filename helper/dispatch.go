@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
@@ -29,14 +30,18 @@ var modes = []struct {
 	{arg: GuardArg, alone: true, main: guard},
 }
 
-// Dispatch runs the mode that the first argument names, to its end, and returns
-// the exit code. If it names none ok is false, and nothing has been done.
+// Dispatch runs the mode that the first argument names, or the program's own name, to
+// its end, and returns the exit code. If there is none ok is false, and nothing has
+// been done.
 //
 // A program that confines commands calls Dispatch before anything else, and so
 // does the TestMain of its tests: the modes rely on a process in which nothing
 // has happened yet. The args have to be os.Args, since the modes look there for
 // more arguments.
 func Dispatch(args []string) (code int, ok bool) {
+	if applypatch.IsTool(args) {
+		return applypatch.Main(args, os.Stdin, os.Stdout, os.Stderr), true
+	}
 	if len(args) < 2 {
 		return 0, false
 	}

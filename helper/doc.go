@@ -8,6 +8,8 @@
 //   - sandbox-probe, helper/probe: tries one layer, to find out whether this host
 //     can enforce it.
 //   - builtin-tool, helper/builtin: one of the tools that clients start by name.
+//   - --codex-run-as-apply-patch, or being called apply_patch or applypatch,
+//     package applypatch: applies a patch to files, for a model.
 //   - process-guard, procs: outlives an agent to kill the processes that the agent
 //     leaves behind.
 //

@@ -6,7 +6,7 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// Methods of rpc.md 5; fs/rename is ours (rpc.md 8).
+// Methods of rpc.md 5; fs/rename and fs/applyPatch are ours (rpc.md 8).
 const (
 	MethodFSReadFile        = "fs/readFile"
 	MethodFSWriteFile       = "fs/writeFile"
@@ -18,6 +18,7 @@ const (
 	MethodFSRemove          = "fs/remove"
 	MethodFSCopy            = "fs/copy"
 	MethodFSRename          = "fs/rename"
+	MethodFSApplyPatch      = "fs/applyPatch"
 	MethodFSOpen            = "fs/open"
 	MethodFSReadBlock       = "fs/readBlock"
 	MethodFSWriteBlock      = "fs/writeBlock"
@@ -319,6 +320,51 @@ func (p *RenameParams) UnmarshalObject(o *strict.Object) {
 	p.DestinationPath = pathMember(o, "destinationPath")
 	p.Replace = new(o.BoolDefault("replace", true))
 	p.Sandbox = sandbox(o)
+}
+
+// ApplyPatchParams change files as a patch says, all of them or none (rpc.md 8.5).
+type ApplyPatchParams struct {
+	Patch string `json:"patch"`
+	// Cwd is what relative paths of the patch are below.
+	Cwd PathURI `json:"cwd"`
+	// With DryRun nothing is changed, and the result has a diff.
+	DryRun  bool     `json:"dryRun,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+}
+
+// HoldsMessage says that the patch may be as large as the message.
+func (*ApplyPatchParams) HoldsMessage() {}
+
+// UnmarshalObject reads the params.
+func (p *ApplyPatchParams) UnmarshalObject(o *strict.Object) {
+	p.Patch = o.String("patch")
+	p.Cwd = pathMember(o, "cwd")
+	p.DryRun = o.OptBool("dryRun", false)
+	p.Sandbox = sandbox(o)
+}
+
+// ApplyPatchResult answers fs/applyPatch.
+type ApplyPatchResult struct {
+	// Output is what the tool apply_patch prints.
+	Output string `json:"output"`
+	// Changes are in the order of the patch.
+	Changes []PatchedFile `json:"changes"`
+	// Diff is there after a dry run.
+	Diff *string `json:"diff,omitempty"`
+}
+
+// What a patch has done with a file.
+const (
+	PatchAdded   = "added"
+	PatchUpdated = "updated"
+	PatchDeleted = "deleted"
+)
+
+// PatchedFile is a file that a patch has changed. From is where it was, if it was moved.
+type PatchedFile struct {
+	Kind string   `json:"kind"`
+	Path PathURI  `json:"path"`
+	From *PathURI `json:"from,omitempty"`
 }
 
 // Modes of fs/open.

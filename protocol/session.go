@@ -99,6 +99,7 @@ type Capabilities struct {
 	ProcessSignals    bool `json:"processSignals"`
 	FSRename          bool `json:"fsRename"`
 	FSWatch           bool `json:"fsWatch"`
+	FSApplyPatch      bool `json:"fsApplyPatch"`
 	NamedSessions     bool `json:"namedSessions"`
 	ProcessBuiltins   bool `json:"processBuiltins"`
 	SocketForward     bool `json:"socketForward"`

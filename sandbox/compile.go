@@ -94,6 +94,14 @@ func (p Profile) Compile() (*Policy, error) {
 			rules.Add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
 		}
 	}
+	for _, name := range p.Tools {
+		switch rules.Access(name) {
+		case Hidden:
+			rules.Add(Rule{Path: name, Access: Read, Origin: Minimal, SkipMissing: true})
+		case Write:
+			rules[name] = Rule{Path: name, Access: Read, Origin: Protected}
+		}
+	}
 	policy.Globs = CompactGlobs(policy.Globs)
 	p.finish(policy, rules)
 	return policy, nil
@@ -158,6 +166,11 @@ func (p Profile) check() error {
 	for i, name := range p.WorkspaceRoots {
 		if err := checkPath(name); err != nil {
 			return fmt.Errorf("sandbox workspace root %d: %w", i, err)
+		}
+	}
+	for _, name := range p.Tools {
+		if err := checkPath(name); err != nil {
+			return fmt.Errorf("tool: %w", err)
 		}
 	}
 	for _, name := range slices.Concat(p.Private, p.PrivateFolders) {

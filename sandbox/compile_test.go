@@ -57,6 +57,12 @@ func TestCompile(t *testing.T) {
 			[]string{"files unrestricted"},
 		},
 		{"nothing", Profile{}, nil},
+		{
+			"tools", Profile{Tools: []string{"/run/t", "/hidden/p", "/repo/bin/p", "/x/denied"}, Entries: []Entry{
+				entry(PlacePath, Read, "/run"), entry(PlacePath, Write, "/repo"), entry(PlacePath, Denied, "/x")}},
+			[]string{"read /hidden/p (minimal) (hidden if missing)", "write /repo", "read /run", "denied /x", "5 protected"},
+		},
+		{"tools where everything is written", Profile{Tools: []string{"/t"}, Entries: []Entry{entry(PlaceRoot, Write)}}, []string{"files unrestricted"}},
 		{"read only", Profile{Entries: []Entry{root}}, []string{"read /"}},
 		{
 			"root write narrowed", Profile{Entries: []Entry{entry(PlaceRoot, Write), entry(PlacePath, Denied, "/x")}},

@@ -61,6 +61,9 @@ type Profile struct {
 	Cwd            string
 	WorkspaceRoots []string
 	TmpDir         string // TMPDIR; ignored unless absolute
+	// Tools are directories and programs that can be read, also where no entry says so,
+	// and not be written. Where an entry denies what they are in, they are denied too.
+	Tools []string
 	// Private are the paths of the agent's own files: denied wherever they would
 	// be seen, whatever the entries say.
 	Private []string

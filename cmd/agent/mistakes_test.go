@@ -176,6 +176,10 @@ func TestMistakes(t *testing.T) {
 		{"cat --url :1", "", 2, "expected \"<path> ...\"", "see agent cat --help"},
 		{"rm -r --url :1", "", 2, "expected \"<path> ...\"", "see agent rm --help"},
 		{"mkdir --url :1", "", 2, "expected \"<path> ...\"", "see agent mkdir --help"},
+		{"apply-patch nowhere", "", 1, "reading the patch: open nowhere: no such file or directory", ""},
+		{"apply-patch --local --url :1", "", 2, "--local says where the files are: --context, --url and --registry have no meaning with it", "see agent apply-patch --help"},
+		{"apply-patch -", "", 1, "Invalid patch: The last line of the patch must be '*** End Patch'", ""},
+		{"apply-patch a b", "", 2, "unexpected argument b", "see agent apply-patch --help"},
 
 		// Sessions with a name.
 		{"exec --name n -- true", "", 2, "--name needs an agent that goes on: --context, --url or --registry says which", exec},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -63,6 +64,13 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if cgroups != nil {
 		defer func() { err = errors.Join(err, cgroups.Close()) }()
 	}
+	var tool *applypatch.Provided
+	if flags.ProvideApplyPatch {
+		if tool, err = applypatch.Provide(); err != nil {
+			return fmt.Errorf("--provide-apply-patch: %w", err)
+		}
+		defer func() { err = errors.Join(err, tool.Close()) }()
+	}
 	secrets, secretFolders := s.secrets()
 	guard, reaper := newGuard()
 	defer reaper.Close()
@@ -84,6 +92,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		Guard:              guard,
 		Confines:           true,
 		StateDir:           flags.StateDir,
+		Tool:               tool,
 		Secrets:            secrets,
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),

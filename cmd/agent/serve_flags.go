@@ -39,6 +39,8 @@ type serverFlags struct {
 	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
+	ProvideApplyPatch bool `env:"AGENT_PROVIDE_APPLY_PATCH" name:"provide-apply-patch" help:"Put a folder in front of the PATH of commands in which apply_patch is, the tool for patches of models. Confined commands can use it too, and cannot replace it."`
+
 	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags

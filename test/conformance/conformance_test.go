@@ -139,7 +139,7 @@ func TestEnvironmentInfo(t *testing.T) {
 		"capabilities": map[string]any{
 			"fsWatchMissing": true, "environmentConfigRead": true, "httpHeaderEnvVars": true, "fileWriteStreaming": true,
 
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 
 			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
 			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,

@@ -1,0 +1,260 @@
+package applypatch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// maxFile bounds a file that is updated, in bytes.
+const maxFile = 256 << 20
+
+// Target is where a patch is applied.
+type Target struct {
+	Files fsops.FS
+	// Dir is what relative paths of the patch are below; absolute and clean.
+	Dir string
+	// Alloc gives the memory for a file that is read; nil stands for make. Free gets it back; it
+	// may be nil.
+	Alloc fsops.Alloc
+	Free  func([]byte)
+}
+
+// source is a file that was read.
+type source struct {
+	path string
+	data []byte
+	stat unix.Stat_t
+	kept bool // data belongs to an overlay
+}
+
+// tree is the files while a patch is applied: each hunk finds what those before it have made of
+// them. Paths are absolute and clean; links count.
+type tree interface {
+	// read returns the file at path.
+	read(ctx context.Context, path string) (*source, error)
+	// add makes the file at path, with its parents, or gives it a new content.
+	add(ctx context.Context, path string, h *hunk) error
+	// update gives the file that was read a new content.
+	update(ctx context.Context, src *source, u *updated) error
+	// move makes the file at path as add does, and then takes away the one that was read, unless
+	// they are one. The new file can be executed if the other one could.
+	move(ctx context.Context, src *source, path string, u *updated) error
+	// remove takes away the file at path.
+	remove(ctx context.Context, path string) error
+}
+
+// inOrder applies p file by file. After an error the files of the hunks before it are changed:
+// the changes say which.
+func (t *Target) inOrder(ctx context.Context, p *Patch) ([]Change, error) {
+	return t.apply(ctx, p, &inPlace{t})
+}
+
+// apply does what the hunks say with the files of a tree.
+func (t *Target) apply(ctx context.Context, p *Patch, files tree) (changes []Change, err error) {
+	for i := range p.hunks {
+		h := &p.hunks[i]
+		change := Change{Kind: h.kind, Path: h.path, Name: absolute(t.Dir, h.path)}
+		for _, path := range []string{h.path, h.moveTo} {
+			if strings.ContainsRune(path, 0) {
+				return changes, &FileError{Text: "'" + path + "' is invalid on 'linux'", Err: unix.EINVAL}
+			}
+		}
+		switch h.kind {
+		case Add:
+			err = files.add(ctx, change.Name, h)
+		case Delete:
+			err = files.remove(ctx, change.Name)
+		case Update:
+			if h.moveTo != "" {
+				change.Path, change.From, change.Name = h.moveTo, change.Name, absolute(t.Dir, h.moveTo)
+			}
+			err = t.update(ctx, files, h, &change)
+		}
+		if err != nil {
+			return changes, err
+		}
+		changes = append(changes, change)
+	}
+	return changes, nil
+}
+
+// update updates the file of h, and moves it if the change says so.
+func (t *Target) update(ctx context.Context, files tree, h *hunk, change *Change) error {
+	from := absolute(t.Dir, h.path)
+	src, err := files.read(ctx, from)
+	if err == nil {
+		err = checkUTF8(src.data)
+	}
+	if err != nil {
+		return readError(from, err)
+	}
+	if t.Free != nil && !src.kept {
+		defer t.Free(src.data)
+	}
+	u, err := place(ctx, src.data, h, from)
+	if err != nil {
+		return err
+	}
+	if change.From == "" {
+		return files.update(ctx, src, u)
+	}
+	return files.move(ctx, src, change.Name, u)
+}
+
+// open opens the regular file at path for reading.
+func (t *Target) open(ctx context.Context, path string) (fd int, st unix.Stat_t, err error) {
+	fd, err = t.Files.OpenRead(ctx, path, fsops.FollowLinks)
+	if err != nil {
+		return -1, st, err
+	}
+	if err = unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}
+
+// read reads the regular file at path.
+func (t *Target) read(ctx context.Context, path string) (*source, error) {
+	fd, st, err := t.open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size > maxFile {
+		unix.Close(fd)
+		return nil, unix.EFBIG
+	}
+	data, err := fsops.ReadFrom(fd, path, t.Alloc)
+	if err != nil {
+		return nil, err
+	}
+	return &source{path: path, data: data, stat: st}, nil
+}
+
+// inPlace is a tree whose files are written as soon as a hunk says so, into the files that are
+// there: so their modes, owners and further names stay.
+type inPlace struct{ *Target }
+
+func (t *inPlace) add(ctx context.Context, path string, h *hunk) error {
+	_, err := t.fill(ctx, path, 0, h.content)
+	return err
+}
+
+func (t *inPlace) update(ctx context.Context, src *source, u *updated) error {
+	_, err := t.fill(ctx, src.path, 0, u.content)
+	return err
+}
+
+// fill writes the file at path, and makes it executable as mode is. It describes what was written.
+func (t *inPlace) fill(ctx context.Context, path string, mode uint32, content func(io.Writer) error) (st unix.Stat_t, err error) {
+	fd, err := t.Files.OpenWrite(ctx, path, fsops.FollowLinks)
+	if errors.Is(err, syscall.ENOENT) {
+		if err := t.Files.CreateDirectory(ctx, filepath.Dir(path), true, fsops.FollowLinks); err != nil {
+			return st, parentsError(path, err)
+		}
+		fd, err = t.Files.OpenWrite(ctx, path, fsops.FollowLinks)
+	}
+	if err != nil {
+		return st, writeError(path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	err = unix.Fstat(fd, &st)
+	if err == nil {
+		err = makeExecutable(f, &st, mode)
+	}
+	if err == nil {
+		err = pour(f, content)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return st, writeError(path, err)
+	}
+	return st, nil
+}
+
+// makeExecutable lets those execute a file who may read it, if mode is that of a file that can be
+// executed.
+func makeExecutable(f *os.File, st *unix.Stat_t, mode uint32) error {
+	want := st.Mode | mode&0o111&(st.Mode>>2)
+	if want == st.Mode {
+		return nil
+	}
+	err := f.Chmod(os.FileMode(want & 0o777))
+	if errors.Is(err, unix.EPERM) {
+		return nil // the file was there, and belongs to somebody else
+	}
+	return err
+}
+
+// pour writes content to f.
+func pour(f *os.File, content func(io.Writer) error) error {
+	w := bufio.NewWriterSize(f, 64<<10)
+	if err := content(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+func (t *inPlace) move(ctx context.Context, from *source, to string, u *updated) error {
+	st, err := t.fill(ctx, to, from.stat.Mode, u.content)
+	if err != nil {
+		return err
+	}
+	if st.Dev == from.stat.Dev && st.Ino == from.stat.Ino {
+		switch last, err := t.lastName(ctx, from, to); {
+		case err != nil:
+			return deleteError(from.path, err)
+		case last:
+			return nil
+		}
+	}
+	return t.remove(ctx, from.path)
+}
+
+// lastName tells whether the name that a file was read by is what to leads to, so that without it
+// the file is lost.
+func (t *inPlace) lastName(ctx context.Context, from *source, to string) (bool, error) {
+	there, err := t.Files.Stat(ctx, from.path, fsops.FollowLinks)
+	if err != nil || there.IsSymlink {
+		return false, err // only a link goes
+	}
+	if from.stat.Nlink == 1 {
+		return true, nil
+	}
+	a, err := t.Files.Canonicalize(ctx, from.path)
+	if err != nil {
+		return false, err
+	}
+	b, err := t.Files.Canonicalize(ctx, to)
+	return a == b, err
+}
+
+func (t *inPlace) remove(ctx context.Context, path string) error {
+	_, err := t.removable(ctx, path)
+	if err == nil {
+		err = t.Files.Remove(ctx, path, false, false, fsops.FollowLinks)
+	}
+	if err != nil {
+		return deleteError(path, err)
+	}
+	return nil
+}
+
+// removable describes what is at path, or tells why a patch may not remove that: it removes
+// files, and links that lead to one.
+func (t *Target) removable(ctx context.Context, path string) (fsops.Metadata, error) {
+	m, err := t.Files.Stat(ctx, path, fsops.FollowLinks)
+	if err == nil && m.IsDirectory {
+		err = unix.EISDIR
+	}
+	return m, err
+}

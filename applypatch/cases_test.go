@@ -1,0 +1,281 @@
+package applypatch
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	unix.Umask(0o022) // the tests compare modes
+	os.Exit(m.Run())
+}
+
+// testCase is a line of testdata/cases.jsonl: what the reference was seen to do.
+type testCase struct {
+	Name   string                     `json:"name"`
+	Before map[string]json.RawMessage `json:"before"`
+	Patch  json.RawMessage            `json:"patch"`
+	How    string                     `json:"how"`
+	Args   []string                   `json:"args"`
+	Expect struct {
+		Exit   int            `json:"exit"`
+		Stdout string         `json:"stdout"`
+		Stderr string         `json:"stderr"`
+		After  map[string]any `json:"after"`
+	} `json:"expect"`
+}
+
+// exceptions are the cases in which ours does something else, with the files that it leaves.
+var exceptions = map[string]map[string]any{
+	// The reference deletes a file that is moved onto itself.
+	"move-onto-itself": {"a.txt": "one\n2\nthree\n"},
+	// It writes through the link, and then removes what the link leads to.
+	"x-move-hardlink-like-symlink-self": {"a": "one\n", "ln": map[string]any{"link": "a"}},
+	// The file that it makes cannot be executed.
+	"move-keeps-exec-bit": {"b.sh": map[string]any{"exec": true, "content": "one\n2\n"}},
+}
+
+// TestCases runs what the reference was seen to do, each case in an empty directory.
+func TestCases(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/cases.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	excepted, cases := 0, 0
+	for line := range bytes.Lines(text) {
+		var c testCase
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatal(err)
+		}
+		cases++
+		after, ok := exceptions[c.Name]
+		if ok {
+			excepted++
+			c.Expect.After = after
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t)
+		})
+	}
+	if cases != 330 || excepted != len(exceptions) {
+		t.Errorf("%d cases, %d of them exceptions", cases, excepted)
+	}
+}
+
+// box has the files of a case: those in w, where the program runs, and those beside it.
+type box struct{ root, cwd string }
+
+func (b *box) fill(s string) string {
+	return strings.NewReplacer("{ROOT}", b.root, "{CWD}", b.cwd).Replace(s)
+}
+
+func (b *box) unfill(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, b.cwd, "{CWD}"), b.root, "{ROOT}")
+}
+
+func (c *testCase) run(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{root, filepath.Join(root, "w")}
+	if err := os.Mkdir(b.cwd, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for path, value := range c.Before {
+		b.make(t, filepath.Join(b.cwd, b.fill(path)), value)
+	}
+
+	args := []string{"/bin/" + toolName}
+	var patch []string
+	if string(c.Patch) != "null" {
+		patch = []string{string(b.data(t, c.Patch))}
+	}
+	stdin := ""
+	switch c.How {
+	case "stdin":
+		stdin = strings.Join(patch, "")
+	case "arg":
+		args = append([]string{"/bin/agent", toolArg}, patch...)
+	default:
+		args = append(args, patch...)
+	}
+	for _, arg := range c.Args {
+		args = append(args, b.fill(arg))
+	}
+	if !IsTool(args) {
+		t.Errorf("%q is not the tool", args)
+	}
+	var stdout, stderr strings.Builder
+	getwd := func() (string, error) { return b.cwd, nil }
+	if got := runTool(getwd, args, strings.NewReader(stdin), &stdout, &stderr); got != c.Expect.Exit {
+		t.Errorf("exit code %d, want %d", got, c.Expect.Exit)
+	}
+	if got := b.unfill(stdout.String()); got != c.Expect.Stdout {
+		t.Errorf("stdout %q, want %q", got, c.Expect.Stdout)
+	}
+	if got := b.unfill(stderr.String()); got != c.Expect.Stderr {
+		// Ours tells the cause on a second line where the reference tells none.
+		cause, ok := strings.CutPrefix(got, c.Expect.Stderr)
+		if !ok || c.Expect.Stderr == "" || strings.Count(cause, "\n") != 1 || !strings.Contains(cause, " (os error ") {
+			t.Errorf("stderr %q, want %q", got, c.Expect.Stderr)
+		}
+	}
+	if diff := cmp.Diff(c.Expect.After, b.tree(t)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// value is a file as a case describes it, if that is more than a text.
+type value struct {
+	B64  string            `json:"b64"`
+	Gen  []any             `json:"gen"`
+	Cat  []json.RawMessage `json:"cat"`
+	Mode string            `json:"mode"`
+	Dir  bool              `json:"dir"`
+	Link *string           `json:"link"`
+	Fifo bool              `json:"fifo"`
+}
+
+// make makes the file that raw describes.
+func (b *box) make(t *testing.T, path string, raw json.RawMessage) {
+	var v value
+	if raw[0] == '{' {
+		if err := json.Unmarshal(raw, &v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Dir(path)
+	if v.Dir {
+		dir = path
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	switch {
+	case v.Dir:
+	case v.Link != nil:
+		err = os.Symlink(b.fill(*v.Link), path)
+	case v.Fifo:
+		err = unix.Mkfifo(path, 0o666)
+	default:
+		if err = os.WriteFile(path, b.data(t, raw), 0o666); err == nil && v.Mode != "" {
+			mode, _ := strconv.ParseUint(v.Mode, 8, 32)
+			err = os.Chmod(path, os.FileMode(mode))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// data returns the content that raw describes.
+func (b *box) data(t *testing.T, raw json.RawMessage) []byte {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return []byte(b.fill(text))
+	}
+	var v value
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatalf("%v in %s", err, raw)
+	}
+	var data []byte
+	if v.B64 != "" {
+		decoded, err := base64.StdEncoding.DecodeString(v.B64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = decoded
+	}
+	for _, part := range v.Cat {
+		data = append(data, b.data(t, part)...)
+	}
+	if len(v.Gen) == 2 {
+		format, count := v.Gen[0].(string), v.Gen[1].(float64)
+		for i := range int(count) {
+			if strings.Contains(format, "%") {
+				data = fmt.Appendf(data, format, i)
+			} else {
+				data = append(data, format...)
+			}
+		}
+	}
+	return data
+}
+
+// tree describes the files as a case does.
+func (b *box) tree(t *testing.T) map[string]any {
+	out := map[string]any{}
+	err := filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == b.root || path == b.cwd {
+			return err
+		}
+		name, err := filepath.Rel(b.cwd, path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch d.Type() {
+		case fs.ModeDir:
+			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
+				return err
+			}
+			out[name] = map[string]any{"dir": true}
+		case fs.ModeSymlink:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			out[name] = map[string]any{"link": b.unfill(to)}
+		case 0:
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			out[name] = b.show(data)
+			if info.Mode()&0o111 != 0 {
+				out[name] = map[string]any{"exec": true, "content": out[name]}
+			}
+		default:
+			out[name] = map[string]any{"special": true}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// show describes the content of a file: what is long by its sum.
+func (b *box) show(data []byte) any {
+	const long = 20000
+	switch {
+	case len(data) > long:
+		sum := sha256.Sum256(data)
+		return map[string]any{"sha256": hex.EncodeToString(sum[:]), "len": float64(len(data))}
+	case !utf8.Valid(data):
+		return map[string]any{"b64": base64.StdEncoding.EncodeToString(data)}
+	}
+	return b.unfill(string(data))
+}

@@ -1,0 +1,96 @@
+package applypatch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// TestWholeIsInOrder: whatever a patch does with some files and links to them, Whole leaves what
+// inOrder leaves, and nothing changed where inOrder fails. Where a link leads to nothing, Whole may
+// refuse what inOrder does.
+func TestWholeIsInOrder(t *testing.T) {
+	t.Parallel()
+	begin := func(t *rapid.T) string {
+		dir, err := os.MkdirTemp("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			t.Fatal(err)
+		}
+		for name, mode := range map[string]os.FileMode{"a": 0o755, "b": 0o644, "d/c": 0o644} {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(name+"\n"), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, to := range map[string]string{"la": "a", "lla": "la", "ld": "d", "lc": "ld/c"} {
+			if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	names := []string{"a", "b", "d/c", "la", "lla", "ld/c", "lc", "d", "ld", "new", "d/new", "ld/new", "n/m"}
+	refused, stricter := 0, 0
+	rapid.Check(t, func(r *rapid.T) {
+		var b strings.Builder
+		b.WriteString(beginMark + "\n")
+		for n := range rapid.IntRange(1, 6).Draw(r, "hunks") {
+			name := rapid.SampledFrom(names).Draw(r, "name")
+			switch rapid.IntRange(0, 3).Draw(r, "kind") {
+			case 0:
+				fmt.Fprintf(&b, "%s%s\n+added %d\n", addMark, name, n)
+			case 1:
+				fmt.Fprintf(&b, "%s%s\n", delMark, name)
+			case 2:
+				fmt.Fprintf(&b, "%s%s\n@@\n+line %d\n", updMark, name, n)
+			case 3:
+				fmt.Fprintf(&b, "%s%s\n%s%s\n@@\n+line %d\n", updMark, name, moveMark, rapid.SampledFrom(names).Draw(r, "to"), n)
+			}
+		}
+		b.WriteString(endMark)
+		p, err := Parse(b.String())
+		if err != nil {
+			r.Fatal(err)
+		}
+		one, other, third := begin(r), begin(r), begin(r)
+		before := look(t, one)
+		_, orderErr := (&Target{Files: fsops.Host{}, Dir: one}).inOrder(t.Context(), p)
+		_, wholeErr := (&Target{Files: fsops.Host{}, Dir: other}).Whole(t.Context(), p)
+		want := look(t, one)
+		if wholeErr != nil {
+			want = before
+			refused++
+			if orderErr == nil {
+				stricter++
+			}
+		}
+		if diff := cmp.Diff(want, look(t, other)); diff != "" {
+			r.Errorf("%s\nin order %v, as a whole %v (-want +got):\n%s", b.String(), orderErr, wholeErr, diff)
+		}
+		if orderErr != nil && wholeErr == nil {
+			r.Errorf("%s\nin order %v", b.String(), orderErr)
+		}
+		var diff strings.Builder
+		if _, err := (&Target{Files: fsops.Host{}, Dir: third}).Preview(t.Context(), p, &diff, 1<<20); (err == nil) != (orderErr == nil) && wholeErr == nil {
+			r.Errorf("%s\npreview %v, in order %v", b.String(), err, orderErr)
+		}
+		if diff := cmp.Diff(before, look(t, third)); diff != "" {
+			r.Errorf("the preview has changed files (-want +got):\n%s", diff)
+		}
+	})
+	t.Logf("%d patches were refused, %d of them for links alone", refused, stricter)
+}

@@ -1,0 +1,124 @@
+package applypatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// print writes p as Parse reads it.
+func (p *Patch) print() string {
+	var b strings.Builder
+	b.WriteString(beginMark + "\n")
+	for i := range p.hunks {
+		h := &p.hunks[i]
+		b.WriteString([]string{Add: addMark, Update: updMark, Delete: delMark}[h.kind] + h.path + "\n")
+		if h.moveTo != "" {
+			b.WriteString(moveMark + h.moveTo + "\n")
+		}
+		h.added.print(&b)
+		for j := range h.chunks {
+			c := &h.chunks[j]
+			b.WriteString(atMark)
+			if c.context != "" {
+				b.WriteString(" " + c.context)
+			}
+			b.WriteString("\n")
+			c.body.print(&b)
+			if c.atEnd {
+				b.WriteString(eofMark + "\n")
+			}
+		}
+	}
+	b.WriteString(endMark + "\n")
+	return b.String()
+}
+
+func (l lines) print(b *strings.Builder) {
+	for mark, line := range l.all() {
+		b.WriteByte(mark)
+		b.WriteString(line + "\n")
+	}
+}
+
+// FuzzParse: what is wrong with a text is said of one of its lines; what is not wrong can be
+// printed, and is the same patch then.
+func FuzzParse(f *testing.F) {
+	text, err := os.ReadFile("testdata/cases.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var c struct {
+			Patch json.RawMessage `json:"patch"`
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			f.Fatal(err)
+		}
+		var patch string
+		if json.Unmarshal(c.Patch, &patch) == nil {
+			f.Add(patch)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse(text)
+		if wrong, ok := errors.AsType[*SyntaxError](err); ok {
+			if wrong.Line < 0 || wrong.Line > strings.Count(text, "\n")+1 {
+				t.Errorf("%v: the patch has fewer lines", err)
+			}
+			return
+		}
+		if errors.Is(err, ErrEmpty) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range p.hunks {
+			for j := range p.hunks[i].chunks {
+				checkCounts(t, &p.hunks[i].chunks[j])
+			}
+		}
+		printed := p.print()
+		again, err := Parse(printed)
+		if err != nil {
+			t.Fatalf("%v in what was printed:\n%s", err, printed)
+		}
+		if got := again.print(); got != printed {
+			t.Errorf("printed %q, and then %q", printed, got)
+		}
+	})
+}
+
+// checkCounts compares what a chunk tells of its body with the body.
+func checkCounts(t *testing.T, c *chunk) {
+	var counted chunk
+	for mark, line := range c.body.all() {
+		counted.count(mark, line == "")
+	}
+	counted.context, counted.body, counted.atEnd = c.context, c.body, c.atEnd
+	if counted != *c {
+		t.Errorf("%+v, want %+v", *c, counted)
+	}
+	if c.olds != len(c.old()) || c.olds+c.news == 0 {
+		t.Errorf("%d old lines, %d new ones of %q", c.olds, c.news, c.body)
+	}
+}
+
+// TestParseBounds: a patch with very many parts is refused before they fill the memory.
+func TestParseBounds(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"bytes":  strings.Repeat(" ", maxPatch+1),
+		"hunks":  beginMark + "\n" + strings.Repeat(delMark+"a\n", maxParts+1) + endMark,
+		"chunks": beginMark + "\n" + updMark + "a\n" + strings.Repeat("@@\n+\n", maxParts) + endMark,
+		"lines":  beginMark + "\n" + updMark + "a\n" + strings.Repeat(" \n", maxParts+1) + endMark,
+	} {
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), " at most ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package applypatch
+
+import "bytes"
+
+// text is a file that is updated. A line ends with LF, CRLF or a lone CR; behind the last end
+// there is no line.
+type text struct {
+	data []byte
+	eol  string // how the first line ends, LF if none does
+	open bool   // the last line has no end
+
+	// The first CR at crFrom or behind it is at cr: nearly always the next one is looked for
+	// where the last search has looked already. Without a CR in the file both are past its end.
+	crFrom, cr int
+}
+
+func newText(data []byte) *text {
+	t := &text{data: data, eol: "\n"}
+	if n := len(data); n > 0 {
+		t.open = data[n-1] != '\n' && data[n-1] != '\r'
+	}
+	t.cr = t.findCR(0)
+	switch lf := bytes.IndexByte(data, '\n'); {
+	case t.cr == len(data) || lf >= 0 && lf < t.cr:
+	case lf == t.cr+1:
+		t.eol = "\r\n"
+	default:
+		t.eol = "\r"
+	}
+	return t
+}
+
+func (t *text) findCR(from int) int {
+	if i := bytes.IndexByte(t.data[from:], '\r'); i >= 0 {
+		return from + i
+	}
+	return len(t.data)
+}
+
+// line returns the end of the line at from, and where the next line begins. There has to be a
+// line at from.
+func (t *text) line(from int) (end, next int) {
+	if from < t.crFrom || from > t.cr {
+		t.crFrom, t.cr = from, t.findCR(from)
+	}
+	end = len(t.data)
+	if i := bytes.IndexByte(t.data[from:t.cr], '\n'); i >= 0 {
+		end = from + i
+		return end, end + 1
+	}
+	if t.cr == len(t.data) {
+		return end, end
+	}
+	end, next = t.cr, t.cr+1
+	if next < len(t.data) && t.data[next] == '\n' {
+		next++
+	}
+	return end, next
+}
+
+// before returns where the line begins that is before the one at from, or before the end of the
+// file.
+func (t *text) before(from int) int {
+	at := from
+	if at > 0 && t.data[at-1] == '\n' {
+		at--
+	}
+	if at > 0 && t.data[at-1] == '\r' && (at == from || at == from-1) {
+		at--
+	}
+	for at > 0 && t.data[at-1] != '\n' && t.data[at-1] != '\r' {
+		at--
+	}
+	return at
+}

@@ -1,0 +1,303 @@
+package applypatch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// Whole applies p, and changes all files or none.
+//
+// What the patch makes of each file is written into a new one beside it first. When all of that has
+// succeeded, these are renamed to the names of the files, and last what is to be removed is
+// removed. If one of these steps fails, those before it are taken back. So a file is the old one or
+// the new one at any time, also when this process is killed; then files whose names begin with
+// ".apply-patch-" can be left over, and some of the files can be new and others old.
+//
+// A file keeps its mode, also where it is moved, and its owner if this process may give it away.
+// What it loses is the connection to further names of it (hard links). A link is followed, and
+// stays, but one that leads to nothing is an error.
+func (t *Target) Whole(ctx context.Context, p *Patch) ([]Change, error) {
+	s := &staged{overlay: overlay{Target: t, entries: map[string]*entry{}}}
+	changes, err := t.apply(ctx, p, s)
+	if err == nil {
+		err = ctx.Err()
+	}
+	// What is begun now is brought to an end, the one or the other.
+	ctx = context.WithoutCancel(ctx)
+	if err == nil {
+		err = s.commit(ctx)
+	}
+	return changes, errors.Join(err, s.clean(ctx, err != nil))
+}
+
+// prefix begins the names of the files that new contents are written into.
+const prefix = ".apply-patch-"
+
+// staged is a tree in which new contents are in files of their own.
+type staged struct {
+	overlay
+	made  []string // directories
+	spare []string // files to remove at the end
+}
+
+func (s *staged) add(ctx context.Context, path string, h *hunk) error {
+	e, err := s.fresh(ctx, path)
+	if err != nil {
+		return writeError(path, err)
+	}
+	return s.stage(ctx, e, path, nil, h.content)
+}
+
+func (s *staged) update(ctx context.Context, src *source, u *updated) error {
+	e, err := s.fresh(ctx, src.path)
+	if err != nil {
+		return writeError(src.path, err)
+	}
+	return s.stage(ctx, e, src.path, nil, u.content)
+}
+
+func (s *staged) move(ctx context.Context, src *source, path string, u *updated) error {
+	e, err := s.fresh(ctx, path)
+	if err != nil {
+		return writeError(path, err)
+	}
+	same, err := s.same(ctx, src, e)
+	if err != nil {
+		return writeError(path, err)
+	}
+	if err := s.stage(ctx, e, path, &src.stat, u.content); err != nil || same {
+		return err
+	}
+	return s.remove(ctx, src.path)
+}
+
+func (s *staged) remove(ctx context.Context, path string) error {
+	if err := s.take(ctx, path); err != nil {
+		return deleteError(path, err)
+	}
+	return nil
+}
+
+// stage writes the new content of e. If there is a file that is moved, it is from that.
+func (s *staged) stage(ctx context.Context, e *entry, path string, moved *unix.Stat_t, content func(io.Writer) error) error {
+	f, name, err := s.beside(ctx, e.path, path)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	switch {
+	case err != nil:
+	case e.like != nil:
+		if err = resemble(f, &st, e.like); err == nil && moved != nil {
+			err = makeExecutable(f, &st, moved.Mode)
+		}
+	case moved != nil:
+		err = resemble(f, &st, moved)
+	}
+	if err == nil {
+		err = pour(f, content)
+	}
+	if err == nil {
+		err = unix.Fstat(int(f.Fd()), &st)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return writeError(path, err)
+	}
+	e.like = &st
+	e.temp, e.filled, e.gone = name, true, false
+	s.keep(e)
+	return nil
+}
+
+// resemble gives f the mode and the owner of another file; st is what f has.
+func resemble(f *os.File, st, like *unix.Stat_t) error {
+	if st.Uid != like.Uid || st.Gid != like.Gid {
+		if err := f.Chown(int(like.Uid), int(like.Gid)); err != nil && !errors.Is(err, syscall.EPERM) {
+			return err
+		}
+	}
+	const permissions = 0o777 // who gives a file a new content does not vouch for its setuid bit
+	if st.Mode&permissions == like.Mode&permissions {
+		return nil
+	}
+	if err := unix.Fchmod(int(f.Fd()), like.Mode&permissions); err != nil {
+		return err
+	}
+	st.Mode = like.Mode
+	return nil
+}
+
+// beside makes a file in the directory of path, and what is missing of the directory. It is
+// removed at the end, if it is there by then.
+func (s *staged) beside(ctx context.Context, path, named string) (f *os.File, name string, err error) {
+	name = filepath.Join(filepath.Dir(path), prefix+rand.Text())
+	fd, err := s.Files.OpenWrite(ctx, name, fsops.RefuseLinks)
+	if errors.Is(err, syscall.ENOENT) {
+		if err := s.makeParents(ctx, filepath.Dir(path)); err != nil {
+			return nil, "", parentsError(named, err)
+		}
+		if fd, err = s.Files.OpenWrite(ctx, name, fsops.RefuseLinks); errors.Is(err, syscall.ENOENT) {
+			return nil, "", parentsError(named, err)
+		}
+	}
+	if err != nil {
+		return nil, "", writeError(named, err)
+	}
+	s.spare = append(s.spare, name)
+	return os.NewFile(uintptr(fd), name), name, nil
+}
+
+// makeParents makes dir and what is missing above it.
+func (s *staged) makeParents(ctx context.Context, dir string) error {
+	if _, err := s.Files.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, syscall.ENOENT) || dir == "/" {
+		return err
+	}
+	if err := s.makeParents(ctx, filepath.Dir(dir)); err != nil {
+		return err
+	}
+	err := s.Files.CreateDirectory(ctx, dir, false, fsops.FollowLinks)
+	if errors.Is(err, syscall.EEXIST) {
+		return nil // it has come meanwhile, or is a link: who writes into it will see
+	}
+	if err == nil {
+		s.made = append(s.made, dir)
+	}
+	return err
+}
+
+// step is one change of the files that are there.
+type step struct {
+	*entry
+	backup string // what was at the path before, "" for nothing
+}
+
+// commit makes what was staged real.
+func (s *staged) commit(ctx context.Context) error {
+	var steps []*step
+	for _, e := range s.order {
+		if !e.gone {
+			steps = append(steps, &step{entry: e})
+		}
+	}
+	for _, e := range s.order {
+		if e.gone && e.existed {
+			steps = append(steps, &step{entry: e})
+		}
+	}
+	// Nothing follows the last step that could fail, so nobody takes it back.
+	last := len(steps) - 1
+	for i, step := range steps {
+		if step.existed && !step.special && !step.gone && i < last {
+			if err := s.backUp(ctx, step); err != nil {
+				return err
+			}
+		}
+	}
+	for i, step := range steps {
+		if err := s.do(ctx, step, i == last); err != nil {
+			for _, done := range slices.Backward(steps[:i]) {
+				err = errors.Join(err, s.undo(ctx, done))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// backUp copies the file that a step replaces.
+func (s *staged) backUp(ctx context.Context, step *step) error {
+	fd, like, err := s.open(ctx, step.path)
+	if err != nil {
+		return writeError(step.named, err)
+	}
+	old := os.NewFile(uintptr(fd), step.path)
+	defer old.Close()
+	f, name, err := s.beside(ctx, step.path, step.named)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil {
+		err = resemble(f, &st, &like)
+	}
+	if err == nil {
+		_, err = io.Copy(f, old)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return writeError(step.named, err)
+	}
+	step.backup = name
+	return nil
+}
+
+func (s *staged) do(ctx context.Context, step *step, last bool) error {
+	if step.gone && last {
+		if err := s.Files.Remove(ctx, step.path, false, false, fsops.FollowLinks); err != nil {
+			return deleteError(step.named, err)
+		}
+		return nil
+	}
+	if step.gone || step.special {
+		name := filepath.Join(filepath.Dir(step.path), prefix+rand.Text())
+		if err := s.Files.Rename(ctx, step.path, name, false); err != nil {
+			return deleteError(step.named, err)
+		}
+		step.backup = name
+		s.spare = append(s.spare, name)
+	}
+	if step.gone {
+		return nil
+	}
+	if err := s.Files.Rename(ctx, step.temp, step.path, step.existed && !step.special); err != nil {
+		if step.special {
+			err = errors.Join(err, s.undo(ctx, step))
+		}
+		return writeError(step.named, err)
+	}
+	return nil
+}
+
+// undo takes back a step.
+func (s *staged) undo(ctx context.Context, step *step) error {
+	var err error
+	if step.backup == "" {
+		err = s.Files.Remove(ctx, step.path, false, false, fsops.FollowLinks)
+	} else if err = s.Files.Rename(ctx, step.backup, step.path, true); err != nil {
+		// What is lost otherwise stays.
+		s.spare = slices.DeleteFunc(s.spare, func(name string) bool { return name == step.backup })
+	}
+	if err != nil {
+		return fmt.Errorf("putting back %s: %s", step.named, reason(err))
+	}
+	return nil
+}
+
+// clean removes what is left of the files that are nobody's, and after a failure also the
+// directories that were made.
+func (s *staged) clean(ctx context.Context, failed bool) error {
+	var errs []error
+	for _, name := range s.spare {
+		if err := s.Files.Remove(ctx, name, false, true, fsops.FollowLinks); err != nil {
+			errs = append(errs, fmt.Errorf("removing %s: %s", name, reason(err)))
+		}
+	}
+	if failed {
+		for _, dir := range slices.Backward(s.made) {
+			// Somebody may have put something there meanwhile.
+			_ = s.Files.Remove(ctx, dir, false, true, fsops.FollowLinks)
+		}
+	}
+	return errors.Join(errs...)
+}

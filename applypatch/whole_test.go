@@ -1,0 +1,519 @@
+package applypatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// everything is a patch with one of each, and what it makes of begin.
+const everything = `*** Begin Patch
+*** Update File: a
+@@
+-one
++1
+*** Add File: new/deep/b
++b
+*** Delete File: c
+*** Update File: d
+*** Move to: moved/d
+@@
+-four
++4
+*** Update File: link
+@@
+-six
++6
+*** Add File: over
++over
+*** Update File: a
+@@
+-two
++2
+*** Delete File: gone
+*** Add File: gone
++back
+*** Delete File: away
+*** Add File: away
++away
+*** Update File: moved/d
+@@
+-4
++vier
+*** End Patch
+`
+
+// begin makes the files, and returns what is in each afterwards.
+func begin(t *testing.T) (dir string, after map[string]string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a": "one\ntwo\n", "c": "three\n", "d": "four\n", "real/e": "six\n", "over": "old\n", "gone": "x\n", "untouched": "y\n",
+	} {
+		put(t, filepath.Join(dir, name), text)
+	}
+	for path, mode := range map[string]os.FileMode{"a": 0o640, "d": 0o755, "real/e": 0o700} {
+		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, to := range map[string]string{"link": "real/e", "away": "a"} {
+		if err := os.Symlink(to, filepath.Join(dir, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, map[string]string{
+		"a": "-rw-r----- 1\n2\n", "new/deep/b": "-rw-r--r-- b\n", "moved/d": "-rwxr-xr-x vier\n", "real/e": "-rwx------ 6\n",
+		"link": "Lrwxrwxrwx real/e", "over": "-rw-r--r-- over\n", "gone": "-rw-r--r-- back\n", "away": "-rw-r--r-- away\n",
+		"untouched": "-rw-r--r-- y\n",
+	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// look returns the files below dir, each with its mode and its content; of directories only those
+// that are empty.
+func look(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		switch d.Type() {
+		case fs.ModeDir:
+			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
+				return err
+			}
+		case fs.ModeSymlink:
+			text, err = os.Readlink(path)
+		default:
+			var data []byte
+			data, err = os.ReadFile(path)
+			text = string(data)
+		}
+		found[name] = info.Mode().String() + " " + text
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func parse(t *testing.T, text string) *Patch {
+	t.Helper()
+	p, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestWhole: Whole leaves what inOrder leaves.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	p := parse(t, everything)
+	dir, after := begin(t)
+	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(after, look(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	other, _ := begin(t)
+	same, err := (&Target{Files: fsops.Host{}, Dir: other}).inOrder(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(after, look(t, other)); diff != "" {
+		t.Errorf("files in order (-want +got):\n%s", diff)
+	}
+	if a, b := Summary(changes), Summary(same); a != b {
+		t.Errorf("told %q, in order %q", a, b)
+	}
+	if c := changes[3]; c.Kind != Update || c.Path != "moved/d" || c.Name != dir+"/moved/d" || c.From != dir+"/d" {
+		t.Errorf("a move is %+v", c)
+	}
+}
+
+// errFault is what a call fails with in the tests of failures.
+var errFault = &fs.PathError{Op: "fault", Err: syscall.EIO}
+
+// faulty is the host's files, whose n-th call that changes something, counted from 0, is the
+// first for which fail is called.
+type faulty struct {
+	fsops.Host
+	n    *int
+	fail func() error
+}
+
+func (f faulty) count() error {
+	*f.n--
+	if *f.n == -1 {
+		return f.fail()
+	}
+	return nil
+}
+
+func (f faulty) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
+	if err := f.count(); err != nil {
+		return -1, err
+	}
+	return f.Host.OpenWrite(ctx, path, links)
+}
+
+func (f faulty) CreateDirectory(ctx context.Context, path string, recursive bool, links fsops.Links) error {
+	if err := f.count(); err != nil {
+		return err
+	}
+	return f.Host.CreateDirectory(ctx, path, recursive, links)
+}
+
+func (f faulty) Rename(ctx context.Context, src, dst string, replace bool) error {
+	if err := f.count(); err != nil {
+		return err
+	}
+	return f.Host.Rename(ctx, src, dst, replace)
+}
+
+func (f faulty) Remove(ctx context.Context, path string, recursive, force bool, links fsops.Links) error {
+	if err := f.count(); err != nil && !strings.HasPrefix(filepath.Base(path), ".apply-patch-") {
+		return err
+	}
+	return f.Host.Remove(ctx, path, recursive, force, links)
+}
+
+// TestWholeFails: whichever step fails, all files are as they were, and nothing is left over.
+func TestWholeFails(t *testing.T) {
+	t.Parallel()
+	p := parse(t, everything)
+	failed := 0
+	for step := 0; ; step++ {
+		dir, after := begin(t)
+		before := look(t, dir)
+		n := step
+		files := faulty{n: &n, fail: func() error { return errFault }}
+		_, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p)
+		if err != nil {
+			failed++
+			after = before
+			if !errors.Is(err, syscall.EIO) {
+				t.Errorf("step %d: %v", step, err)
+			}
+		}
+		if diff := cmp.Diff(after, look(t, dir)); diff != "" {
+			t.Fatalf("step %d, %v (-want +got):\n%s", step, err, diff)
+		}
+		if n >= 0 {
+			break // there are fewer steps
+		}
+	}
+	if failed < 15 {
+		t.Errorf("%d steps have failed", failed) // too few to have tried all kinds
+	}
+}
+
+// TestWholeKilled: if the program ends in the middle, each file is the old one or the new one.
+// What is left over says what it is of.
+func TestWholeKilled(t *testing.T) {
+	t.Parallel()
+	p := parse(t, everything)
+	for step := 0; ; step++ {
+		dir, after := begin(t)
+		before := look(t, dir)
+		n := step
+		func() {
+			defer func() {
+				if r := recover(); r != nil && r != errFault {
+					panic(r)
+				}
+			}()
+			files := faulty{n: &n, fail: func() error { panic(errFault) }} // nothing of Whole runs after this
+			if _, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p); err != nil {
+				t.Error(err)
+			}
+		}()
+		now := look(t, dir)
+		for name, text := range now {
+			if strings.HasPrefix(filepath.Base(name), ".apply-patch-") {
+				continue
+			}
+			if text != before[name] && text != after[name] && !strings.HasPrefix(text, "d") {
+				t.Errorf("step %d: %s is %q", step, name, text)
+			}
+		}
+		for name := range before {
+			_, stays := after[name]
+			if _, there := now[name]; !there && stays && name != "away" { // a link is not replaced in one step
+				t.Errorf("step %d: %s is missing", step, name)
+			}
+		}
+		if n >= 0 {
+			break
+		}
+	}
+}
+
+// TestWholeRefuses: what cannot be done as a whole is not begun.
+func TestWholeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ hunks, want string }{
+		"lines":         {"*** Add File: n\n+x\n*** Update File: a\n@@\n-nope\n+x\n", "Failed to find expected lines in DIR/a:\nnope"},
+		"missing":       {"*** Delete File: a\n*** Update File: a\n@@\n-one\n+x\n", "Failed to read file to update DIR/a: No such file or directory (os error 2)"},
+		"twice":         {"*** Delete File: a\n*** Delete File: a\n", "Failed to delete file DIR/a\nNo such file or directory (os error 2)"},
+		"directory":     {"*** Delete File: a\n*** Add File: real\n+x\n", "Failed to write file DIR/real\npath \"DIR/real\" is not a regular file"},
+		"delete dir":    {"*** Delete File: a\n*** Delete File: real\n", "Failed to delete file DIR/real\nIs a directory (os error 21)"},
+		"below a file":  {"*** Add File: n/m\n+x\n*** Add File: a/b\n+x\n", "Failed to write file DIR/a/b\nNot a directory (os error 20)"},
+		"below a new":   {"*** Add File: n/m\n+x\n*** Add File: n/m/b\n+x\n", "Failed to write file DIR/n/m/b\nNot a directory (os error 20)"},
+		"dangling":      {"*** Add File: n\n+x\n*** Add File: dangling\n+x\n", "Failed to write file DIR/dangling\nFile exists (os error 17)"},
+		"dangling dir":  {"*** Add File: n\n+x\n*** Add File: dangling/x\n+x\n", "Failed to write file DIR/dangling/x\nNot a directory (os error 20)"},
+		"through gone":  {"*** Delete File: a\n*** Delete File: away\n", "Failed to delete file DIR/away\nNo such file or directory (os error 2)"},
+		"null":          {"*** Add File: n\n+x\n*** Add File: a\x00b\n+x\n", "'a\x00b' is invalid on 'linux'"},
+		"a link's loss": {"*** Update File: real/e\n@@\n-six\n+6\n*** Update File: link\n@@\n-six\n+x\n", "Failed to find expected lines in DIR/link:\nsix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, _ := begin(t)
+			if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
+				t.Fatal(err)
+			}
+			before := look(t, dir)
+			p := parse(t, "*** Begin Patch\n"+tt.hunks+"*** End Patch")
+			_, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
+			if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+			if diff := cmp.Diff(before, look(t, dir)); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWholeView: under a policy nothing changes that may not be written, and nothing at all then.
+func TestWholeView(t *testing.T) {
+	t.Parallel()
+	dir, _ := begin(t)
+	put(t, filepath.Join(dir, "real/kept"), "kept\n")
+	if err := os.Symlink("../a", filepath.Join(dir, "real/out")); err != nil {
+		t.Fatal(err)
+	}
+	writable := filepath.Join(dir, "real")
+	view, err := fsops.NewView(fsops.Rules{
+		Access: func(path string) fsops.Access {
+			switch {
+			case path == writable+"/kept":
+				return fsops.Read
+			case path == writable || strings.HasPrefix(path, writable+"/"):
+				return fsops.Write
+			case path == dir+"/c":
+				return fsops.Denied
+			}
+			return fsops.Read
+		},
+		DeniesFile: func(path string) bool { return strings.HasSuffix(path, ".env") },
+		Leads:      func(string) bool { return false },
+		Bound:      func(path string) bool { return path == writable || path == writable+"/kept" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	target := &Target{Files: view, Dir: dir}
+	before := look(t, dir)
+	const rofs, access, busy = "Read-only file system (os error 30)", "Permission denied (os error 13)", "Resource busy (os error 16)"
+	for _, tt := range []struct{ hunk, want string }{
+		{"*** Update File: a\n@@\n-one\n+1\n", "Failed to write file DIR/a\n" + rofs},
+		{"*** Update File: real/out\n@@\n-one\n+1\n", "Failed to write file DIR/real/out\n" + rofs},
+		{"*** Add File: real/../new\n+1\n", "Failed to write file DIR/new\n" + rofs},
+		{"*** Add File: real/x/.env\n+1\n", "Failed to write file DIR/real/x/.env\n" + access},
+		{"*** Update File: c\n@@\n-three\n+1\n", "Failed to read file to update DIR/c: " + access},
+		{"*** Update File: real/kept\n@@\n-kept\n+1\n", "Failed to write file DIR/real/kept\n" + busy},
+		{"*** Delete File: real/kept\n", "Failed to delete file DIR/real/kept\n" + busy},
+		{"*** Delete File: over\n", "Failed to delete file DIR/over\n" + rofs},
+		{"*** Update File: real/e\n*** Move to: e\n@@\n-six\n+6\n", "Failed to write file DIR/e\n" + rofs},
+	} {
+		p := parse(t, "*** Begin Patch\n*** Add File: real/x/y\n+y\n*** Delete File: real/e\n*** Add File: real/e\n+six\n"+tt.hunk+"*** End Patch")
+		_, err := target.Whole(t.Context(), p)
+		if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+		if diff := cmp.Diff(before, look(t, dir)); diff != "" {
+			t.Fatalf("%s: files (-want +got):\n%s", tt.hunk, diff)
+		}
+	}
+	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")
+	if _, err := target.Whole(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	delete(before, "real/e")
+	before["real/x/f"], before["real/g"] = "-rwx------ 6\n", "-rw-r--r-- g\n"
+	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// TestWholeMovesOntoItself: a file that is moved to where it is, by whatever path, is not lost.
+func TestWholeMovesOntoItself(t *testing.T) {
+	t.Parallel()
+	for _, paths := range [][2]string{{"a", "a"}, {"a", "./real/../a"}, {"real/e", "link"}, {"a", "away"}, {"link", "real/e"}, {"a", "hard"}} {
+		for _, whole := range []bool{true, false} {
+			dir, _ := begin(t)
+			if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")); err != nil {
+				t.Fatal(err)
+			}
+			line := map[string]string{"a": "one", "real/e": "six", "link": "six"}[paths[0]]
+			p := parse(t, "*** Begin Patch\n*** Update File: "+paths[0]+"\n*** Move to: "+paths[1]+"\n@@\n-"+line+"\n+new\n*** End Patch")
+			target := &Target{Files: fsops.Host{}, Dir: dir}
+			apply := target.inOrder
+			if whole {
+				apply = target.Whole
+			}
+			if _, err := apply(t.Context(), p); err != nil {
+				t.Errorf("%q: %v", paths, err)
+			}
+			data, err := os.ReadFile(filepath.Join(dir, paths[1]))
+			if err != nil || !strings.HasPrefix(string(data), "new\n") {
+				t.Errorf("%q, as a whole %v: %q, %v", paths, whole, data, err)
+			}
+		}
+	}
+}
+
+// TestPreview: the diff is one that git applies, with the same result, and nothing is changed.
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ before, hunk string }{
+		"change":    {"one\ntwo\nthree\n", "@@\n one\n-two\n+2\n three\n"},
+		"two":       {"1\n2\n3\n4\n5\n6\n7\n8\n9\n", "@@\n 1\n+new\n 2\n@@\n 7\n-8\n+x\n+y\n 9\n"},
+		"append":    {"1\n2\n", "@@\n+3\n"},
+		"no end":    {"1\n2", "@@\n-1\n+one\n 2\n"},
+		"no end 2":  {"1\n2\n3\n4", "@@\n 1\n-2\n 3\n"},
+		"no end 3":  {"1\n2", "@@\n 1\n-2\n+3\n"},
+		"to append": {"1\n2", "@@\n+3\n"},
+		"crlf":      {"1\r\n2\r\n3\r\n", "@@\n 1\n-2\n+x\n 3\n"},
+		"empty":     {"", "@@\n+1\n"},
+		"all":       {"1\n", "@@\n-1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put(t, filepath.Join(dir, "f"), tt.before)
+			p := parse(t, "*** Begin Patch\n*** Update File: f\n"+tt.hunk+"*** End Patch")
+			target := &Target{Files: fsops.Host{}, Dir: dir}
+			var diff strings.Builder
+			if _, err := target.Preview(t.Context(), p, &diff, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+			other := t.TempDir()
+			put(t, filepath.Join(other, "f"), look(t, dir)["f"][len("-rw-r--r-- "):])
+			git(t, other, diff.String())
+			if _, err := target.Whole(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if a, b := look(t, dir)["f"], look(t, other)["f"]; a != b {
+				t.Errorf("the diff makes %q, the patch %q:\n%s", b, a, diff.String())
+			}
+		})
+	}
+
+	dir, _ := begin(t)
+	before := look(t, dir)
+	p := parse(t, everything)
+	var diff strings.Builder
+	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Preview(t.Context(), p, &diff, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if len(changes) != 12 {
+		t.Errorf("told %q", Summary(changes))
+	}
+	want := `--- a/a
++++ b/a
+@@ -1,1 +1,1 @@
+-one
++1
+--- /dev/null
++++ b/new/deep/b
+@@ -0,0 +1,1 @@
++b
+--- a/c
++++ /dev/null
+@@ -1,1 +0,0 @@
+-three
+diff --git a/d b/moved/d
+rename from d
+rename to moved/d
+--- a/d
++++ b/moved/d
+@@ -1,1 +1,1 @@
+-four
++4
+--- a/link
++++ b/link
+@@ -1,1 +1,1 @@
+-six
++6
+--- a/over
++++ b/over
+@@ -1,1 +1,1 @@
+-old
++over
+--- a/a
++++ b/a
+@@ -2,1 +2,1 @@
+-two
++2
+`
+	if got := diff.String(); !strings.HasPrefix(got, want) {
+		t.Errorf("diff (-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// git applies a diff in dir.
+func git(t *testing.T, dir, diff string) {
+	t.Helper()
+	path, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("there is no git to apply the diff with")
+	}
+	cmd := exec.CommandContext(t.Context(), path, "apply", "--unidiff-zero", "--whitespace=nowarn", "-")
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(diff)
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git apply: %v\n%s\n%s", err, out, diff)
+	}
+}
