@@ -86,6 +86,11 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
+	"execpolicy":          {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
+	"execpolicy/rule":     {nil, "rules are values; it reads neither files nor scripts"},
+	"execpolicy/rulefile": {[]string{"execpolicy/rule"}, "rules are read here, and asked elsewhere"},
+	"execpolicy/script":   {nil, "commands are found here, and judged elsewhere"},
+
 	"agent/audit":        {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
 	"netproxy/mask":      {[]string{"internal/strictbase64", "netproxy/rules"}, "texts are replaced here; what carries them is not known"},
 	"netproxy/rules":     {nil, "names and addresses are judged here, and looked up and dialled elsewhere"},
@@ -95,13 +100,15 @@ var rules = map[string]rule{
 
 	"hostenv":        {nil, "what the host is like is told as plain values"},
 	"httpclient":     {nil, "the HTTP client knows nothing of JSON-RPC"},
+	"agent/approval": {[]string{"execpolicy", "execpolicy/rule", "procs", "protocol"}, "whether a command may be started is told as an error of the wire; nothing is started"},
 	"agent/metrics":  {[]string{"helper/confine", "protocol", "sandbox"}, "things are counted here that have happened elsewhere"},
 	"agent/skills":   {[]string{"discovery", "fsops", "fswatch", "helper/files", "protocol"}, "what is found is put into words and remembered here; how, is known elsewhere"},
 	"agent/snapshot": {[]string{"procs"}, "states of shells; whose they are, and under which sandbox, is known elsewhere"},
 	"agent/profile":  {[]string{"protocol", "sandbox"}, "a sandbox is translated; nothing of this host is looked at"},
 	"agent/egress":   {[]string{"helper/gate", "netproxy", "netproxy/intercept", "netproxy/mask", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
 	"agent/patching": {[]string{"applypatch", "protocol"}, "what a request asks for, not on which files, nor who asks"},
-	"agent": {[]string{"agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+	"agent": {[]string{"agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
 	"relay/noise":   {[]string{"registry/wire"}, "keys and records; it knows neither frames nor websockets"},
@@ -131,7 +138,7 @@ var rules = map[string]rule{
 	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netask", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/installed", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program", "applypatch"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netask", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/installed", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/rules", "cmd/agent/secure", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program", "applypatch"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
@@ -143,6 +150,7 @@ var rules = map[string]rule{
 	"cmd/agent/netpolicy":      {[]string{"agent/egress", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
 	"cmd/agent/plain":          {nil, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
 	"cmd/agent/habits":         {[]string{"cmd/agent/plain", "cmd/internal/commandline"}, "words of other programs, whichever flags a command has"},
+	"cmd/agent/rules":          {[]string{"execpolicy", "execpolicy/rule", "execpolicy/rulefile"}, "rules are read and asked here, and nothing is done about the answers"},
 	"cmd/agent/files":          {[]string{"applypatch", "fsops", "client", "protocol", "filecopy", "cmd/internal/program"}, "file requests, whoever has connected"},
 	"cmd/agent/transfer":       {[]string{"client", "protocol", "filecopy", "cmd/agent/console", "cmd/internal/program"}, "a copy goes over a client that somebody else has connected"},
 	"cmd/agent/installed":      {[]string{"protocol", "cmd/internal/program"}, "what is shown of skills, whoever asks for it"},
@@ -178,14 +186,14 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // of what they import.
 var linux = []string{
 	"agent/skills", "agent/snapshot", "discovery", "cmd/agent/installed",
-	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
+	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
 	"helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }
 
 // testOnly are libraries that no product package may import.
 var testOnly = []string{
-	"testing", "golang.org/x/net/bpf", "golang.org/x/net/dns/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
+	"testing", "golang.org/x/net/bpf", "golang.org/x/text/cases", "golang.org/x/net/dns/", "github.com/google/go-cmp/", "github.com/rogpeppe/go-internal/", "go.uber.org/goleak", "pgregory.net/rapid",
 	"sigs.k8s.io/yaml", "github.com/prometheus/client_golang/prometheus/testutil", "github.com/prometheus/client_model/", "github.com/moby/profiles/", "github.com/opencontainers/runtime-spec/",
 }
 
@@ -206,6 +214,11 @@ var rooms = map[string][]string{
 	"go.yaml.in/yaml/v3":                                        {"discovery"},
 	"github.com/creack/pty":                                     {"procs", "cmd/internal/program", "test/e2e/escape"},
 	"github.com/bmatcuk/doublestar/v4":                          {"sandbox"},
+	"go.starlark.net/resolve":                                   {"execpolicy/rulefile"},
+	"go.starlark.net/starlark":                                  {"execpolicy/rulefile"},
+	"go.starlark.net/syntax":                                    {"execpolicy/rulefile"},
+	"mvdan.cc/sh/v3/syntax":                                     {"execpolicy/script"},
+	"golang.org/x/text/unicode/norm":                            {"execpolicy/rule"},
 	"golang.org/x/net/idna":                                     {"netproxy/rules"},
 	"github.com/landlock-lsm/go-landlock/landlock/syscall":      {"sandbox/enforce"},
 	"kernel.org/pub/linux/libs/security/libcap/psx":             {"helper/files"},

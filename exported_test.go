@@ -32,6 +32,8 @@ var unusedOnPurpose = map[string]string{
 	"fsops.MaxMissingPaths":            "a bound that the answer to its caller names",
 	"helper/confine.Command":           "what the init is told, a part of its configuration that is compared as a whole",
 	"helper/confine.Command.Prepare":   "the same",
+	"execpolicy":                       "what the agent asks at a start, and a supervisor at an execve",
+	"execpolicy/rule.Set.Networks":     "rules about hosts, for the network of the agent",
 	"sandbox/enforce/internal/seccomp": "tables for the generator, which is built with C and not in every build",
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/agent/skills"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/applypatch"
+	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
@@ -106,6 +107,8 @@ type Config struct {
 	// Operator says which layers will do where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
+	// ExecPolicy says which commands clients may start; nil: all.
+	ExecPolicy *execpolicy.Policy
 	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
 	Network egress.Operator
 	// RequireNetworkEnforcement refuses commands that could reach the network in another way

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -39,11 +40,15 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err := c.checkBuiltin(&p); err != nil {
 		return nil, err
 	}
+	env = c.agent.cfg.Tool.Before(env)
+	if err := approval.Check(c.agent.cfg.ExecPolicy, &p, env, dir); err != nil {
+		return nil, err
+	}
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         c.agent.cfg.Tool.Before(env),
+		Env:         env,
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,

@@ -38,7 +38,7 @@ func Start(spec Spec) (*Process, error) {
 	var path string
 	var stage *Stage
 	if spec.Stage == nil {
-		path, err = lookPath(spec.Argv[0], spec.Dir, env)
+		path, err = LookPath(spec.Argv[0], spec.Dir, env)
 		err = spec.explain(spec.Argv[0], err)
 	} else {
 		stage, err = spec.Stage(Program{Argv: spec.Argv, Arg0: spec.Arg0, Env: env, Dir: spec.Dir, TTY: spec.TTY})
@@ -238,10 +238,10 @@ func checkDir(dir string) error {
 	return unix.Access(dir, unix.X_OK)
 }
 
-// lookPath finds a program as execvp(3) does, but with the working directory
+// LookPath finds a program as execvp(3) does, but with the working directory
 // and environment of the child, and without its fallback to a shell. It
-// searches the first 4,096 different elements of PATH.
-func lookPath(name, dir string, env []string) (string, error) {
+// searches the first 4,096 different elements of PATH. A name with a slash is returned as it is.
+func LookPath(name, dir string, env []string) (string, error) {
 	switch {
 	case name == "":
 		return "", syscall.ENOENT

@@ -108,12 +108,12 @@ func TestLookPath(t *testing.T) {
 		{"default path", "sh", []string{"A=b"}, "/bin/sh", nil},
 		{"slash is not searched", "b/tool", []string{"PATH=" + dir}, "b/tool", nil},
 	} {
-		got, err := lookPath(tt.program, dir, tt.path)
+		got, err := LookPath(tt.program, dir, tt.path)
 		if tt.name == "default path" && err == nil && strings.HasSuffix(got, "/sh") {
 			got = tt.want // some have it in /usr/local/bin
 		}
 		if got != tt.want || err != tt.err && !errors.Is(err, tt.err) {
-			t.Errorf("%s: lookPath(%q) = %q, %v, want %q, %v", tt.name, tt.program, got, err, tt.want, tt.err)
+			t.Errorf("%s: LookPath(%q) = %q, %v, want %q, %v", tt.name, tt.program, got, err, tt.want, tt.err)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestLookPathBound(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	begin := threadTime(t)
-	if _, err := lookPath("no-such", deep, []string{"PATH=" + strings.Repeat(":", 1<<17)}); err != syscall.ENOENT {
+	if _, err := LookPath("no-such", deep, []string{"PATH=" + strings.Repeat(":", 1<<17)}); err != syscall.ENOENT {
 		t.Errorf("131,072 times the same element: %v, want ENOENT", err)
 	}
 	took := threadTime(t) - begin
@@ -157,10 +157,10 @@ func TestLookPathBound(t *testing.T) {
 	for i := range maxPath - 1 {
 		path.WriteString("/none/" + strconv.Itoa(i) + ":")
 	}
-	if got, err := lookPath("tool", "/", []string{"PATH=" + path.String() + "/none/1:" + dir}); got != tool || err != nil {
+	if got, err := LookPath("tool", "/", []string{"PATH=" + path.String() + "/none/1:" + dir}); got != tool || err != nil {
 		t.Errorf("in the last element that is searched: %q, %v", got, err)
 	}
-	if got, err := lookPath("tool", "/", []string{"PATH=" + path.String() + "/one-more:" + dir}); err != syscall.ENOENT {
+	if got, err := LookPath("tool", "/", []string{"PATH=" + path.String() + "/one-more:" + dir}); err != syscall.ENOENT {
 		t.Errorf("in the first element that is not searched: %q, %v", got, err)
 	}
 }

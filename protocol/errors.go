@@ -1,6 +1,10 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/execagent/execagent/protocol/strict"
+)
 
 // Code is the code of an error answer.
 type Code int
@@ -30,9 +34,30 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	// Data is more about the error, as JSON; nil for nothing.
+	Data []byte `json:"-"`
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
+
+// ReasonExecPolicy is the reason of a start that a policy about commands does not allow
+// (execpolicy.md 8.2).
+const ReasonExecPolicy = "execPolicy"
+
+// Reason returns the member reason of the data, "" without one.
+func (e *Error) Reason() string {
+	if e.Data == nil {
+		return ""
+	}
+	o, err := strict.ParseObject(e.Data)
+	if err != nil {
+		return ""
+	}
+	if reason := o.OptString("reason"); reason != nil {
+		return *reason
+	}
+	return ""
+}
 
 // Errorf returns an [Error] with a formatted text.
 func Errorf(code Code, format string, args ...any) *Error {

@@ -48,6 +48,10 @@ func AppendError(dst []byte, id ID, e *Error) []byte {
 	dst = strconv.AppendInt(dst, int64(e.Code), 10)
 	dst = append(dst, `,"message":`...)
 	dst = strict.AppendString(dst, e.Message)
+	if e.Data != nil {
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, e.Data...)
+	}
 	dst = append(dst, `},"id":`...)
 	dst = id.appendJSON(dst)
 	return append(dst, '}')

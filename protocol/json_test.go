@@ -173,6 +173,7 @@ func TestAppendMessages(t *testing.T) {
 		{encoded(AppendResult(nil, NumberID(1), StatusResult{"<&>\u2028"})), `{"id":1,"result":{"status":"<&>\u2028"}} <nil>`},
 		{encoded(AppendResult(nil, NumberID(1), &WriteResult{WriteAccepted})), `{"id":1,"result":{"status":"accepted"}} <nil>`},
 		{string(AppendError(nil, NoID, InvalidRequest("no \"%s\"\n", "x"))), `{"error":{"code":-32600,"message":"no \"x\"\n"},"id":-1}`},
+		{string(AppendError(nil, NoID, &Error{Code: 1, Message: "m", Data: []byte(`{"reason":"r"}`)})), `{"error":{"code":1,"message":"m","data":{"reason":"r"}},"id":-1}`},
 		{string(AppendError([]byte("x"), StringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
 	}
 	for _, tt := range tests {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 
@@ -156,6 +157,9 @@ func parseError(raw []byte) (*Error, error) {
 		return nil, InvalidRequest("error: %s", err.Message)
 	}
 	e := &Error{Code: Code(o.Int64("code")), Message: o.String("message")}
+	if o.Has("data") {
+		e.Data = bytes.Clone(o.Require("data"))
+	}
 	if err := o.Err(); err != nil {
 		return nil, InvalidRequest("error: %s", err.Message)
 	}

@@ -62,7 +62,7 @@ func TestDecode(t *testing.T) {
 		{"result", `{"id":1,"result":{"a":1}}`, Message{Kind: KindResult, ID: NumberID(1), Result: []byte(`{"a":1}`)}},
 		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: StringID("x"), Result: []byte(`null`)}},
 		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
-			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no"}}},
+			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no", Data: []byte("[1]")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func UnmarshalParams(raw []byte, p strict.Unmarshaler) error {
 		return nil
 	}
 	if err := strict.UnmarshalPooled(raw, p); err != nil {
-		return &Error{CodeInvalidParams, err.Message}
+		return &Error{Code: CodeInvalidParams, Message: err.Message}
 	}
 	return nil
 }

@@ -36,11 +36,14 @@ type StartParams struct {
 	TTY       bool              `json:"tty"`
 	// Rows and Cols are the size of the terminal, 24 and 80 when nil. Only
 	// with TTY, and only where the server has processResize (rpc.md 8).
-	Rows      *uint16  `json:"rows,omitempty"`
-	Cols      *uint16  `json:"cols,omitempty"`
-	PipeStdin bool     `json:"pipeStdin"`
-	Arg0      *string  `json:"arg0,omitempty"`
-	Sandbox   *Sandbox `json:"sandbox,omitempty"`
+	Rows      *uint16 `json:"rows,omitempty"`
+	Cols      *uint16 `json:"cols,omitempty"`
+	PipeStdin bool    `json:"pipeStdin"`
+	// ExecApproval tightens which commands may run (execpolicy.md 8.1).
+	ExecApproval *ExecApproval `json:"execApproval,omitempty"`
+
+	Arg0    *string  `json:"arg0,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// EnforceManagedNetwork asks for no network but a managed one (network.md 9).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
@@ -134,6 +137,7 @@ func (p *StartParams) UnmarshalObject(o *strict.Object) {
 	p.Rows, p.Cols = o.OptUint16("rows"), o.OptUint16("cols")
 	checkSize(o, p.Rows, p.Cols)
 	p.PipeStdin = o.BoolDefault("pipeStdin", false)
+	p.ExecApproval = unmarshalExecApproval(o)
 	p.Arg0 = o.OptString("arg0")
 	p.Sandbox = sandbox(o)
 	p.EnforceManagedNetwork = o.BoolDefault("enforceManagedNetwork", false)

@@ -80,14 +80,15 @@ var records = []record{
 		`{"processId":"p","metadata":{"threadId":"67e55044-10b1-426f-9247-bb680e5fe0c8","toolCallId":"t"},
 		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
 		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
-		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"arg0":"-sh","sandbox":` + exampleSandbox + `,
+		"env":{"B":"2"},"tty":true,"rows":24,"cols":80,"pipeStdin":true,"execApproval":{"rules":[{"name":"r","text":"t"}],"unmatched":"prompt"},"arg0":"-sh","sandbox":` + exampleSandbox + `,
 		"enforceManagedNetwork":false,"builtin":false,"managedNetwork":` + exampleManaged + `,"networkProxy":` + exampleNetwork + `}`,
 		fields(`processId string; metadata map both; metadata.threadId string both; metadata.toolCallId string both;
 		argv sequence; argv.1 string absent; cwd string; envPolicy map both; envPolicy.inherit string;
 		envPolicy.ignoreDefaultExcludes boolean; envPolicy.exclude sequence; envPolicy.exclude.0 string absent; envPolicy.set map;
 		envPolicy.set.A string absent; envPolicy.includeOnly sequence; shellSnapshot map both; shellSnapshot.scopeId string;
 		shellSnapshot.shell map; shellSnapshot.shell.name string; shellSnapshot.shell.path string; env map; env.B string absent;
-		tty boolean; rows number both; cols number both; pipeStdin boolean absent; arg0 string both; sandbox map both;
+		tty boolean; rows number both; cols number both; pipeStdin boolean absent; execApproval map both;
+		execApproval.rules sequence both; execApproval.rules.0 map absent; execApproval.rules.0.name string; execApproval.rules.0.text string; execApproval.unmatched string both; arg0 string both; sandbox map both;
 		enforceManagedNetwork boolean absent; builtin boolean absent; managedNetwork map both; networkProxy map both;
 		managedNetwork.loopbackPorts sequence absent; managedNetwork.loopbackPorts.1 number; managedNetwork.allowLocalBinding boolean absent;
 		managedNetwork.allowUnixSockets sequence absent; managedNetwork.allowUnixSockets.0 string absent;

@@ -57,6 +57,8 @@ type commandLine struct {
 	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
 	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
 
+	Execpolicy execpolicyFlags `cmd:"" help:"Ask files of rules about commands."`
+
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
 	Man        manFlags        `cmd:"" help:"Print a man page."`
@@ -226,6 +228,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "remote", Title: "Remote mode:"},
 			{Key: "auth", Title: "Authentication of WebSocket clients:"},
 			{Key: "sandbox", Title: "Confined commands:"},
+			{Key: "policy", Title: "Rules about commands:"},
 			{Key: "log", Title: "Log:"},
 		}))
 	if err != nil {

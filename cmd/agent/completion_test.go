@@ -57,7 +57,7 @@ func TestBashCompletion(t *testing.T) {
 		words string // the last one is being completed; _ stands for an empty word
 		want  string
 	}{
-		{"agent e", "exec-server exec environments end"},
+		{"agent e", "exec-server exec execpolicy environments end"},
 		{"agent context a", "add"},
 		{"agent context add --ur", "--url"},
 		{"agent context use _", "--config --help --none --version -h box prod"},

@@ -290,6 +290,9 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	if !ok {
 		return 0, err
 	}
+	if refused.Err.Reason() == protocol.ReasonExecPolicy {
+		return exitCannotExecute, errors.New(refused.Err.Message)
+	}
 	dir, _ := params.Cwd.Native() // params made it of a native path
 	info, statErr := e.client.FS(nil).Stat(ctx, dir)
 	switch {

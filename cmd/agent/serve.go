@@ -57,6 +57,10 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
+	commands, err := flags.ReadPolicy()
+	if err != nil {
+		return err
+	}
 	cgroups, err := flags.cgroups(s.logger)
 	if err != nil {
 		return err
@@ -97,6 +101,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
+		ExecPolicy:         commands,
 		Network:            policy.Operator(sys.Environ),
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,

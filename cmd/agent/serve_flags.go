@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -46,6 +47,7 @@ type serverFlags struct {
 	authFlags
 	secure.TLSFlags
 	hostFlags
+	rules.PolicyFlags
 	networkFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
@@ -103,7 +105,7 @@ func (f *serverFlags) Validate() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil)); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil), f.CheckPolicy()); err != nil {
 		return err
 	}
 	if f.transport() == "unix" || f.transport() == "websocket" {

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's
+// own say; and what is refused leaves nothing behind.
+func TestOperatorPolicy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := `prefix_rule(pattern=["touch"], decision="forbidden", justification="no")
+prefix_rule(pattern=["ls"], decision="prompt")
+prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
+`
+	if err := os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := execpolicy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow := object{"execApproval": object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["touch"])`}}}}
+	for _, tt := range []struct {
+		name    string
+		policy  execpolicy.Policy
+		argv    []string
+		change  object
+		refused string // "" if it starts
+	}{
+		{"unmatched", execpolicy.Policy{}, []string{"true"}, nil, ""},
+		{"forbidden", execpolicy.Policy{}, []string{"touch", dir + "/new"}, nil, "rejected: no"},
+		{"allowed by the client", execpolicy.Policy{}, []string{"touch", dir + "/new"}, allow, "rejected: no"},
+		{"by its path", execpolicy.Policy{}, []string{"/usr/bin/touch", dir + "/new"}, nil, "rejected: no"},
+		{"path of a name", execpolicy.Policy{}, []string{"env"}, nil, "rejected: policy forbids commands starting with `/usr/bin/env`"},
+		{"in a script", execpolicy.Policy{}, []string{"sh", "-c", "true && touch " + dir + "/new"}, nil, "rejected: no"},
+		{"prompt", execpolicy.Policy{}, []string{"ls"}, nil, "`ls` requires approval by policy"},
+		{"prompt, nobody asked", execpolicy.Policy{AllowUnasked: true}, []string{"ls"}, nil, ""},
+		{"client prompts", execpolicy.Policy{AllowUnasked: true}, []string{"ls"}, object{"execApproval": object{"unmatched": "prompt"}}, "requires approval"},
+		{"unmatched forbidden", execpolicy.Policy{Unmatched: rule.Forbidden}, []string{"true"}, nil, "rejected: no rule allows it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			policy := tt.policy
+			policy.Rules = rules
+			c := newRig(t, Config{ExecPolicy: &policy}).attach("")
+			params := sh("p", "")
+			params["argv"] = tt.argv
+			maps.Copy(params, tt.change)
+			err := c.call("process/start", params, nil)
+			refused, ok := errors.AsType[*protocol.Error](err)
+			switch {
+			case tt.refused == "":
+				if err != nil {
+					t.Errorf("got %v", err)
+				}
+				return
+			case !ok || refused.Code != protocol.CodeInvalidRequest || !strings.Contains(refused.Message, tt.refused):
+				t.Fatalf("got %v, want %s", err, tt.refused)
+			case !strings.HasPrefix(string(refused.Data), `{"reason":"execPolicy","matchedRules":[{`):
+				t.Errorf("the data is %s", refused.Data)
+			}
+			if _, err := os.Lstat(dir + "/new"); err == nil {
+				t.Error("the command has run")
+			}
+			params["argv"] = []string{"cat"}
+			if err := c.call("process/start", params, nil); tt.policy.Unmatched == rule.Allow && tt.change == nil && err != nil {
+				t.Errorf("the id is not free: %v", err)
+			}
+		})
+	}
+}
+
+// TestRefusalIsBounded: a refusal does not repeat a long command.
+func TestRefusalIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, Config{ExecPolicy: &execpolicy.Policy{Unmatched: rule.Forbidden}}).attach("")
+	params := sh("p", "")
+	params["argv"] = []string{"true", strings.Repeat("x", 100_000)}
+	err := c.call("process/start", params, nil)
+	refused, ok := errors.AsType[*protocol.Error](err)
+	if !ok || len(refused.Message) > 1_000 || string(refused.Data) != `{"reason":"execPolicy","matchedRules":[]}` {
+		t.Errorf("got %.2000v", err)
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/agent/rules"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// execpolicyFlags are the commands about rules.
+type execpolicyFlags struct {
+	Check execpolicyCheckFlags `cmd:"" help:"Tell what files of rules say about a command."`
+}
+
+func (*execpolicyFlags) Help() string {
+	return `Rules say which commands may run: allow, prompt or forbidden. They are in files of Starlark.
+
+Example:
+
+    agent execpolicy check --rules default.rules -- git push origin`
+}
+
+// execpolicyCheckFlags say which rules are asked about which command.
+type execpolicyCheckFlags struct {
+	Rules   []string `short:"r" sep:"none" required:"" placeholder:"FILE" help:"File of rules. Can be repeated: all rules count."`
+	Pretty  bool     `help:"Print the answer on several lines."`
+	Resolve bool     `name:"resolve-host-executables" help:"Let rules that name a program match its path."`
+
+	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+}
+
+func (*execpolicyCheckFlags) Help() string {
+	return `Prints the rules that match the command, in their order, and the strictest of their decisions, as JSON. The command is taken as it is: the script of a shell is one word of it. Nothing is run. The examples in the files are checked, too.
+
+Examples:
+
+    agent execpolicy check --rules default.rules -- git push origin
+    agent execpolicy check --rules a.rules --rules b.rules --pretty -- rm -rf build
+    agent execpolicy check --rules default.rules --resolve-host-executables -- /usr/bin/git push
+
+Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an error, 2 for a wrong command line.`
+}
+
+// Validate finds a command that is empty. The parser calls it.
+func (f *execpolicyCheckFlags) Validate() error {
+	if f.Command = withoutDashes(f.Command); len(f.Command) == 0 {
+		return errEmpty
+	}
+	return nil
+}
+
+// withoutDashes takes one -- from the front of a command.
+func withoutDashes(command []string) []string {
+	if first(command) == "--" {
+		return command[1:]
+	}
+	return command
+}
+
+func (f *execpolicyCheckFlags) run(sys program.System) int {
+	own := sys.Args[:len(sys.Args)-len(f.Command)]
+	for _, flag := range []string{"--pretty", "--resolve-host-executables"} {
+		if i := slices.Index(own, flag); i >= 0 && slices.Contains(own[i+1:], flag) {
+			program.Complain(sys.Stderr, errors.New(flag+" is given twice"))
+			return program.ExitUsage
+		}
+	}
+	check := rules.Check{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
+	if err := check.Run(sys.Stdout); err != nil {
+		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as the reference has it
+			fmt.Fprintln(sys.Stderr, program.Plain(line))
+		}
+		return program.ExitFailure
+	}
+	return program.ExitOK
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// checkCase is a recorded run of the reference's execpolicy check.
+type checkCase struct {
+	Name   string
+	Rules  []json.RawMessage // a text, or {"b64": ...}
+	Argv   []string
+	Flags  []string
+	Nosep  bool
+	Before map[string]string
+	Expect struct {
+		Exit  int
+		JSON  any
+		Error string
+	}
+}
+
+// TestExecpolicyCheck: agent execpolicy check answers as the reference was seen to, with the same
+// exit code, and what is wrong with a file is said in the same words.
+func TestExecpolicyCheck(t *testing.T) {
+	f, err := os.Open("../../execpolicy/testdata/rules.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := 0
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for ; lines.Scan(); n++ {
+		var c checkCase
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(c.Name, func(t *testing.T) { c.run(t) })
+	}
+	if n != 259 {
+		t.Errorf("%d cases", n)
+	}
+}
+
+func (c *checkCase) run(t *testing.T) {
+	root := t.TempDir()
+	dir, home := filepath.Join(root, "w"), filepath.Join(root, "home")
+	for _, d := range []string{dir, home} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(file string, text []byte) {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := strings.NewReplacer("{ROOT}", root, "{CWD}", dir, "{HOME}", home)
+	places := func(words []string) (list []string) {
+		for _, word := range words {
+			list = append(list, place.Replace(word))
+		}
+		return list
+	}
+	args := append([]string{"execpolicy", "check"}, places(c.Flags)...)
+	for i, raw := range c.Rules {
+		var text string
+		var b64 struct{ B64 string }
+		if json.Unmarshal(raw, &text) == nil {
+			text = place.Replace(text)
+		} else if err := json.Unmarshal(raw, &b64); err != nil {
+			t.Fatal(err)
+		} else if b, err := base64.StdEncoding.DecodeString(b64.B64); err != nil {
+			t.Fatal(err)
+		} else {
+			text = string(b)
+		}
+		file := filepath.Join(root, strconv.Itoa(i)+".rules")
+		put(file, []byte(text))
+		args = append(args, "--rules", file)
+	}
+	for name, text := range c.Before {
+		put(filepath.Join(dir, name), []byte(text))
+	}
+	if !c.Nosep {
+		args = append(args, "--")
+	}
+	args = append(args, places(c.Argv)...)
+
+	t.Chdir(dir)
+	t.Setenv("HOME", home)
+	code, stdout, stderr := runHere(t, args)
+	if code != c.Expect.Exit {
+		t.Fatalf("exit code %d, want %d: %s", code, c.Expect.Exit, stderr)
+	}
+	if !strings.Contains(stderr, c.Expect.Error) {
+		t.Errorf("standard error is %s, want %s", stderr, c.Expect.Error)
+	}
+	if code != 0 {
+		if stdout != "" {
+			t.Errorf("standard output has %s", stdout)
+		}
+		return
+	}
+	var got any
+	back := strings.NewReplacer(dir, "{CWD}", home, "{HOME}", root, "{ROOT}")
+	if err := json.Unmarshal([]byte(back.Replace(stdout)), &got); err != nil || !reflect.DeepEqual(got, c.Expect.JSON) {
+		t.Errorf("got %s, %v; want %v", stdout, err, c.Expect.JSON)
+	}
+	if one := strings.Count(strings.TrimSpace(stdout), "\n") == 0; one == (len(c.Flags) > 0 && c.Flags[0] == "--pretty") {
+		t.Errorf("the form is wrong: %s", stdout)
+	}
+}
+
+// runHere runs a command line in this process.
+func runHere(t *testing.T, args []string) (code int, stdout, stderr string) {
+	t.Helper()
+	var files [2]*os.File
+	for i := range files {
+		var err error
+		if files[i], err = os.CreateTemp(t.TempDir(), ""); err != nil {
+			t.Fatal(err)
+		}
+		defer files[i].Close()
+	}
+	code = run(program.System{Args: args, Stdout: files[0], Stderr: files[1]})
+	var texts [2][]byte
+	for i := range files {
+		var err error
+		if texts[i], err = os.ReadFile(files[i].Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return code, string(texts[0]), string(texts[1])
+}

@@ -1,0 +1,131 @@
+package rule
+
+import (
+	"strings"
+	"testing"
+)
+
+// set makes a Set of lines such as "forbidden git push|fetch"; ~ in front of a decision makes the
+// rule caseless.
+func set(lines ...string) *Set {
+	s := &Set{}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		r := &Rule{}
+		name, caseless := strings.CutPrefix(words[0], "~")
+		var err error
+		if r.Decision, err = ParseDecision(name); err != nil {
+			panic(err)
+		}
+		for _, word := range words[1:] {
+			r.Pattern = append(r.Pattern, strings.Split(word, "|"))
+		}
+		if caseless {
+			r.Caseless()
+		}
+		s.Add(r)
+	}
+	return s
+}
+
+// render writes matches as "decision prefix@program", separated by commas.
+func render(matches []Match) string {
+	var list []string
+	for _, m := range matches {
+		text := m.Decision.String() + " " + strings.Join(m.Prefix, " ")
+		if m.Program != "" {
+			text += "@" + m.Program
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+// TestMatchProgram: rules match what a command spells, or else the name of its program.
+func TestMatchProgram(t *testing.T) {
+	t.Parallel()
+	rules := []string{"allow git", "~prompt GIT push", "forbidden git push|pull -f", "allow /opt/git push", "~prompt é"}
+	for _, tt := range []struct {
+		hosts         string // "name path path, name"
+		command, want string
+	}{
+		{"", "git status", "allow git"},
+		{"", "git push -f x", "allow git, forbidden git push -f, prompt git push"},
+		{"", "Git PUSH -f", "prompt Git PUSH"},
+		{"", "/usr/bin/git push", "allow git@/usr/bin/git, prompt git push@/usr/bin/git"},
+		{"", "/usr//bin/../bin/git pull -f", "allow git@/usr/bin/git, forbidden git pull -f@/usr/bin/git"},
+		{"", "./git x", "allow git@/dir/git"},
+		{"", "~/git x", "allow git@/home/git"},
+		{"", "/opt/git push", "allow /opt/git push"},
+		{"", "/opt/git pull", "allow git@/opt/git"},
+		{"", "/", ""},
+		{"", "/..", ""},
+		{"", "É", "prompt É"},
+		{"", "/x/e\u0301", "prompt e\u0301@/x/e\u0301"},
+		{"git /usr/bin/git", "/opt/x/git pull -f", ""},
+		{"git /usr/bin/git", "/usr/bin/git status", "allow git@/usr/bin/git"},
+		{"git /usr/bin/git", "/x/git push", ""},
+		{"Git /x/Git", "/x/git push", "allow git@/x/git"}, // the caseless rule heeds it, the other does not
+		{"Git /x/Git", "/x/Git push", "prompt Git push@/x/Git"},
+		{"git", "git status", "allow git"},
+		{"git", "/usr/bin/git status", ""},
+	} {
+		s := set(rules...)
+		if tt.hosts != "" {
+			words := strings.Fields(tt.hosts)
+			s.DefineHost(words[0], words[1:])
+		}
+		got := render(s.MatchProgram(strings.Fields(tt.command), func(p string) string { return Absolute(p, "/dir", "/home") }))
+		if got != tt.want {
+			t.Errorf("%q with %q: got %q, want %q", tt.command, tt.hosts, got, tt.want)
+		}
+	}
+	if got := render(set(rules...).Restrictive([]string{"/x/git", "push", "-f"}, "/x/git")); got != "forbidden git push -f@/x/git, prompt git push@/x/git" {
+		t.Errorf("restrictive: got %q", got)
+	}
+}
+
+// TestAppend: what is appended counts behind what was there, and replaces definitions.
+func TestAppend(t *testing.T) {
+	t.Parallel()
+	s, other := set("allow a"), set("prompt a b")
+	s.DefineHost("a", []string{"/1/a"})
+	other.DefineHost("a", []string{"/2/a"})
+	other.AddNetwork(Network{Host: "h"})
+	s.Append(other)
+	abs := func(p string) string { return p }
+	if got := render(s.MatchProgram([]string{"/2/a", "b"}, abs)); got != "allow a@/2/a, prompt a b@/2/a" {
+		t.Errorf("got %q", got)
+	}
+	if got := render(s.MatchProgram([]string{"/1/a", "b"}, abs)); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if s.Len() != 2 || s.LongestPattern() != 2 || len(s.Networks()) != 1 {
+		t.Errorf("got %d rules, %d words, %v", s.Len(), s.LongestPattern(), s.Networks())
+	}
+}
+
+// TestHosts: hosts of rules are compared without what does not matter.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		" Example.COM:443 ": "example.com", "a..": "a", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "a:b": "a:b", "a:": "a:", ":80": ":80",
+	} {
+		if got, err := ParseHost(text); got != want || err != nil {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", " ", ".", "http://a", "a/b", "a?b", "a#b", "*.a", "a b", "[::1", "[::1]:x", "[]", "[::1]x"} {
+		if got, err := ParseHost(text); err == nil {
+			t.Errorf("%q: got %q", text, got)
+		}
+	}
+}
+
+// TestQuote: a shell reads the words again.
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	if got, want := Quote([]string{"a-b/c", "", "d e", "it's", "é"}), `a-b/c '' 'd e' 'it'\''s' 'é'`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,262 @@
+package rulefile
+
+import (
+	"go.starlark.net/syntax"
+)
+
+// The calls that instrument puts into a file. No file can have such names itself.
+const (
+	callBinary = "binary operator"    // (operator, x, y)
+	callUpdate = "augmented operator" // (operator, x, y), of x += y
+	callAttr   = "attribute"          // (x, name)
+	callKey    = "key"                // (x) returns x, which is about to be hashed
+	callCopied = "copied"             // (x) returns x, which is about to be copied
+)
+
+// maxDepth is how deep the expressions and statements of a file may be nested. The parser has such
+// a bound, too, but not for a + b + c and the like.
+const maxDepth = 2_000
+
+// instrument replaces in a file what can make large values, or takes long with them, by calls of
+// the meter, which does the same after it has weighed the operands. Positions stay.
+func instrument(tree *syntax.File) (err error) {
+	in := &instrumenter{file: tree.Path}
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(*Error)
+			if !ok {
+				panic(r)
+			}
+			err = e
+		}
+	}()
+	in.statements(tree.Stmts)
+	return nil
+}
+
+// instrumenter walks through a tree. It panics with an [*Error].
+type instrumenter struct {
+	file  string
+	depth int
+}
+
+func (in *instrumenter) refuse(n syntax.Node, text string) {
+	p := syntax.Start(n)
+	panic(&Error{in.file, int(p.Line), int(p.Col), text})
+}
+
+// enter counts one level more of nesting; the caller defers leave.
+func (in *instrumenter) enter(n syntax.Node) {
+	if in.depth++; in.depth > maxDepth {
+		panic(&Error{in.file, 1, 1, "excessive nesting"}) // to find out where would take as deep a walk
+	}
+	_ = n
+}
+
+func (in *instrumenter) leave() { in.depth-- }
+
+func (in *instrumenter) statements(list []syntax.Stmt) {
+	for _, s := range list {
+		in.statement(s)
+	}
+}
+
+func (in *instrumenter) statement(s syntax.Stmt) {
+	in.enter(s)
+	defer in.leave()
+	switch s := s.(type) {
+	case *syntax.AssignStmt:
+		s.RHS = in.expression(s.RHS)
+		if s.Op != syntax.EQ {
+			s.RHS = in.update(s)
+			s.Op = syntax.EQ
+		}
+		in.target(s.LHS)
+	case *syntax.DefStmt:
+		in.parameters(s.Params)
+		in.statements(s.Body)
+	case *syntax.ExprStmt:
+		s.X = in.expression(s.X)
+	case *syntax.ForStmt:
+		in.target(s.Vars)
+		s.X = in.expression(s.X)
+		in.statements(s.Body)
+	case *syntax.IfStmt:
+		s.Cond = in.expression(s.Cond)
+		in.statements(s.True)
+		in.statements(s.False)
+	case *syntax.ReturnStmt:
+		if s.Result != nil {
+			s.Result = in.expression(s.Result)
+		}
+	case *syntax.LoadStmt:
+		in.refuse(s, "No imports are available")
+	case *syntax.WhileStmt:
+		in.refuse(s, "while is not allowed")
+	}
+}
+
+// update returns the new value of x in x += y. Since it names x twice, x has to be something that
+// can be evaluated twice.
+func (in *instrumenter) update(s *syntax.AssignStmt) syntax.Expr {
+	x := s.LHS
+	for {
+		paren, ok := x.(*syntax.ParenExpr)
+		if !ok {
+			break
+		}
+		x = paren.X
+	}
+	again := in.copyOf(x)
+	if index, ok := x.(*syntax.IndexExpr); ok && again == nil {
+		if of, key := in.copyOf(index.X), in.copyOf(index.Y); of != nil && key != nil {
+			again = &syntax.IndexExpr{X: of, Lbrack: index.Lbrack, Y: key, Rbrack: index.Rbrack}
+		}
+	}
+	if again == nil {
+		in.refuse(s, "this place cannot be changed by "+s.Op.String()+": give it a name first")
+	}
+	operator := s.Op - syntax.PLUS_EQ + syntax.PLUS
+	return call(s.OpPos, callUpdate, literal(s.OpPos, operator.String()), again, s.RHS)
+}
+
+// copyOf returns another expression for a name or a literal, and nil for anything else.
+func (in *instrumenter) copyOf(x syntax.Expr) syntax.Expr {
+	switch x := x.(type) {
+	case *syntax.Ident:
+		return &syntax.Ident{NamePos: x.NamePos, Name: x.Name}
+	case *syntax.Literal:
+		return x
+	}
+	return nil
+}
+
+// target walks through the left side of an assignment.
+func (in *instrumenter) target(x syntax.Expr) {
+	in.enter(x)
+	defer in.leave()
+	switch x := x.(type) {
+	case *syntax.ParenExpr:
+		in.target(x.X)
+	case *syntax.TupleExpr:
+		for _, x := range x.List {
+			in.target(x)
+		}
+	case *syntax.ListExpr:
+		for _, x := range x.List {
+			in.target(x)
+		}
+	case *syntax.IndexExpr:
+		x.X, x.Y = in.expression(x.X), in.key(x.Y)
+	case *syntax.DotExpr:
+		x.X = in.expression(x.X)
+	case *syntax.Ident:
+	default:
+		in.refuse(x, "nothing can be assigned to this")
+	}
+}
+
+func (in *instrumenter) parameters(list []syntax.Expr) {
+	for _, p := range list {
+		if named, ok := p.(*syntax.BinaryExpr); ok {
+			named.Y = in.expression(named.Y)
+		}
+	}
+}
+
+// key returns the expression of a key, weighed: a key is hashed, with all that is in it.
+func (in *instrumenter) key(x syntax.Expr) syntax.Expr {
+	if _, ok := x.(*syntax.Literal); ok {
+		return x
+	}
+	at := syntax.Start(x)
+	return call(at, callKey, in.expression(x))
+}
+
+func (in *instrumenter) expressions(list []syntax.Expr) {
+	for i, x := range list {
+		list[i] = in.expression(x)
+	}
+}
+
+// expression returns what stands for x in the instrumented file.
+func (in *instrumenter) expression(x syntax.Expr) syntax.Expr {
+	in.enter(x)
+	defer in.leave()
+	switch x := x.(type) {
+	case *syntax.BinaryExpr:
+		x.X, x.Y = in.expression(x.X), in.expression(x.Y)
+		if x.Op == syntax.AND || x.Op == syntax.OR {
+			return x
+		}
+		return call(x.OpPos, callBinary, literal(x.OpPos, x.Op.String()), x.X, x.Y)
+	case *syntax.CallExpr:
+		x.Fn = in.expression(x.Fn)
+		for i, arg := range x.Args {
+			switch arg := arg.(type) {
+			case *syntax.BinaryExpr:
+				if arg.Op == syntax.EQ {
+					arg.Y = in.expression(arg.Y)
+					continue
+				}
+			case *syntax.UnaryExpr:
+				if arg.Op == syntax.STAR || arg.Op == syntax.STARSTAR {
+					arg.X = call(arg.OpPos, callCopied, in.expression(arg.X))
+					continue
+				}
+			}
+			x.Args[i] = in.expression(arg)
+		}
+	case *syntax.DotExpr:
+		return call(x.Dot, callAttr, in.expression(x.X), literal(x.NamePos, x.Name.Name))
+	case *syntax.IndexExpr:
+		x.X, x.Y = in.expression(x.X), in.key(x.Y)
+	case *syntax.SliceExpr:
+		x.X = call(x.Lbrack, callCopied, in.expression(x.X))
+		for _, bound := range []*syntax.Expr{&x.Lo, &x.Hi, &x.Step} {
+			if *bound != nil {
+				*bound = in.expression(*bound)
+			}
+		}
+	case *syntax.Comprehension:
+		x.Body = in.expression(x.Body)
+		for _, clause := range x.Clauses {
+			switch clause := clause.(type) {
+			case *syntax.ForClause:
+				in.target(clause.Vars)
+				clause.X = in.expression(clause.X)
+			case *syntax.IfClause:
+				clause.Cond = in.expression(clause.Cond)
+			}
+		}
+	case *syntax.CondExpr:
+		x.Cond, x.True, x.False = in.expression(x.Cond), in.expression(x.True), in.expression(x.False)
+	case *syntax.DictExpr:
+		in.expressions(x.List)
+	case *syntax.DictEntry:
+		x.Key, x.Value = in.key(x.Key), in.expression(x.Value)
+	case *syntax.LambdaExpr:
+		in.parameters(x.Params)
+		x.Body = in.expression(x.Body)
+	case *syntax.ListExpr:
+		in.expressions(x.List)
+	case *syntax.TupleExpr:
+		in.expressions(x.List)
+	case *syntax.ParenExpr:
+		x.X = in.expression(x.X)
+	case *syntax.UnaryExpr:
+		if x.X != nil {
+			x.X = in.expression(x.X)
+		}
+	}
+	return x
+}
+
+// call returns a call of the meter.
+func call(at syntax.Position, name string, args ...syntax.Expr) *syntax.CallExpr {
+	return &syntax.CallExpr{Fn: &syntax.Ident{NamePos: at, Name: name}, Lparen: at, Args: args, Rparen: at}
+}
+
+func literal(at syntax.Position, text string) *syntax.Literal {
+	return &syntax.Literal{Token: syntax.STRING, TokenPos: at, Raw: text, Value: text}
+}

@@ -1,0 +1,90 @@
+package script
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// maxShells is how deep scripts in scripts are looked into.
+const maxShells = 16
+
+// ForcedRm tells whether a command removes files and asks nothing: rm with -f or --force, also
+// behind sudo and env, in the script of a shell, or somewhere in a script that argv runs. It finds
+// what is written there plainly; who wants to hide it can.
+func ForcedRm(argv []string) bool { return forcedRm(argv, nil, 0) }
+
+// forcedRm is ForcedRm of words, of which those are text that known says; nil says that all are.
+func forcedRm(argv []string, known []bool, depth int) bool {
+	if len(argv) == 0 || depth > maxShells {
+		return len(argv) > 0
+	}
+	isKnown := func(i int) bool { return known == nil || known[i] }
+	if !isKnown(0) {
+		return false
+	}
+	rest := func(i int) ([]string, []bool) {
+		if known == nil {
+			return argv[i:], nil
+		}
+		return argv[i:], known[i:]
+	}
+	switch name := base(argv[0]); name {
+	case "rm":
+		for i := 1; i < len(argv); i++ {
+			arg := argv[i]
+			if !isKnown(i) {
+				continue
+			}
+			if arg == "--" {
+				return false
+			}
+			if arg == "--force" || len(arg) > 1 && arg[0] == '-' && arg[1] != '-' && strings.Contains(arg, "f") {
+				return true
+			}
+		}
+	case "sudo":
+		words, known := rest(1)
+		return forcedRm(words, known, depth+1)
+	case "env":
+		i := 1
+		for ; i < len(argv) && isKnown(i); i++ {
+			arg := argv[i]
+			if arg == "--" {
+				i++
+				break
+			}
+			if arg != "-i" && arg != "--ignore-environment" && !isAssignment(arg) {
+				break
+			}
+		}
+		words, known := rest(i)
+		return forcedRm(words, known, depth+1)
+	case "bash", "sh", "zsh":
+		if len(argv) == 3 && isKnown(1) && isKnown(2) && (argv[1] == "-c" || argv[1] == "-lc") {
+			return forcedRmIn(argv[2], depth+1)
+		}
+	case "trap":
+		if len(argv) > 1 && known != nil && isKnown(1) { // a word of the shell, no program
+			return forcedRmIn(argv[1], depth+1)
+		}
+	}
+	return false
+}
+
+// forcedRmIn tells whether a forced rm is among the commands of a script. A script that is too
+// large to be looked into may have one.
+func forcedRmIn(text string, depth int) bool {
+	if len(text) > maxBytes || tooDeep(text) {
+		return true
+	}
+	commands, _ := Literal(text)
+	return slices.ContainsFunc(commands, func(c Command) bool { return !c.Behind && forcedRm(c.Words, c.Known, depth) })
+}
+
+// isAssignment tells whether a word sets a variable.
+func isAssignment(word string) bool {
+	name, _, ok := strings.Cut(word, "=")
+	return ok && syntax.ValidName(name)
+}

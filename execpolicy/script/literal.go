@@ -1,0 +1,109 @@
+package script
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A Command is a command that is found in a script. A word that the script computes is not Known.
+type Command struct {
+	Words []string
+	Known []bool
+	// Behind says that it stands behind time or coproc, which are there as commands of their own,
+	// too: to the reference they are programs, and the rest their arguments.
+	Behind bool
+}
+
+// Prefix returns the words up to the first that is not known.
+func (c Command) Prefix() []string {
+	if i := slices.Index(c.Known, false); i >= 0 {
+		return c.Words[:i]
+	}
+	return c.Words
+}
+
+// Literal returns the commands in a script whose first word can be read, wherever they are: in
+// pipes, loops, functions, substitutions, and behind time, which counts as the program here. It
+// returns false if the script cannot be read, and may do anything.
+func Literal(text string) (commands []Command, ok bool) {
+	file, ok := parse(text)
+	if !ok {
+		return nil, false
+	}
+	behind := map[*syntax.CallExpr]bool{}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.TimeClause:
+			commands = append(commands, wrapped("time", n.Stmt, behind))
+		case *syntax.CoprocClause:
+			commands = append(commands, wrapped("coproc", n.Stmt, behind))
+		case *syntax.CallExpr:
+			if c, ok := literal(n); ok {
+				c.Behind = behind[n]
+				commands = append(commands, c)
+			}
+		}
+		return true
+	})
+	return commands, true
+}
+
+// wrapped returns the command of s with a word of the shell in front of it, and notes that it is
+// behind that.
+func wrapped(word string, s *syntax.Stmt, behind map[*syntax.CallExpr]bool) Command {
+	c := Command{Words: []string{word}, Known: []bool{true}}
+	if s == nil {
+		return c
+	}
+	if inner, ok := s.Cmd.(*syntax.CallExpr); ok {
+		behind[inner] = true
+		if inner, ok := literal(inner); ok {
+			c.Words, c.Known = append(c.Words, inner.Words...), append(c.Known, inner.Known...)
+		}
+	}
+	return c
+}
+
+func literal(n *syntax.CallExpr) (c Command, ok bool) {
+	for i, w := range n.Args {
+		word, known := literalWord(w)
+		if i == 0 && !known {
+			return Command{}, false
+		}
+		c.Words, c.Known = append(c.Words, word), append(c.Known, known)
+	}
+	return c, len(c.Words) > 0
+}
+
+// literalWord returns a word of which every part is text.
+func literalWord(w *syntax.Word) (string, bool) {
+	var b strings.Builder
+	for _, part := range w.Parts {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			if strings.Contains(p.Value, `\`) {
+				return "", false
+			}
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			if p.Dollar {
+				return "", false
+			}
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			if len(p.Parts) == 0 {
+				continue
+			}
+			text, ok := p.Parts[0].(*syntax.Lit)
+			if !ok || p.Dollar || len(p.Parts) > 1 || strings.Contains(text.Value, `\`) {
+				return "", false
+			}
+			b.WriteString(text.Value)
+		default:
+			return "", false
+		}
+	}
+	return b.String(), true
+}

@@ -1,0 +1,191 @@
+package script
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// cases reads a table of recorded cases.
+func cases[T any](t testing.TB, name string) (list []T) {
+	t.Helper()
+	f, err := os.Open("../testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var c T
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+type splitCase struct {
+	Script         string
+	Opaque         bool
+	FirstUnmatched []string
+}
+
+// opaqueHere are the scripts that are plain to the reference and opaque here.
+var opaqueHere = map[string]string{
+	"time foo a":   "time is a word of the shell, not a program",
+	"time ok":      "time is a word of the shell, not a program",
+	"coproc foo a": "coproc is a word of the shell, not a program",
+	"let x=1":      "let computes",
+	"foo a\rb":     "a carriage return separates no words in Bash",
+}
+
+// TestSplitTable: scripts are split as the reference was seen to split them, or are opaque. The
+// recorded runs allowed the program ok alone.
+func TestSplitTable(t *testing.T) {
+	t.Parallel()
+	all := cases[splitCase](t, "scripts.jsonl")
+	if len(all) != 225 {
+		t.Fatalf("%d cases", len(all))
+	}
+	seen := 0
+	for _, c := range all {
+		commands, plain := Split(c.Script)
+		if why, ok := opaqueHere[c.Script]; ok {
+			seen++
+			if plain {
+				t.Errorf("%q is plain; it should be opaque, because %s", c.Script, why)
+			}
+			continue
+		}
+		if plain == c.Opaque {
+			t.Errorf("%q: plain is %v, want %v", c.Script, plain, !c.Opaque)
+			continue
+		}
+		i := slices.IndexFunc(commands, func(command []string) bool { return command[0] != "ok" })
+		if c.FirstUnmatched != nil && (i < 0 || !slices.Equal(commands[i], c.FirstUnmatched)) {
+			t.Errorf("%q: got %q, want %q first", c.Script, commands, c.FirstUnmatched)
+		}
+	}
+	if seen != len(opaqueHere) {
+		t.Errorf("%d of %d exceptions are in the table", seen, len(opaqueHere))
+	}
+}
+
+// TestForcedRmTable: a forced rm is found where the reference finds it, and nowhere else.
+func TestForcedRmTable(t *testing.T) {
+	t.Parallel()
+	all := cases[struct {
+		Script   string
+		ForcedRm bool
+	}](t, "forced-rm.jsonl")
+	if len(all) != 115 {
+		t.Fatalf("%d cases", len(all))
+	}
+	for _, c := range all {
+		if got := ForcedRm([]string{"/bin/bash", "-lc", c.Script}); got != c.ForcedRm {
+			t.Errorf("%q: forced rm is %v, want %v", c.Script, got, c.ForcedRm)
+		}
+	}
+}
+
+// TestOf: only a shell with a flag and a script has a script.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"bash -c x": true, "sh -lc x": true, "/bin/bash -lc x": true, "/usr/bin/zsh -c x": true, "/usr/local/bin/sh -c x": true,
+		"./bash -c x": false, "bash -ec x": false, "bash -c x y": false, "bash -c": false, "dash -c x": false, "/opt/bash -c x": false, "bash x": false,
+		"/bin//bash -c x": false, "BASH -c x": false,
+	} {
+		script, ok := Of(strings.Fields(line))
+		if ok != want || ok && script != "x" {
+			t.Errorf("%q: got %q, %v", line, script, ok)
+		}
+	}
+}
+
+// TestTooLarge: what is too large to be looked into is opaque, and may remove files by force.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"bytes":       strings.Repeat("x", maxBytes+1),
+		"parentheses": strings.Repeat("(", maxNested+1),
+		"if":          strings.Repeat("if ", maxNested+1),
+		"signs":       "((" + strings.Repeat("-", maxNested+1),
+		"backquotes":  strings.Repeat("`", maxNested+1),
+	} {
+		if _, ok := Split(text); ok {
+			t.Errorf("%s: it is plain", name)
+		}
+		if _, ok := Literal(text); ok {
+			t.Errorf("%s: it can be read", name)
+		}
+		if !ForcedRm([]string{"sh", "-c", text}) {
+			t.Errorf("%s: it is said to force nothing", name)
+		}
+	}
+	if commands, ok := Split(strings.Repeat("x;", MaxCommands)); !ok || len(commands) != MaxCommands {
+		t.Errorf("a long plain script: %d, %v", len(commands), ok)
+	}
+	if _, ok := Split(strings.Repeat("x;", MaxCommands+1)); ok {
+		t.Error("a script of too many commands is plain")
+	}
+}
+
+// TestLiteral: commands are found in whatever they are in.
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"(a b)":                      "a b",
+		"a > f":                      "a",
+		"X=1 a":                      "a",
+		`a "$HOME" b`:                "a",
+		"if true; then a; fi":        "true|a",
+		"a $(b c) | d":               "a|b c|d",
+		"time a b":                   "time a b|a b",
+		"f() { a; }; f":              "a|f",
+		"$X a":                       "",
+		"cat <<E\n$(a)\nE\n":         "cat|a",
+		`"a"'b' c`:                   "ab c",
+		"while read x; do a; done<f": "read x|a",
+	} {
+		commands, ok := Literal(text)
+		var got []string
+		for _, c := range commands {
+			got = append(got, strings.Join(c.Prefix(), " "))
+		}
+		if !ok || strings.Join(got, "|") != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzScript: no script makes the package panic or grow without bound, and what Split finds Literal
+// finds, too.
+func FuzzScript(f *testing.F) {
+	for _, c := range cases[splitCase](f, "scripts.jsonl") {
+		f.Add(c.Script)
+	}
+	for _, opener := range slices.Concat(openers, operators) {
+		f.Add(strings.Repeat(opener, 300))
+		f.Add("((" + strings.Repeat(opener, 300))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ForcedRm([]string{"sh", "-c", text})
+		commands, plain := Split(text)
+		if !plain {
+			return
+		}
+		found, ok := Literal(text)
+		if !ok || len(found) != len(commands) {
+			t.Fatalf("%d commands, of which %d are literal", len(commands), len(found))
+		}
+		for i, command := range commands {
+			if prefix := found[i].Prefix(); len(prefix) > 0 && !slices.Equal(prefix, command[:len(prefix)]) {
+				t.Fatalf("command %d is %q, and %q literally", i, command, found[i].Words)
+			}
+		}
+	})
+}
