@@ -14,6 +14,8 @@ import (
 
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent/skills"
+	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
@@ -129,6 +131,8 @@ type Agent struct {
 	content *content
 	// sockets bounds what the sockets of all sessions keep.
 	sockets sockets.Budget
+	// snapshots bounds the shell snapshots of all sessions.
+	snapshots snapshot.Budget
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
 	// networks makes the proxies of processes.
@@ -137,6 +141,7 @@ type Agent struct {
 	inotify inotify.Group
 	watcher fswatch.Watcher
 	metrics counters
+	skills  *skills.Discovery
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -199,6 +204,9 @@ func New(cfg Config) *Agent {
 		connections: map[*connection]struct{}{},
 	}
 	a.watcher.Group = &a.inotify
+	a.skills = skills.New(skills.Config{
+		Files: a.files, ErrorText: errorText, Places: h.places, Watcher: &a.watcher,
+	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.Log = cfg.Logger
 	a.networks.Set(cfg.Network)
@@ -280,6 +288,7 @@ func (a *Agent) Close() error {
 	wg.Wait()
 	a.ending.Wait()
 	a.http.Close()
+	a.skills.Close()
 	a.inotify.Close()
 	return errors.Join(a.networks.Close(), a.sandboxes.close())
 }

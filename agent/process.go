@@ -68,7 +68,10 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter := func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) }
+	enter, err := c.restoring(ctx, &p, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
+	if err != nil {
+		return nil, err
+	}
 	started, err := c.session.start(ctx, c, p.ProcessID, spec, enter)
 	if err != nil {
 		return nil, startError(err)
@@ -115,20 +118,24 @@ func startError(err error) error {
 
 // environ applies the policy of a request to the agent's environment.
 func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) ([]string, error) {
-	var policy *procs.EnvPolicy
-	if p != nil {
-		policy = &procs.EnvPolicy{
-			Inherit:               procs.Inherit(p.Inherit),
-			IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
-			Exclude:               p.Exclude,
-			Set:                   p.Set,
-			IncludeOnly:           p.IncludeOnly,
-		}
-	}
+	policy := envPolicy(p)
 	if err := policy.Check(inherited, overlay); err != nil {
 		return nil, err
 	}
 	return policy.Environ(inherited, overlay), nil
+}
+
+func envPolicy(p *protocol.EnvPolicy) *procs.EnvPolicy {
+	if p == nil {
+		return nil
+	}
+	return &procs.EnvPolicy{
+		Inherit:               procs.Inherit(p.Inherit),
+		IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
+		Exclude:               p.Exclude,
+		Set:                   p.Set,
+		IncludeOnly:           p.IncludeOnly,
+	}
 }
 
 // readResult gives back its share of memory when it has been sent.
