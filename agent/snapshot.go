@@ -50,7 +50,7 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in 
 		}
 		if state != nil {
 			if argv, env, ok := state.Apply(spec.Argv, envPolicy(p.EnvPolicy), p.Env); ok {
-				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, env
+				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, c.agent.cfg.Tool.Before(env)
 			}
 		}
 		return in(started, spec)

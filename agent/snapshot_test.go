@@ -2,6 +2,8 @@ package agent
 
 import (
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,4 +106,32 @@ func TestSnapshotEnds(t *testing.T) {
 		t.Error(err)
 	}
 	waitFor(t, answered, "the answer")
+}
+
+// TestSnapshotNetwork: each command has a proxy of its own, also one that restores a
+// snapshot, whose capture had another one.
+func TestSnapshotNetwork(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer destination.Close()
+	home := t.TempDir()
+	if err := os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newRig(t, Config{}).attach("")
+	var hosts []string
+	for _, id := range []string{"a", "b"} {
+		params := login(id, home, printProxy, object{"pipeStdin": true})
+		params["networkProxy"] = proxied(id, "", "localhost", "127.0.0.1")["networkProxy"]
+		proxy := c.proxyOf(t, params)
+		wantThrough(t, proxy, destination.URL, http.StatusOK, "")
+		hosts = append(hosts, proxy.Host)
+	}
+	captured, err := os.ReadFile(home + "/captured")
+	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 1 {
+		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)
+	}
 }
