@@ -14,6 +14,7 @@ require (
 	github.com/landlock-lsm/go-landlock v0.11.0 // Landlock rulesets
 	github.com/segmentio/asm v1.2.1 // base64 with vector instructions
 	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // rules about commands: the language of their files
+	go.yaml.in/yaml/v3 v3.0.6 // front matter of skills
 	golang.org/x/crypto v0.58.0 // sealed boxes of agent identities
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // trusted roots where the host has none
 	golang.org/x/net v0.62.0 // names of hosts in other letters than ASCII, for patterns; an interpreter for the filters, in tests
@@ -64,5 +65,4 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
-	golang.org/x/text v0.43.0 // indirect
 )

@@ -25,12 +25,13 @@ var longer = map[string]struct {
 	lines int
 	why   string
 }{
-	"agent":            {3800, "sessions and what happens in them: each method is a few lines around the same locks and lives"},
+	"agent":            {4000, "sessions and what happens in them: each method is a few lines around the same locks and lives"},
 	"client":           {4500, "the handles of a session share its connection, and each outlives it in its own way"},
 	"cmd/agent":        {5000, "one grammar: of each command its flags, its help, and the few lines that begin it"},
 	"fsops":            {4200, "the files of the host and of a view of it share what a path, a handle and an entry are"},
 	"helper/supervise": {4200, "one method for each system call, around what all of them share: the request, and how its path is found"},
 	"procs":            {3800, "a process, from its start over its output to its end"},
+	"protocol":         {3800, "one record for each thing that is said on the wire, and how it is read"},
 	"relay":            {4000, "both ends of a stream are the same halves: what sends, and what receives"},
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent/skills"
+	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
@@ -107,13 +109,13 @@ type Config struct {
 	// Operator says which layers will do where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
+	// ExecPolicy says which commands clients may start; nil: all.
+	ExecPolicy *execpolicy.Current
 	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
 	Network egress.Operator
 	// RequireNetworkEnforcement refuses commands that could reach the network in another way
 	// than through a proxy of theirs.
 	RequireNetworkEnforcement bool
-	// ExecPolicy says which commands clients may start; nil: all.
-	ExecPolicy *execpolicy.Policy
 	// Limits are those of every confined command.
 	Limits confine.Limits
 	// Cgroups gives each confined command a control group; nil: none.
@@ -131,6 +133,8 @@ type Agent struct {
 	content *answers.Memory
 	// sockets bounds what the sockets of all sessions keep.
 	sockets sockets.Budget
+	// snapshots bounds the shell snapshots of all sessions.
+	snapshots snapshot.Budget
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
 	// networks makes the proxies of processes.
@@ -139,6 +143,7 @@ type Agent struct {
 	inotify inotify.Group
 	watcher fswatch.Watcher
 	metrics counters
+	skills  *skills.Discovery
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -175,7 +180,7 @@ func New(cfg Config) *Agent {
 		cfg.RetainTotalBytes = DefaultRetainTotalBytes
 	}
 	if cfg.ContentBytes <= 0 {
-		cfg.ContentBytes = answers.DefaultBytes
+		cfg.ContentBytes = DefaultContentBytes
 	}
 	if cfg.SocketBytes <= 0 {
 		cfg.SocketBytes = sockets.DefaultBudget
@@ -201,6 +206,9 @@ func New(cfg Config) *Agent {
 		connections: map[*connection]struct{}{},
 	}
 	a.watcher.Group = &a.inotify
+	a.skills = skills.New(skills.Config{
+		Files: a.files, ErrorText: errorText, Places: h.places, Watcher: &a.watcher,
+	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.Log = cfg.Logger
 	a.networks.Set(cfg.Network)
@@ -282,6 +290,7 @@ func (a *Agent) Close() error {
 	wg.Wait()
 	a.ending.Wait()
 	a.http.Close()
+	a.skills.Close()
 	a.inotify.Close()
 	return errors.Join(a.networks.Close(), a.sandboxes.close())
 }

@@ -52,7 +52,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 			t.Parallel()
 			policy := tt.policy
 			policy.Rules = rules
-			c := newRig(t, Config{ExecPolicy: &policy}).attach("")
+			c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&policy)}).attach("")
 			params := sh("p", "")
 			params["argv"] = tt.argv
 			maps.Copy(params, tt.change)
@@ -83,7 +83,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 // TestRefusalIsBounded: a refusal does not repeat a long command.
 func TestRefusalIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{ExecPolicy: &execpolicy.Policy{Unmatched: rule.Forbidden}}).attach("")
+	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Unmatched: rule.Forbidden})}).attach("")
 	params := sh("p", "")
 	params["argv"] = []string{"true", strings.Repeat("x", 100_000)}
 	err := c.call("process/start", params, nil)

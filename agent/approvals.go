@@ -26,12 +26,22 @@ func (s *Session) tell(method string, params any) {
 	}
 }
 
-// holdBack keeps the command from running before the client has been asked.
-func (p *process) holdBack(spec *procs.Spec) (err error) {
-	if p.hold, err = hold.New(); err == nil {
-		spec.Stage = p.hold.Stage(spec.Stage)
+// holding returns in and, if the client is to be asked, what keeps the command from running
+// before.
+func holding(plan *approval.Plan, in enter) enter {
+	if !plan.IsPending() {
+		return in
 	}
-	return err
+	return func(p *process, spec *procs.Spec) error {
+		err := in(p, spec)
+		if err == nil {
+			p.hold, err = hold.New()
+		}
+		if err == nil {
+			spec.Stage = p.hold.Stage(spec.Stage)
+		}
+		return err
+	}
 }
 
 // runner is a process as package approval knows it.

@@ -48,9 +48,9 @@ func TestEnvironmentInfo(t *testing.T) {
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
 		"capabilities": object{
 			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
-			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "fsWatchMissing": true,
-			"capabilityDiscoveryV2": false, "environmentConfigRead": true, "httpHeaderEnvVars": true,
-			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
+			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "fsWatchMissing": true,
+			"capabilityDiscoveryV2": true, "environmentConfigRead": true, "httpHeaderEnvVars": true,
+			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": true, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
 			"subcommandApprovals": true,

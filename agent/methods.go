@@ -19,6 +19,7 @@ const (
 	famInfo    = "environment info"
 	famStatus  = "environment status"
 	famConfig  = "environment config"
+	famSkills  = "capability discovery"
 )
 
 // table is the protocol's table of contents: which methods there are, and what
@@ -35,7 +36,8 @@ func (c *connection) table() rpc.Table {
 		reads   = rpc.Order{Queue: rpc.InQueue("files"), Shared: true}
 		mutates = rpc.Order{Queue: rpc.InQueue("files")}
 		closes  = rpc.Order{Queue: rpc.InQueue("files"), Urgent: true}
-		lists   = rpc.Order{Queue: rpc.InQueue("list")} // one at a time: each can be long
+		lists   = rpc.Order{Queue: rpc.InQueue("list")}         // one at a time: each can be long
+		finds   = rpc.Order{Queue: rpc.InQueue("capabilities")} // the same
 	)
 	return rpc.Table{
 		protocol.MethodInitialize:        {Handle: rpc.Handle(c.initialize), Order: first},
@@ -79,6 +81,9 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodSocketAck:    {Handle: serve(c, famSockets, c.acknowledgeSocket), Order: instant},
 		protocol.MethodSocketResume: {Handle: serve(c, famSockets, c.resumeSocket), Order: socket},
 		protocol.MethodSocketClose:  {Handle: serve(c, famSockets, c.closeSocket), Order: hangUp},
+
+		protocol.MethodDiscoverRoots:     {Handle: serve(c, famSkills, c.discoverRoots), Order: finds},
+		protocol.MethodDiscoverInstalled: {Handle: serve(c, famSkills, c.discoverInstalled), Order: finds},
 
 		protocol.MethodHTTPRequest: {Handle: serve(c, famHTTP, c.httpRequest), Order: free},
 	}

@@ -44,7 +44,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err := c.checkBuiltin(&p); err != nil {
 		return nil, err
 	}
-	approvals, err := approval.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves)
+	env = c.agent.cfg.Tool.Before(env)
+	approvals, err := approval.Decide(c.agent.cfg.ExecPolicy.Policy(), &p, env, dir, c.approves)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
 		Dir:         dir,
-		Env:         c.agent.cfg.Tool.Before(env),
+		Env:         env,
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
 		LoginShell:  c.agent.host.loginShell,
@@ -72,14 +73,11 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter := func(started *process, spec *procs.Spec) error {
-		err := c.enter(&p, plan, started, spec)
-		if err == nil && approvals.IsPending() {
-			err = started.holdBack(spec)
-		}
-		return err
+	enter, err := c.restoring(ctx, &p, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
+	if err != nil {
+		return nil, err
 	}
-	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, enter)
+	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, holding(approvals, enter))
 	if err != nil {
 		return nil, startError(err)
 	}
@@ -128,20 +126,24 @@ func startError(err error) error {
 
 // environ applies the policy of a request to the agent's environment.
 func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) ([]string, error) {
-	var policy *procs.EnvPolicy
-	if p != nil {
-		policy = &procs.EnvPolicy{
-			Inherit:               procs.Inherit(p.Inherit),
-			IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
-			Exclude:               p.Exclude,
-			Set:                   p.Set,
-			IncludeOnly:           p.IncludeOnly,
-		}
-	}
+	policy := envPolicy(p)
 	if err := policy.Check(inherited, overlay); err != nil {
 		return nil, err
 	}
 	return policy.Environ(inherited, overlay), nil
+}
+
+func envPolicy(p *protocol.EnvPolicy) *procs.EnvPolicy {
+	if p == nil {
+		return nil
+	}
+	return &procs.EnvPolicy{
+		Inherit:               procs.Inherit(p.Inherit),
+		IgnoreDefaultExcludes: p.IgnoreDefaultExcludes,
+		Exclude:               p.Exclude,
+		Set:                   p.Set,
+		IncludeOnly:           p.IncludeOnly,
+	}
 }
 
 // readResult gives back its share of memory when it has been sent.

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/procs"
@@ -49,9 +50,10 @@ type Session struct {
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // how many starts there have been, for the order of processes
 
-	sockets *sockets.Set   // has a lock of its own
-	reports egress.Reports // of the networks of processes, too
-	desk    approval.Desk  // for the questions about commands, too
+	sockets   *sockets.Set   // has a lock of its own
+	reports   egress.Reports // of the networks of processes, too
+	snapshots snapshot.Set   // too
+	desk      approval.Desk  // for the questions about commands, too
 
 	// forgetting counts the processes that are disposed of while the session
 	// lives. None is added once ended is set.
@@ -93,6 +95,7 @@ func newSession(a *Agent, id string) *Session {
 	s := &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
 		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: audit.Label(id)},
+		snapshots: snapshot.Set{Budget: &a.snapshots},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {
 		peer := s.peer.Load()
@@ -237,6 +240,7 @@ func (s *Session) end() {
 	}
 	procs.KillGroups(running...)
 	s.sockets.CloseAll()
+	s.snapshots.Close()
 	for _, p := range all {
 		s.dispose(p)
 	}

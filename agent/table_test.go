@@ -107,8 +107,8 @@ func TestTableConfines(t *testing.T) {
 		"options": object{"maxDepth": 1, "maxDirectories": 1, "maxEntries": 1, "followDirectorySymlinks": false},
 	}
 	restricted := object{
-		"windowsSandboxLevel": "disabled",
-		"permissions":         object{"type": "managed", "network": "restricted", "file_system": object{"type": "restricted", "entries": []any{}}},
+		"windowsSandboxLevel": "disabled", "cwd": uri(dir),
+		"permissions": object{"type": "managed", "network": "restricted", "file_system": object{"type": "restricted", "entries": []any{}}},
 	}
 	// Methods that take a path and no sandbox: what they read of it is fixed.
 	exempt := []string{protocol.MethodConfigRead}
@@ -148,6 +148,7 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, paths, others, object{"sandbox": restricted})
 		switch method {
 		case protocol.MethodProcessStart: // the process starts, says so and exits
+		case protocol.MethodDiscoverInstalled: // nothing is found
 		case protocol.MethodSocketOpen:
 			if e.Code != protocol.CodeInvalidRequest || !strings.Contains(e.Message, "os error 1)") {
 				t.Errorf("%s in a sandbox that grants nothing: %v", method, &e)

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"path"
 	"sync"
 
 	"github.com/execagent/execagent/fsops"
@@ -136,7 +134,7 @@ func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*w
 	if err != nil {
 		return nil, err
 	}
-	root, directory, err := watchRoot(ctx, files, asked)
+	root, directory, err := fswatch.Root(ctx, files, asked)
 	if err == nil {
 		err = files.Watchable(root, directory)
 	}
@@ -162,28 +160,6 @@ func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*w
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	c.watches.set(p.WatchID, w)
 	return &watchFilesResult{protocol.WatchResult{Path: protocol.NewPathURI(root)}, w}, nil
-}
-
-// watchRoot returns the canonical path of what is to be watched, and whether it is a directory. Of
-// what does not exist, the directories that do are canonical.
-func watchRoot(ctx context.Context, files fsops.FS, asked string) (root string, directory bool, err error) {
-	missing := ""
-	for {
-		root, err = files.Canonicalize(ctx, asked)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) || asked == "/" {
-			break
-		}
-		missing = path.Join(path.Base(asked), missing)
-		asked = path.Dir(asked)
-	}
-	switch {
-	case err != nil:
-		return "", false, err
-	case missing != "":
-		return path.Join(root, missing), false, nil
-	}
-	info, err := files.Stat(ctx, root, fsops.FollowLinks)
-	return root, err == nil && info.IsDirectory, nil
 }
 
 func (c *connection) unwatchFiles(_ context.Context, p protocol.UnwatchParams) (protocol.Empty, error) {

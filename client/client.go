@@ -374,6 +374,21 @@ func (c *Client) ReadConfig(ctx context.Context, params protocol.ConfigReadParam
 	return r, nil
 }
 
+// Installed tells which plugins and skills are installed for the user of the server, as far
+// as they can be read under a sandbox; nil: all.
+func (c *Client) Installed(ctx context.Context, s *protocol.Sandbox) (*protocol.DiscoverInstalledResult, error) {
+	err := c.require(ctx, "capability discovery", func(c *protocol.Capabilities) bool { return c.CapabilityDiscoveryV2 })
+	if err != nil {
+		return nil, err
+	}
+	params := protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/"), Sandbox: s} // which changes nothing
+	r := new(protocol.DiscoverInstalledResult)
+	if err := c.replay(ctx, protocol.MethodDiscoverInstalled, &params, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
 // require refuses what the server does not advertise.
 func (c *Client) require(ctx context.Context, feature string, has func(*protocol.Capabilities) bool) error {
 	info, err := c.Info(ctx)

@@ -133,6 +133,10 @@ func TestEnvironment(t *testing.T) {
 		if err != nil || config.Hostname == "" {
 			t.Errorf("ReadConfig is %+v, %v", config, err)
 		}
+		installed, err := c.Installed(t.Context(), nil)
+		if err != nil || installed.Plugins == nil || installed.Skills == nil {
+			t.Errorf("Installed is %+v, %v", installed, err)
+		}
 	})
 }
 

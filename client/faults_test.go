@@ -159,6 +159,7 @@ func TestUnsupported(t *testing.T) {
 		"Resize":     p.Resize(ctx, 1, 1),
 		"Processes":  second(c.Processes(ctx)),
 		"ReadConfig": second(c.ReadConfig(ctx, protocol.ConfigReadParams{})),
+		"Installed":  second(c.Installed(ctx, nil)),
 		"Sessions":   second(c.Sessions(ctx)),
 		"EndSession": c.EndSession(ctx, "s"),
 		"observer":   second(c.Observe("s").Processes(ctx)),

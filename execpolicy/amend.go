@@ -31,7 +31,7 @@ func Amend(file string, prefix []string) (added bool, err error) {
 	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	lock, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o644)
+	lock, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600) // nobody else can hold it up
 	if err != nil {
 		return false, err
 	}
@@ -60,7 +60,7 @@ func Amend(file string, prefix []string) (added bool, err error) {
 		text += "\n"
 	}
 	text += line + "\n"
-	if _, err := rulefile.Parse(&rule.Set{}, file, []byte(text), operatorBounds()); err != nil {
+	if _, err := rulefile.Parse(&rule.Set{}, file, []byte(text), OperatorBounds()); err != nil {
 		return false, fmt.Errorf("adding a rule: %w", err)
 	}
 	if err := replace(file, text, mode); err != nil {

@@ -16,18 +16,18 @@ import (
 
 // What the rules of an operator, and those of a client, may be.
 const (
-	maxFiles           = 256
-	maxFileBytes       = 1 << 20
-	maxRules           = 20_000
-	MaxClientFileBytes = 256 << 10 // of all files of a client together
-	MaxClientRules     = 1_000
+	maxFiles       = 256
+	maxFileBytes   = 1 << 20
+	maxRules       = 20_000
+	maxClientBytes = 256 << 10 // of all files of a client together
+	maxClientRules = 1_000
 )
 
 // ruleFiles is how the name of a file with rules ends.
 const ruleFiles = ".rules"
 
-// Operator are the bounds of the files of an operator.
-func operatorBounds() rulefile.Bounds {
+// OperatorBounds are those of the files of an operator.
+func OperatorBounds() rulefile.Bounds {
 	return rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules}
 }
 
@@ -62,7 +62,7 @@ func Load(folders ...string) (*rule.Set, error) {
 			if err != nil {
 				return nil, err
 			}
-			rules, err := rulefile.Parse(all, name, text, operatorBounds())
+			rules, err := rulefile.Parse(all, name, text, OperatorBounds())
 			if errors.Is(err, rulefile.ErrNotText) {
 				return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 			}
@@ -80,12 +80,12 @@ type ClientFile struct{ Name, Text string }
 
 // ParseClient returns the rules of a client.
 func ParseClient(files []ClientFile) (*rule.Set, error) {
-	all, left := &rule.Set{}, MaxClientFileBytes
+	all, left := &rule.Set{}, maxClientBytes
 	if len(files) > maxFiles {
 		return nil, fmt.Errorf("%d files of rules; %d are allowed", len(files), maxFiles)
 	}
 	for _, f := range files {
-		rules, err := rulefile.Parse(all, f.Name, []byte(f.Text), rulefile.Bounds{FileBytes: left, Rules: MaxClientRules})
+		rules, err := rulefile.Parse(all, f.Name, []byte(f.Text), rulefile.Bounds{FileBytes: left, Rules: maxClientRules})
 		if err != nil {
 			return nil, fmt.Errorf("rules of the client: %w", err)
 		}

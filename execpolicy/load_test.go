@@ -101,10 +101,10 @@ func TestParseClient(t *testing.T) {
 	if err != nil || rules.Len() != 2 {
 		t.Errorf("got %v, %v", rules, err)
 	}
-	half := "#" + strings.Repeat("x", MaxClientFileBytes/2)
+	half := "#" + strings.Repeat("x", maxClientBytes/2)
 	for name, files := range map[string][]ClientFile{
 		"bytes": {{"a", half}, {"b", half}},
-		"rules": {{"a", strings.Repeat("prefix_rule(pattern=['x'])\n", MaxClientRules+1)}},
+		"rules": {{"a", strings.Repeat("prefix_rule(pattern=['x'])\n", maxClientRules+1)}},
 		"error": {{"a", ""}, {"b", "x = y"}},
 		"files": make([]ClientFile, maxFiles+1),
 	} {
@@ -127,6 +127,9 @@ func TestAmend(t *testing.T) {
 	}
 	amend(true, "git", "a \"b\"\\\n\té\u2028</&>\x01")
 	amend(false, "git", "a \"b\"\\\n\té\u2028</&>\x01")
+	if lock, err := os.Stat(file + ".lock"); err != nil || lock.Mode().Perm() != 0o600 {
+		t.Errorf("who can read the lock can hold it: %v, %v", lock, err)
+	}
 	text, err := os.ReadFile(file)
 	want := `prefix_rule(pattern=["git", "a \"b\"\\\n\té` + "\u2028" + `</&>\u0001"], decision="allow")` + "\n"
 	if err != nil || string(text) != want {

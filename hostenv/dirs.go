@@ -26,6 +26,27 @@ func HomeDir(env LookupEnv) string {
 	return filepath.Clean(home)
 }
 
+// CodexHome returns the folder of the Codex CLI, with links resolved: CODEX_HOME, or .codex
+// in the home of the user. It need not exist; "" where there is no home either.
+func CodexHome(env LookupEnv) string {
+	dir, _ := env("CODEX_HOME")
+	if dir == "" {
+		home := HomeDir(env)
+		if home == "" {
+			return ""
+		}
+		return filepath.Join(home, ".codex")
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "" // relative, and the working directory is gone
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		return real
+	}
+	return abs
+}
+
 // TempDir returns TMPDIR, clean and absolute, or /tmp when it is unset or empty.
 func TempDir(env LookupEnv) string {
 	if dirs := TemporaryDirectories(env); len(dirs) > 0 {

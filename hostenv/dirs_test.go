@@ -38,6 +38,30 @@ func TestHomeDir(t *testing.T) {
 	}
 }
 
+func TestCodexHomeOfUser(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"CODEX_HOME": dir + "/link", "HOME": "/h"}, dir},
+		{map[string]string{"CODEX_HOME": dir + "/none/"}, dir + "/none"},
+		{map[string]string{"CODEX_HOME": "", "HOME": "/h"}, "/h/.codex"},
+		{map[string]string{"HOME": "rel"}, ""},
+	} {
+		if got := CodexHome(lookup(tt.env)); got != tt.want {
+			t.Errorf("CodexHome(%v) = %q, want %q", tt.env, got, tt.want)
+		}
+	}
+}
+
 func TestTempDir(t *testing.T) {
 	t.Parallel()
 	cwd, err := os.Getwd()

@@ -42,6 +42,8 @@ type Spec struct {
 	// to Dir if need be, when it has a slash, else a name that is searched in
 	// the PATH of Env.
 	Argv []string
+	// Shown is what Argv of the process returns; nil: Argv.
+	Shown []string
 	// Arg0 is the argv[0] that the program sees; nil: Argv[0].
 	Arg0 *string
 	// Dir is the absolute working directory.

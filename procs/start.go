@@ -46,8 +46,12 @@ func Start(spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown := spec.Shown
+	if shown == nil {
+		shown = spec.Argv
+	}
 	p := &Process{
-		argv:   clipArgv(spec.Argv),
+		argv:   clipArgv(shown),
 		tty:    spec.TTY,
 		sink:   spec.Sink,
 		begun:  make(chan struct{}),

@@ -47,6 +47,9 @@ type StartParams struct {
 	// EnforceManagedNetwork asks for no network but a managed one (network.md 9).
 	// Without a sandbox it has no effect (rpc.md 4.1).
 	EnforceManagedNetwork bool `json:"enforceManagedNetwork,omitempty"`
+	// ShellSnapshot spares a login shell its startup files (capabilities.md 4). Only where
+	// the server has shellSnapshotV2.
+	ShellSnapshot *ShellSnapshot `json:"shellSnapshot,omitempty"`
 	// Builtin: Argv[0] names a tool of the server's own. Only where the server has
 	// processBuiltins (rpc.md 8.3).
 	Builtin        bool            `json:"builtin,omitempty"`
@@ -70,6 +73,13 @@ type EnvPolicy struct {
 	Exclude               []string          `json:"exclude"`
 	Set                   map[string]string `json:"set"`
 	IncludeOnly           []string          `json:"includeOnly"`
+}
+
+// ShellSnapshot asks that the startup files of a login shell are run once, and not for each
+// command. ScopeID tells apart what shares no snapshots.
+type ShellSnapshot struct {
+	ScopeID string `json:"scopeId"`
+	Shell   Shell  `json:"shell"`
 }
 
 // What a process may inherit.
@@ -114,12 +124,12 @@ func (p *StartParams) UnmarshalObject(o *strict.Object) {
 		}
 	})
 	o.OptIn("shellSnapshot", func(o *strict.Object) {
-		if n := len(o.String("scopeId")); n == 0 || n > maxSnapshotScope {
+		p.ShellSnapshot = &ShellSnapshot{ScopeID: o.String("scopeId")}
+		if n := len(p.ShellSnapshot.ScopeID); n == 0 || n > maxSnapshotScope {
 			o.Fail("scopeId", "is %d bytes, must be 1 to %d", n, maxSnapshotScope)
 		}
 		o.In("shell", func(o *strict.Object) {
-			o.String("name")
-			o.String("path")
+			p.ShellSnapshot.Shell = Shell{Name: o.String("name"), Path: o.String("path")}
 		})
 	})
 	p.Env = o.StringMap("env")

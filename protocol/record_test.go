@@ -211,6 +211,12 @@ var records = []record{
 	{"socket/data", func() strict.Unmarshaler { return new(SocketData) },
 		`{"socketId":"s","offset":3,"chunk":"AQID","eof":true,"error":"Connection reset by peer (os error 104)"}`,
 		fields("socketId string; offset number; chunk string; eof boolean both; error string both")},
+	{"capabilityRoots/discoverV1", func() strict.Unmarshaler { return new(DiscoverRootsParams) },
+		`{"roots":[{"id":"r","path":"file:///a","sandbox":` + exampleSandbox + `}]}`,
+		fields("roots sequence; roots.0 map absent; roots.0.id string; roots.0.path string; roots.0.sandbox map both")},
+	{"capabilities/discoverV2", func() strict.Unmarshaler { return new(DiscoverInstalledParams) },
+		`{"cwd":"file:///w","sandbox":` + exampleSandbox + `}`,
+		fields("cwd string; sandbox map both; sandbox.cwd string")},
 	{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox,
 		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
 		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;

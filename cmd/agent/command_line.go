@@ -38,6 +38,7 @@ type commandLine struct {
 	Rm           rmFlags           `cmd:"" help:"Remove files of an agent."`
 	Mkdir        mkdirFlags        `cmd:"" help:"Make directories at an agent."`
 	ApplyPatch   applyPatchFlags   `cmd:"" help:"Change files as a patch of a model says, here or at an agent."`
+	Skills       skillsFlags       `cmd:"" help:"List the skills and plugins that are installed at an agent."`
 	Sandbox      sandboxFlags      `cmd:"" help:"Run a command here, confined."`
 	Doctor       doctorFlags       `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
 	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/execagent/execagent/cmd/agent/bridge"
+	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/rpc"
@@ -59,7 +60,7 @@ func (f *connectFlags) run(sys program.System) int {
 }
 
 func connect(ctx context.Context, sys program.System, flags *connectFlags) error {
-	budget := rpc.NewBudget(planMemory().messages)
+	budget := rpc.NewBudget(shares.Plan().Messages)
 	if flags.Listen == "stdio" {
 		return connectStdio(ctx, sys, flags, budget)
 	}

@@ -46,18 +46,13 @@ Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an erro
 
 // Validate finds a command that is empty. The parser calls it.
 func (f *execpolicyCheckFlags) Validate() error {
-	if f.Command = withoutDashes(f.Command); len(f.Command) == 0 {
+	if first(f.Command) == "--" {
+		f.Command = f.Command[1:]
+	}
+	if len(f.Command) == 0 {
 		return errEmpty
 	}
 	return nil
-}
-
-// withoutDashes takes one -- from the front of a command.
-func withoutDashes(command []string) []string {
-	if first(command) == "--" {
-		return command[1:]
-	}
-	return command
 }
 
 func (f *execpolicyCheckFlags) run(sys program.System) int {

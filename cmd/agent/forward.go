@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/bridge"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
@@ -66,8 +67,8 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
-	plan := planMemory()
-	r.budget, r.reserve = rpc.NewBudget(plan.messages), plan.streams
+	plan := shares.Plan()
+	r.budget, r.reserve = rpc.NewBudget(plan.Messages), plan.Streams
 	r.metrics = newMetrics(r.budget)
 	p, err := probes.Listen(flags.HealthListen, nil, r.metrics, logger)
 	if err != nil {

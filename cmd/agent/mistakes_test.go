@@ -200,6 +200,8 @@ func TestMistakes(t *testing.T) {
 		{"ps --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
 		{"ps --url :1 -o yaml", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ps --help"},
 		{"ps -l --url :1", "", 2, "unknown flag -l", "see agent ps --help"},
+		{"skills", "", 2, "which agent? --context, --url or --registry says it", "see agent skills --help"},
+		{"skills x --url :1", "", 2, "unexpected argument x", "see agent skills --help"},
 		{"logs --url :1", "", 2, "which session? agent ps lists them", "see agent logs --help"},
 		{"logs --url :1 --since yesterday n", "", 2, "--since: \"yesterday\" is neither a duration such as 10m nor a time such as 2026-01-31T15:04:05Z", "see agent logs --help"},
 		{"logs --url :1 --tail some n", "", 2, "--tail: \"some\" is neither a number nor all", "see agent logs --help"},

@@ -25,15 +25,16 @@ func (f *networkFlags) read() (*netpolicy.Policy, error) {
 	return netpolicy.Read(f.NetworkPolicy)
 }
 
-// hangups has SIGHUP reload the policy, if there is one, instead of ending the program.
-func (f *networkFlags) hangups() <-chan os.Signal {
-	if f.NetworkPolicy == "" {
-		return nil
+// hangups has SIGHUP reload the policies for the network and for commands, if there is one, instead
+// of ending the program.
+func (f *serverFlags) hangups() (network, commands chan os.Signal) {
+	network, commands = make(chan os.Signal, 1), make(chan os.Signal, 1)
+	if f.NetworkPolicy != "" || f.ExecPolicy != "" {
+		signal.Reset(syscall.SIGHUP) // nobody else is to act on it
+		signal.Notify(network, syscall.SIGHUP)
+		signal.Notify(commands, syscall.SIGHUP)
 	}
-	signal.Reset(syscall.SIGHUP) // nobody else is to act on it
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	return signals
+	return network, commands
 }
 
 // follow has the agent follow the policy. The function that it returns ends that, and waits.

@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/secure"
+	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
@@ -42,11 +43,11 @@ func (f *serverFlags) run(sys program.System) int {
 
 // serve serves what the flags say, until ctx or the transport ends.
 func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
-	plan := planMemory()
+	plan := shares.Plan()
 	if flags.RetainTotalBytes != nil {
-		plan.output = int64(*flags.RetainTotalBytes)
+		plan.Output = int64(*flags.RetainTotalBytes)
 	}
-	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.Messages)}
 	s.metrics = newMetrics(s.budget)
 	if err := s.configure(); err != nil {
 		return err
@@ -87,9 +88,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		NamedSessionTTL:    flags.NamedSessionTTL,
 		KeepRevoked:        flags.KeepRevokedSessions,
 		RetainBytes:        int64(flags.RetainBytes),
-		RetainTotalBytes:   plan.output,
-		ContentBytes:       plan.content,
-		SocketBytes:        plan.sockets,
+		RetainTotalBytes:   plan.Output,
+		ContentBytes:       plan.Content,
+		SocketBytes:        plan.Sockets,
 		Metrics:            s.metrics,
 		Transport:          flags.transport(),
 		Reaper:             reaper,
@@ -101,23 +102,24 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
+		ExecPolicy:         commands,
 		Network:            policy.Operator(sys.Environ),
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
 
-		ExecPolicy: commands,
-		Limits:     confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
-		Cgroups:    cgroups,
+		Limits:  confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
+		Cgroups: cgroups,
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	hangups := flags.hangups()
+	hangups, rereads := flags.hangups()
 	serving, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer s.follow(policy, hangups, serving.agent)()
+	defer flags.FollowPolicy(commands, rereads, s.logger)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -160,7 +162,7 @@ type server struct {
 	sys     program.System
 	flags   *serverFlags
 	logger  *slog.Logger
-	memory  memory                   // how much it may hold for clients
+	memory  shares.Shares            // how much it may hold for clients
 	budget  *rpc.Budget              // for the messages of all connections
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
 	tls     *tls.Config              // of the listener; nil: it has no TLS
@@ -284,7 +286,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.budget, s.remote.reserve, s.remote.metrics = s.budget, s.memory.streams, s.metrics
+	s.remote.budget, s.remote.reserve, s.remote.metrics = s.budget, s.memory.Streams, s.metrics
 	s.remote.holders, s.remote.revoked = a.Holders, a.Revoke
 	go func() { done <- s.remote.run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}

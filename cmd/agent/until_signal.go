@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/cmd/agent/console"
+	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -51,7 +52,7 @@ func serveUntilSignal(sys program.System, limit time.Duration, serve func(contex
 	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
 	}
-	limitMemory(sys.Environ)
+	shares.Limit(sys.Environ)
 	if err := hideMemory(); err != nil {
 		sys.Tell(err)
 	}

@@ -3,8 +3,14 @@ package rulefile
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 
 	"github.com/execagent/execagent/execpolicy/rule"
 )
@@ -52,33 +58,36 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// languageTable has what files compute, as the words of a rule joined by blanks.
+var languageTable = map[string]string{
+	`x = ["a"]; y = x; x += ["b"]; r(y)`:                                "a b",
+	`x = ["a"]; x += x; r(x)`:                                           "a a",
+	`x = {"a": 1}; y = x; x |= {"b": 2}; r(y.keys())`:                   "a b",
+	`x = {"a": 1}; x["a"] += 4; r([str(x["a"])])`:                       "5",
+	`x = 7; x -= 2; x *= 3; x //= 2; x %= 4; r([str(x)])`:               "3",
+	`x = "a"; x += "b"; r([x * 2])`:                                     "abab",
+	`r(["%s-%d" % ("a", 1)])`:                                           "a-1",
+	`r([str(1 in [1, 2]), str(3 not in [1]), str("a" < "b")])`:          "True True True",
+	`r(sorted(["b", "a"], key=lambda x: x))`:                            "a b",
+	`r(sorted(["b", "a"], reverse=True))`:                               "b a",
+	`r([",".join(["a", "b"]), "aXb".replace("X", "-"), "a b".upper()])`: "a,b a-b A B",
+	`r(list("ab".elems()) + list("cd".codepoints()))`:                   "a b c d",
+	`r([x + y for x in ["a"] for y in ["b", "c"] if y != "b"])`:         "ac",
+	`r([{(1, 2): "t"}[(1, 2)], [["n"]][0][0], "abcd"[1:3]])`:            "t n bc",
+	`def f(*a, **k): return list(a) + k.keys()
+r(f(*["a", "b"], **{"c": 1}))`: "a b c",
+	`f = "a-b".split; r(f("-"))`:                                         "a b",
+	`r([getattr("A", "lower")(), getattr("x", "no", "d")])`:              "a d",
+	`r([str(dict([("a", 1)])), repr([1, (2,)]), str(min(3, 2))])`:        `{"a": 1} [1, (2,)] 2`,
+	`x = 3; r([f"a{x}b{x + 1}", f'"{x}"', f"{{{x}}}", f""])`:             `a3b4 "3" {3} `,
+	"x = 1; r([f'''a\n{x}''', f\"\\x41\\t{x}\", f'\\'{[1, 2][0] + x}'])": "a\n1 A\t1 '2",
+	`r(["f{x}", r"\{"])`: `f{x} \{`,
+}
+
 // TestLanguage: what an instrumented file computes is what the language says.
 func TestLanguage(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		`x = ["a"]; y = x; x += ["b"]; r(y)`:                                "a b",
-		`x = ["a"]; x += x; r(x)`:                                           "a a",
-		`x = {"a": 1}; y = x; x |= {"b": 2}; r(y.keys())`:                   "a b",
-		`x = {"a": 1}; x["a"] += 4; r([str(x["a"])])`:                       "5",
-		`x = 7; x -= 2; x *= 3; x //= 2; x %= 4; r([str(x)])`:               "3",
-		`x = "a"; x += "b"; r([x * 2])`:                                     "abab",
-		`r(["%s-%d" % ("a", 1)])`:                                           "a-1",
-		`r([str(1 in [1, 2]), str(3 not in [1]), str("a" < "b")])`:          "True True True",
-		`r(sorted(["b", "a"], key=lambda x: x))`:                            "a b",
-		`r(sorted(["b", "a"], reverse=True))`:                               "b a",
-		`r([",".join(["a", "b"]), "aXb".replace("X", "-"), "a b".upper()])`: "a,b a-b A B",
-		`r(list("ab".elems()) + list("cd".codepoints()))`:                   "a b c d",
-		`r([x + y for x in ["a"] for y in ["b", "c"] if y != "b"])`:         "ac",
-		`r([{(1, 2): "t"}[(1, 2)], [["n"]][0][0], "abcd"[1:3]])`:            "t n bc",
-		`def f(*a, **k): return list(a) + k.keys()
-r(f(*["a", "b"], **{"c": 1}))`: "a b c",
-		`f = "a-b".split; r(f("-"))`:                                         "a b",
-		`r([getattr("A", "lower")(), getattr("x", "no", "d")])`:              "a d",
-		`r([str(dict([("a", 1)])), repr([1, (2,)]), str(min(3, 2))])`:        `{"a": 1} [1, (2,)] 2`,
-		`x = 3; r([f"a{x}b{x + 1}", f'"{x}"', f"{{{x}}}", f""])`:             `a3b4 "3" {3} `,
-		"x = 1; r([f'''a\n{x}''', f\"\\x41\\t{x}\", f'\\'{[1, 2][0] + x}'])": "a\n1 A\t1 '2",
-		`r(["f{x}", r"\{"])`: `f{x} \{`,
-	} {
+	for text, want := range languageTable {
 		rules, err := parse("def r(words): prefix_rule(pattern=words)\n" + text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -249,6 +258,40 @@ func FuzzParse(f *testing.F) {
 		e, placed := errors.AsType[*Error](err)
 		if err != nil && !placed && !errors.Is(err, ErrNotText) || placed && (e.Line < 1 || e.Column < 1 || e.File != "f") || err == nil && rules == nil {
 			t.Fatalf("%v, %#v", rules, err)
+		}
+	})
+}
+
+// plainly evaluates a file as the library does by itself.
+func plainly(text string) (*rule.Set, error) {
+	src, err := source("f", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	e := &evaluation{file: "f", earlier: &rule.Set{}, rules: &rule.Set{}, maxRules: 100}
+	names := starlark.StringDict{
+		"prefix_rule": starlark.NewBuiltin("prefix_rule", e.prefixRule), "host_executable": starlark.NewBuiltin("host_executable", e.hostExecutable),
+		"network_rule": starlark.NewBuiltin("network_rule", e.networkRule), textOf: starlark.Universe["str"],
+	}
+	options := &syntax.FileOptions{TopLevelControl: true, GlobalReassign: true, Recursion: true}
+	_, err = starlark.ExecFileOptions(options, &starlark.Thread{}, "f", src, names)
+	return e.rules, err
+}
+
+// FuzzInstrument: a file that is within its bounds makes the rules that it makes without them.
+func FuzzInstrument(f *testing.F) {
+	for _, text := range slices.Sorted(maps.Keys(languageTable)) {
+		f.Add("def r(words): prefix_rule(pattern=words)\n" + text)
+	}
+	small := Bounds{FileBytes: 4 << 10, Rules: 100}
+	f.Fuzz(func(t *testing.T, text string) {
+		metered, err := Parse(&rule.Set{}, "f", []byte(text), small)
+		if err != nil {
+			return // without the bounds it might not end
+		}
+		plain, err := plainly(text)
+		if err != nil || !reflect.DeepEqual(plain, metered) {
+			t.Fatalf("metered: %+v\nplain: %+v, %v", metered, plain, err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"syscall"
 
+	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -112,6 +113,18 @@ func walkResult(r result, size func(string, error) int) fsops.WalkResult {
 		w.Entries = append(w.Entries, fsops.WalkEntry{Path: i.path, IsDirectory: i.kind == kindDirectory})
 	}
 	return w
+}
+
+// Discover does what [discovery.Read] does, under the policy.
+func (f *FS) Discover(ctx context.Context, root string) (*discovery.Root, error) {
+	if f.readsHere() {
+		return here(ctx, f, func(v *fsops.View) (*discovery.Root, error) { return discovery.Read(ctx, v, root) })
+	}
+	r, err := f.call(ctx, request{op: opDiscover, path: root})
+	if err != nil {
+		return nil, err
+	}
+	return discovery.Unpack(r.packed)
 }
 
 // Remove removes what is at path.

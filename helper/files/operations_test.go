@@ -17,7 +17,7 @@ import (
 // one has to be added to the other.
 func TestOperationsAreMethods(t *testing.T) {
 	t.Parallel()
-	of := []string{"Cancel", "Ping"} // what the wire has for itself
+	of := []string{"Cancel", "Ping", "Discover"} // what the wire has for itself, and a job made of several verbs
 	for method := range reflect.TypeFor[fsops.FS]().Methods() {
 		if method.Name != "Watchable" { // the policy alone is asked
 			of = append(of, method.Name)

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/pack"
 )
@@ -24,6 +25,7 @@ type result struct {
 	path     string
 	entries  []fsops.DirEntry // of readDirectory
 	items    []walkItem
+	packed   []byte // of discover
 	// truncated is of a walk.
 	truncated bool
 	size      int // of entries or items, as the bounds count it
@@ -49,7 +51,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	default:
 		return false, nil, fmt.Errorf("status %d: %w", s, pack.ErrMalformed)
 	}
-	if s == statusMore && o != opReadDirectory && o != opWalk {
+	if s == statusMore && o != opReadDirectory && o != opWalk && o != opDiscover {
 		return false, nil, fmt.Errorf("more than one packet: %w", pack.ErrMalformed)
 	}
 	d := newDecoder(body)
@@ -66,6 +68,12 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 		r.truncated = d.Bool()
 		d.Require(!r.truncated || s == statusDone)
 		err = r.takeItems(&d)
+	case opDiscover:
+		if len(r.packed)+len(body) > discovery.MaxPacked {
+			return false, nil, fmt.Errorf("a discovery of more than %d bytes", discovery.MaxPacked)
+		}
+		r.packed = append(r.packed, body...)
+		return s == statusDone, nil, nil
 	}
 	if err == nil {
 		err = d.End()
@@ -104,4 +112,4 @@ func (r *result) close() {
 }
 
 // forget drops the lists, for a request that is not waited for any more.
-func (r *result) forget() { r.entries, r.items = nil, nil }
+func (r *result) forget() { r.entries, r.items, r.packed = nil, nil, nil }

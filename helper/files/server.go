@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/pack"
 )
@@ -140,6 +142,8 @@ func (s *server) answer(r *request) error {
 		err = a.list(s.view.ReadDirectory(ctx, r.path))
 	case opWalk:
 		err = a.walk(ctx, r)
+	case opDiscover:
+		err = a.discover(ctx, r.path)
 	case opRemove:
 		err = s.view.Remove(ctx, r.path, r.recursive, r.force, r.links)
 	case opCopy:
@@ -273,6 +277,23 @@ func (a *answer) walk(ctx context.Context, r *request) error {
 		a.packet = i.append(a.packet)
 	}
 	a.packet[answerHeader] = pack.Bool(found.Truncated)
+	return nil
+}
+
+// discover reads a root and sends it packed, in pieces.
+func (a *answer) discover(ctx context.Context, root string) error {
+	found, err := discovery.Read(ctx, a.server.view, root)
+	if err != nil {
+		return err
+	}
+	packed := found.Pack(nil)
+	if len(packed) > discovery.MaxPacked {
+		return fsops.InvalidError{Text: fmt.Sprintf("what was found is larger than %d bytes", discovery.MaxPacked)}
+	}
+	for piece := range slices.Chunk(packed, maxPacket/2) {
+		a.room(len(piece))
+		a.packet = append(a.packet, piece...)
+	}
 	return nil
 }
 

@@ -28,6 +28,7 @@ import (
 //	canonicalize: path                     done: path
 //	readDirectory: path                    more: entries ... done: entries
 //	walk: root, options                    more: items ... done: items, truncated
+//	discover: root                         more: bytes ... done: bytes, a packed discovery.Root
 //	(each of these)                        failed: call, path, errno or text
 //	(each of these)                        refused: text       an fsops.InvalidError
 //
@@ -76,12 +77,13 @@ const (
 	opRemove
 	opCopy
 	opRename
+	opDiscover
 	opCancel
 	opPing
 )
 
 // cancellable tells whether the helper looks at a cancel while it works.
-func (o op) cancellable() bool { return o == opWalk || o == opRemove || o == opCopy }
+func (o op) cancellable() bool { return o == opWalk || o == opDiscover || o == opRemove || o == opCopy }
 
 // verb is the Op of an fs.PathError for a path that is never sent.
 func (o op) verb() string {
@@ -92,7 +94,7 @@ func (o op) verb() string {
 		return "stat"
 	case opCanonicalize:
 		return "canonicalize"
-	case opWalk:
+	case opWalk, opDiscover:
 		return "walk"
 	case opRemove:
 		return "remove"
@@ -154,7 +156,7 @@ func decodeRequest(packet []byte) (request, error) {
 	r := request{id: d.Uint32(), op: op(d.Byte())}
 	switch r.op {
 	case opCancel, opPing:
-	case opCanonicalize, opReadDirectory:
+	case opCanonicalize, opReadDirectory, opDiscover:
 		r.path = d.String(maxPath)
 	case opOpenRead, opOpenWrite, opStat:
 		r.path, r.links = d.String(maxPath), d.links()

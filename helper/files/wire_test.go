@@ -26,7 +26,8 @@ var requests = []request{
 	{id: 8, op: opRemove, path: "/w", recursive: true, force: true, links: fsops.RefuseLinks},
 	{id: 9, op: opCopy, path: "/a", to: "/b", recursive: true},
 	{id: 10, op: opRename, path: "/a", to: "", force: true},
-	{id: 11, op: opCancel},
+	{id: 11, op: opDiscover, path: "/w"},
+	{id: 12, op: opCancel},
 	{id: 1<<32 - 1, op: opPing},
 }
 

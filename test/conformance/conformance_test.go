@@ -28,9 +28,12 @@ var (
 // notYet names the cases whose feature this version does not have, and why. The agent's
 // capability flags say the same.
 var notYet = map[string]string{
-	"environment-info":       "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
-	"capability-roots-empty": "capability discovery is not built yet",
-	"capabilities-v2-empty":  "capability discovery is not built yet (capabilityDiscoveryV2 is false)",
+	"environment-info": "expects the capability flags of the reference; TestEnvironmentInfo asserts ours",
+}
+
+// ours names the cases in which we differ from the reference for good, and why.
+var ours = map[string]string{
+	"v2-cache-name-not-utf8-fails": "a name that is not UTF-8 is a warning of its location, and the others are still found",
 }
 
 func TestMain(m *testing.M) {
@@ -77,14 +80,27 @@ func raceEnabled() bool {
 }
 
 func TestCases(t *testing.T) {
-	lines, err := loadScripts("cases.jsonl")
+	names := map[string]bool{}
+	replay(t, "cases.jsonl", 158, names)
+	replay(t, "capability-cases.jsonl", 130, names)
+	for _, differs := range []map[string]string{notYet, ours} {
+		for name := range differs {
+			if !names[name] {
+				t.Errorf("there is no case %s", name)
+			}
+		}
+	}
+}
+
+// replay replays the cases of a file, and notes their names.
+func replay(t *testing.T, file string, want int, names map[string]bool) {
+	lines, err := loadScripts(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 158; len(lines) != want {
-		t.Errorf("%d cases, want %d", len(lines), want)
+	if len(lines) != want {
+		t.Errorf("%s has %d cases, want %d", file, len(lines), want)
 	}
-	names := map[string]bool{}
 	for _, line := range lines {
 		var c script
 		if err := json.Unmarshal(line, &c); err != nil {
@@ -105,23 +121,50 @@ func TestCases(t *testing.T) {
 			if err := json.Unmarshal(line, &c); err != nil {
 				t.Fatal(err)
 			}
-			err = play(t.Context(), agentURL, c.Steps)
-			if reason := notYet[c.Name]; reason != "" && *flagURL == "" {
-				if err == nil {
-					t.Fatalf("passes now; take it out of notYet, which says: %s", reason)
+			url := agentURL
+			if c.Home {
+				url = homeAgent(t, filepath.Join(dir, "w"), c.Before)
+			}
+			err = play(t.Context(), url, c.Steps)
+			for _, differs := range []map[string]string{notYet, ours} {
+				if reason := differs[c.Name]; reason != "" && *flagURL == "" {
+					if err == nil {
+						t.Fatalf("passes now; take it out of the table, which says: %s", reason)
+					}
+					t.Skip(reason)
 				}
-				t.Skip(reason)
 			}
 			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	for name := range notYet {
-		if !names[name] {
-			t.Errorf("notYet names %s, which is no case", name)
+}
+
+// homeAgent starts an agent for one case, with folders below dir that the case has filled
+// before: those of its user, and its working directory.
+func homeAgent(t *testing.T, dir, before string) (url string) {
+	t.Helper()
+	if program == "" {
+		t.Skip("needs an agent of its own")
+	}
+	for _, name := range []string{"home", "codex", "ws"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
+	if before != "" {
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", before).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
+	cmd.Dir = filepath.Join(dir, "ws")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "CODEX_") || strings.HasPrefix(kv, "XDG_") || strings.HasPrefix(kv, "TMPDIR=")
+	})
+	cmd.Env = append(cmd.Env, "HOME="+filepath.Join(dir, "home"), "CODEX_HOME="+filepath.Join(dir, "codex"))
+	return rig.Start(t, cmd).Line(t)
 }
 
 // TestEnvironmentInfo is the case environment-info with our own flags: the members are those of
@@ -143,8 +186,8 @@ func TestEnvironmentInfo(t *testing.T) {
 			"subcommandApprovals": true,
 
 			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
-			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": false, "capabilityDiscoveryV2": false,
-			"sandboxedFileStreaming": true, "shellSnapshotV2": false, "windowsMxc": false,
+			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "capabilityDiscoveryV2": true,
+			"sandboxedFileStreaming": true, "shellSnapshotV2": true, "windowsMxc": false,
 			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
 		},
 	}

@@ -14,11 +14,14 @@ import (
 	"github.com/execagent/execagent/test/rawclient"
 )
 
-// A script is one line of cases.jsonl.
+// A script is one line of a file of cases.
 type script struct {
-	Name  string `json:"name"`
-	Area  string `json:"area"`
-	Steps []step `json:"steps"`
+	Name string `json:"name"`
+	// Home: the case has an agent of its own, and Before fills its folders.
+	Home   bool   `json:"home"`
+	Before string `json:"before"`
+	Area   string `json:"area"`
+	Steps  []step `json:"steps"`
 }
 
 // A step has one of the members but Conn and Bind; the first line of cases.jsonl explains them.

@@ -26,7 +26,7 @@ func Parse(values []string) (w Words, err error) {
 	off := false
 	w.domains = map[string]string{}
 	for _, value := range values {
-		for _, word := range strings.Fields(value) {
+		for word := range strings.FieldsSeq(value) {
 			verb, list, given := strings.Cut(word, "=")
 			hosts := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 			if given && len(hosts) == 0 {

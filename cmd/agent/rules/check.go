@@ -24,22 +24,16 @@ type Check struct {
 	Pretty  bool
 }
 
-// What the files may be. More cannot be used by an agent either.
-const (
-	maxFileBytes = 1 << 20
-	maxRules     = 20_000
-)
-
 // Run answers on stdout. If a file cannot be used, it prints nothing there and returns an error
 // that names the file.
 func (c *Check) Run(stdout io.Writer) error {
-	all := &rule.Set{}
+	all, bounds := &rule.Set{}, execpolicy.OperatorBounds()
 	for _, file := range c.Files {
-		text, err := read(file)
+		text, err := read(file, bounds.FileBytes)
 		if err != nil {
 			return &fileError{"read", file, err}
 		}
-		parsed, err := rulefile.Parse(all, file, text, rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules})
+		parsed, err := rulefile.Parse(all, file, text, bounds)
 		if errors.Is(err, rulefile.ErrNotText) {
 			return &fileError{"read", file, err}
 		}
@@ -80,15 +74,15 @@ func (c *Check) Run(stdout io.Writer) error {
 	return err
 }
 
-func read(file string) ([]byte, error) {
+func read(file string, most int) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("more than %d bytes", maxFileBytes)
+	text, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(text) > most {
+		err = fmt.Errorf("more than %d bytes", most)
 	}
 	return text, err
 }

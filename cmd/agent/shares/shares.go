@@ -1,4 +1,5 @@
-package main
+// Package shares divides the memory that an agent may have among what it holds for clients.
+package shares
 
 import (
 	"runtime/debug"
@@ -11,22 +12,22 @@ import (
 	"github.com/execagent/execagent/sockets"
 )
 
-// limitMemory sets the limit that the garbage collector keeps this process within:
+// Limit sets the limit that the garbage collector keeps this process within:
 // three quarters of the memory of its control group or of the machine. The last
 // quarter is for the commands. If GOMEMLIMIT is set, it stays as it is.
-func limitMemory(environ []string) {
+func Limit(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(cgroup.MemoryLimit() / 4 * 3)
 	}
 }
 
-// memory says what may be held for clients, in bytes.
-type memory struct {
-	messages int64 // see rpc.NewBudget
-	content  int64 // see agent.Config.ContentBytes
-	output   int64 // see agent.Config.RetainTotalBytes
-	streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
-	sockets  int64 // see agent.Config.SocketBytes
+// Shares says what may be held for clients, in bytes.
+type Shares struct {
+	Messages int64 // see rpc.NewBudget
+	Content  int64 // see agent.Config.ContentBytes
+	Output   int64 // see agent.Config.RetainTotalBytes
+	Streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
+	Sockets  int64 // see agent.Config.SocketBytes
 }
 
 const (
@@ -42,18 +43,18 @@ const (
 	least = 4 << 20
 )
 
-// planMemory divides the memory below the limit of the garbage collector.
-func planMemory() memory { return divide(debug.SetMemoryLimit(-1)) }
+// Plan divides the memory below the limit of the garbage collector.
+func Plan() Shares { return divide(debug.SetMemoryLimit(-1)) }
 
 // divide divides limit bytes. Where there is plenty, each part gets its usual
 // bound and not more.
-func divide(limit int64) memory {
+func divide(limit int64) Shares {
 	spare := max(limit-ownMemory, 0)
-	return memory{
-		messages: min(max(spare/8, least), maxMessages),
-		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
-		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
-		streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
-		sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
+	return Shares{
+		Messages: min(max(spare/8, least), maxMessages),
+		Content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
+		Output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
+		Streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
+		Sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
 	}
 }

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/execagent/execagent/agent/answers"
+	"github.com/execagent/execagent/agent/skills"
+	"github.com/execagent/execagent/discovery"
+	"github.com/execagent/execagent/hostenv"
+	"github.com/execagent/execagent/protocol"
+)
+
+// places are where skills and plugins are installed for the user of the agent.
+func (h *host) places() discovery.Places {
+	p := discovery.Places{CodexHome: hostenv.CodexHome(h.lookup), System: discovery.SystemFolder}
+	if home, _ := h.lookup("HOME"); home != "" {
+		p.Home = h.home
+	}
+	return p
+}
+
+// rootsResult gives back its share of memory when it has been sent.
+type rootsResult struct {
+	protocol.DiscoverRootsResult
+	share answers.Share
+}
+
+func (r *rootsResult) Sent() { r.share.Release() }
+
+func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRootsParams) (*rootsResult, error) {
+	if len(p.Roots) > protocol.MaxCapabilityRoots {
+		return nil, protocol.InvalidRequest("capability root discovery accepts at most %d roots", protocol.MaxCapabilityRoots)
+	}
+	found, size, err := c.agent.skills.Roots(ctx, p.Roots)
+	if err != nil {
+		return nil, err
+	}
+	r := &rootsResult{found, answers.Share{Own: c.listings, Total: c.agent.content}}
+	// The files, and the message with them, which is made as a whole.
+	return r, r.share.List(ctx, 2*int64(size))
+}
+
+func (c *connection) discoverInstalled(ctx context.Context, p protocol.DiscoverInstalledParams) (skills.Encoded, error) {
+	return c.agent.skills.Installed(ctx, p.Sandbox)
+}

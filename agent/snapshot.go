@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+
+	"github.com/execagent/execagent/agent/snapshot"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// enter puts a process that is about to be started under the sandbox of its request, and
+// gives it its network.
+type enter func(*process, *procs.Spec) error
+
+// restoring returns an enter that also makes the spec restore the shell snapshot that the
+// request asks for. It is the same one where the request asks for none, or is about no
+// command of a login shell. No failure of a snapshot is an error: the startup files are run
+// then, as without one. A capture enters what the command enters.
+func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in enter) (enter, error) {
+	asked := p.ShellSnapshot
+	if asked == nil || p.Builtin || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
+		return in, nil
+	}
+	shell := snapshot.Shell(asked.Shell)
+	if !shell.Known() {
+		return nil, protocol.InvalidParams("shellSnapshot: shell snapshots are unsupported for shell `%.64s`", shell.Name)
+	}
+	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork})
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(key)
+	return func(started *process, spec *procs.Spec) error {
+		bare := *spec
+		bare.Env = slices.Clone(spec.Env)
+		state, err := c.session.snapshots.Get(ctx, string(sum[:]), func() error { return rpc.Block(ctx) },
+			func(ctx context.Context) (*snapshot.State, error) {
+				state, err := snapshot.Capture(ctx, shell, bare, in.start)
+				if err != nil {
+					c.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
+				}
+				return state, err
+			})
+		if err != nil {
+			return err
+		}
+		if state != nil {
+			if argv, env, ok := state.Apply(spec.Argv, envPolicy(p.EnvPolicy), p.Env); ok {
+				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, c.agent.cfg.Tool.Before(env)
+			}
+		}
+		return in(started, spec)
+	}, nil
+}
+
+// start starts a process of no session. env is what it sees.
+func (in enter) start(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
+	aside := new(process)
+	release = func() {
+		aside.network.Close()
+		aside.box.Release()
+	}
+	if err = in(aside, &spec); err == nil {
+		if p, err = procs.Start(spec); err != nil {
+			_ = spec.Cgroup.Close() // no process is in it
+		}
+	}
+	if err != nil {
+		release()
+		return nil, nil, nil, err
+	}
+	return p, spec.Env, release, nil
+}

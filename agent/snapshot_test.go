@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// login returns the params of a start of a login shell with a snapshot.
+func login(id, home, command string, more object) object {
+	params := object{
+		"processId": id, "argv": []string{"/bin/bash", "-lc", command}, "cwd": uri(home), "env": object{"HOME": home, "PATH": "/usr/bin:/bin"}, "tty": false,
+		"shellSnapshot": object{"scopeId": "s", "shell": object{"name": "bash", "path": "/bin/bash"}},
+	}
+	maps.Copy(params, more)
+	return params
+}
+
+// output runs a command to its end and returns what it prints.
+func output(c *client, params object) string {
+	c.t.Helper()
+	c.must("process/start", params, nil)
+	c.awaitNote("process/closed", params["processId"].(string))
+	var r protocol.ReadResult
+	c.must("process/read", object{"processId": params["processId"]}, &r)
+	var text strings.Builder
+	for _, chunk := range r.Chunks {
+		text.Write(chunk.Chunk)
+	}
+	return text.String()
+}
+
+// TestSnapshots: startup files run once for a session, outside a sandbox and in one, where
+// they can do no more than the command; process/list shows the command as it was sent.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	for name, sandbox := range map[string]func(home string) object{
+		"none":       func(string) object { return nil },
+		"writes":     func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },
+		"view":       func(home string) object { return managed("restricted", special("minimal", "read"), at(home, "write")) },
+		"network":    func(home string) object { return managed("enabled", special("root", "read"), at(home, "write")) },
+		"everything": func(string) object { return managed("restricted", special("root", "write")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			outside := home + ".outside"
+			t.Cleanup(func() { _ = os.Remove(outside) })
+			profile := "echo run >> ~/runs; export A=1; f() { echo \"f$1\"; }; echo noise\necho x 2>/dev/null > " + outside + "\ntrue\n"
+			if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			more := object{}
+			if policy := sandbox(home); policy != nil {
+				more["sandbox"] = policy
+			}
+			c := newRig(t, Config{}).attach("")
+			for i, id := range []string{"a", "b"} {
+				if got := output(c, login(id, home, "f $A; wc -l < ~/runs", more)); got != "f1\n1\n" {
+					t.Errorf("start %d printed %q", i, got)
+				}
+			}
+			var listed protocol.ListResult
+			c.must("process/list", object{}, &listed)
+			if got := strings.Join(listed.Processes[0].Argv, "|"); got != "/bin/bash|-lc|f $A; wc -l < ~/runs" {
+				t.Errorf("listed as %q", got)
+			}
+			if _, err := os.Stat(outside); (err == nil) != (name == "none" || name == "everything") {
+				t.Errorf("the startup file has written outside: %v", err)
+			}
+		})
+	}
+}
+
+// TestSnapshotEnds: a session that ends while a startup file loops does not wait for it.
+func TestSnapshotEnds(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	home := t.TempDir()
+	if err := os.WriteFile(home+"/.bash_profile", []byte("trap '' TERM INT HUP\n: > ~/begun\nwhile :; do sleep 1000; done\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{})
+	c := r.attach("")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_ = c.call("process/start", login("a", home, "true", nil), nil) // the session ends first
+	}()
+	eventually(t, "the startup file runs", func() bool { _, err := os.Stat(home + "/begun"); return err == nil })
+	if err := r.agent.Close(); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, answered, "the answer")
+}
+
+// TestSnapshotNetwork: each command has a proxy of its own, also one that restores a
+// snapshot, whose capture had another one.
+func TestSnapshotNetwork(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	destination := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer destination.Close()
+	home := t.TempDir()
+	if err := os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs; echo $HTTP_PROXY >> ~/captured\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newRig(t, Config{}).attach("")
+	var hosts []string
+	for _, id := range []string{"a", "b"} {
+		params := login(id, home, printProxy, object{"pipeStdin": true})
+		params["networkProxy"] = proxied(id, "", "localhost", "127.0.0.1")["networkProxy"]
+		proxy := c.proxyOf(t, params)
+		wantThrough(t, proxy, destination.URL, http.StatusOK, "")
+		hosts = append(hosts, proxy.Host)
+	}
+	captured, err := os.ReadFile(home + "/captured")
+	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 1 {
+		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/installed"
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// skillsFlags say how the skills at an agent are listed.
+type skillsFlags struct {
+	agentFlags
+	listFlags
+}
+
+func (*skillsFlags) Help() string {
+	return `Lists the skills and plugins that are installed for the user of the agent: in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills there. A name has the namespace of its plugin before it. Warnings go to standard error.
+
+Examples:
+
+    agent skills --url 127.0.0.1:7000
+    agent skills --environment-id build-1 -o json | jq '.plugins[].id'
+
+Exit codes: 0, 1 when agent itself failed or the agent is too old, 124 after --timeout, 2 for a wrong command line.`
+}
+
+// Validate finds flags that contradict each other. The parser calls it.
+func (f *skillsFlags) Validate() error { return f.validate() }
+
+func (f *skillsFlags) run(sys program.System) int {
+	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
+		found, err := c.Installed(ctx, nil)
+		if err != nil {
+			return 0, err
+		}
+		if f.Output == "json" {
+			return program.ExitOK, program.PrintJSON(sys.Stdout, found)
+		}
+		for _, warning := range found.Warnings {
+			program.Complain(sys.Stderr, program.Plain(warning))
+		}
+		rows := installed.Rows(found)
+		if f.Quiet {
+			rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == installed.NoSkill })
+		}
+		return program.ExitOK, printList(sys.Stdout, f.listFlags, rows, func(row []string) string { return row[0] },
+			installed.Heading, func(row []string) []string { return row })
+	})
+}

@@ -1,0 +1,59 @@
+package discovery
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+)
+
+// full has every member.
+var full = Root{
+	Failure: &Warning{Trouble: NoRoot, Path: "/r", Err: unix.ENOENT},
+	Plugin:  &Plugin{Manifest: File{"/r/.codex-plugin/plugin.json", "{}"}, MCP: &File{"/r/.mcp.json", "m"}, Apps: &File{"/r/a\xff", ""}},
+	Skills: []Skill{
+		{Instructions: File{"/r/SKILL.md", "s"}, Metadata: &File{"/r/agents/openai.yaml", "y"}},
+		{Instructions: File{"/r/t/SKILL.md", "t"}},
+	},
+	Namespaces: []File{{"/r/.codex-plugin/plugin.json", "{}"}},
+	Warnings: []Warning{
+		{Trouble: NotScanned, Path: "/r/x", Err: fsops.ErrNotUTF8}, {Trouble: Outside, Path: "/r/p", Member: "apps"},
+	},
+}
+
+func TestPack(t *testing.T) {
+	t.Parallel()
+	for _, want := range []*Root{{}, &full} {
+		packed := want.Pack(nil)
+		got, err := Unpack(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("changed on its way (-packed +unpacked):\n%s", diff)
+		}
+		for n := range packed {
+			if _, err := Unpack(packed[:n]); err == nil {
+				t.Errorf("the first %d of %d bytes are taken for a root", n, len(packed))
+			}
+		}
+	}
+}
+
+// FuzzUnpack: what a helper sends is taken only as Pack would have made it.
+func FuzzUnpack(f *testing.F) {
+	f.Add(full.Pack(nil))
+	f.Add((&Root{}).Pack(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Unpack(b)
+		if err != nil {
+			return
+		}
+		if again := r.Pack(nil); string(again) != string(b) {
+			t.Fatalf("%q became %q", b, again)
+		}
+	})
+}

@@ -1,0 +1,398 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Bounds of one root (capabilities.md 2.2).
+const (
+	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
+	MaxFile = 1 << 20
+	// MaxBundle is what the files of a root may have together, in bytes.
+	MaxBundle = 16 << 20
+
+	maxDepth       = 6
+	maxDirectories = 2000
+	maxEntries     = 20_000
+)
+
+// Names of files.
+const (
+	skillFile    = "SKILL.md"
+	metadataFile = "agents/openai.yaml"
+	mcpFile      = ".mcp.json"
+	appsFile     = ".app.json"
+	manifestFile = "plugin.json"
+)
+
+// manifestFolders hold a manifest, best first.
+var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}
+
+// File is a file as it was read.
+type File struct{ Path, Contents string }
+
+// Plugin is the manifest of a root and the files that it declares; nil: there is none.
+type Plugin struct {
+	Manifest  File
+	MCP, Apps *File
+}
+
+// Skill is a SKILL.md and, if there is one, its openai.yaml.
+type Skill struct {
+	Instructions File
+	Metadata     *File
+}
+
+// Root is what was found in one folder.
+type Root struct {
+	// Failure says why nothing was looked for; the rest is empty then.
+	Failure *Warning
+	Plugin  *Plugin
+	Skills  []Skill
+	// Namespaces are the manifests that name skills: that of the root or, without one, of
+	// the nearest folder above it; then those below, sorted.
+	Namespaces []File
+	Warnings   []Warning
+}
+
+// size is how many bytes the contents of r have.
+func (r *Root) size() int {
+	n := 0
+	for file := range r.files {
+		n += len(file.Contents)
+	}
+	return n
+}
+
+// files calls yield for each file of r; that of the root's manifest comes twice.
+func (r *Root) files(yield func(*File) bool) {
+	if p := r.Plugin; p != nil {
+		for _, file := range []*File{&p.Manifest, p.MCP, p.Apps} {
+			if file != nil && !yield(file) {
+				return
+			}
+		}
+	}
+	for i := range r.Skills {
+		if !yield(&r.Skills[i].Instructions) {
+			return
+		}
+		if m := r.Skills[i].Metadata; m != nil && !yield(m) {
+			return
+		}
+	}
+	for i := range r.Namespaces {
+		if !yield(&r.Namespaces[i]) {
+			return
+		}
+	}
+}
+
+// Trouble is what kept something from being read.
+type Trouble uint8
+
+// The kinds of trouble.
+const (
+	// NoRoot, NotDirectory: the root itself cannot be inspected, or is no directory.
+	NoRoot Trouble = iota
+	NotDirectory
+	// NotScanned: a directory or name below the root cannot be looked at.
+	NotScanned
+	// Truncated: the root has more than is looked at.
+	Truncated
+	// NotInspected, NotRead: a file cannot be inspected, or read.
+	NotInspected
+	NotRead
+	// TooLarge: a file has more than MaxFile bytes. NoRoom: more than is left of MaxBundle.
+	TooLarge
+	NoRoom
+	// NotText: a file is not UTF-8.
+	NotText
+	// NotDotSlash, Outside: Path is that of a manifest, in which the member Member names a
+	// file in another way than by ./, or outside the root.
+	NotDotSlash
+	Outside
+
+	troubles // how many kinds there are
+)
+
+// Warning is one trouble. Err is an errno, or [fsops.ErrNotUTF8], where the system was the
+// cause, else nil.
+type Warning struct {
+	Trouble Trouble
+	Path    string
+	Member  string
+	Err     error
+}
+
+// Read looks through the folder root. Links are followed as in a walk that follows them:
+// to folders, and to files where the rules open a file directly. The error is that of the
+// context, or one of the file system as a whole, such as a helper that has died.
+func Read(ctx context.Context, files fsops.FS, root string) (*Root, error) {
+	r := reader{files: files, root: root, out: &Root{}}
+	err := r.read(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.out, nil
+}
+
+// reader reads one root.
+type reader struct {
+	files fsops.FS
+	root  string
+	used  int // bytes of MaxBundle
+	out   *Root
+	err   error // of the file system as a whole
+}
+
+func (r *reader) read(ctx context.Context) error {
+	info, err := r.files.Stat(ctx, r.root, fsops.FollowLinks)
+	switch {
+	case err != nil:
+		errno, err := systemError(err)
+		r.out.Failure = &Warning{Trouble: NoRoot, Path: r.root, Err: errno}
+		return err
+	case !info.IsDirectory:
+		r.out.Failure = &Warning{Trouble: NotDirectory, Path: r.root}
+		return nil
+	}
+	found, err := r.walk(ctx)
+	if err != nil {
+		return err
+	}
+	manifest := r.manifestIn(ctx, r.root)
+	r.namespaces(ctx, manifest, found)
+	if manifest != nil {
+		r.out.Plugin = &Plugin{Manifest: *manifest}
+		mcp, apps := r.declared(manifest)
+		if mcp != "" {
+			r.out.Plugin.MCP = r.file(ctx, mcp)
+		}
+		if apps != "" {
+			r.out.Plugin.Apps = r.file(ctx, apps)
+		}
+	}
+	for _, skill := range found.skills {
+		instructions := r.file(ctx, skill)
+		if instructions == nil {
+			continue
+		}
+		r.out.Skills = append(r.out.Skills, Skill{*instructions, r.file(ctx, path.Join(path.Dir(skill), metadataFile))})
+	}
+	return r.err
+}
+
+// walked are the paths of a walk that matter, sorted.
+type walked struct {
+	skills    []string
+	manifests map[string][len(manifestFolders)]string // of each folder
+	folders   []string                                // that have manifests
+}
+
+func (r *reader) walk(ctx context.Context) (walked, error) {
+	w := walked{manifests: map[string][len(manifestFolders)]string{}}
+	result, err := r.files.Walk(ctx, r.root, fsops.WalkOptions{
+		MaxDepth: maxDepth, MaxDirectories: maxDirectories, MaxEntries: maxEntries, FollowDirectoryLinks: true,
+	})
+	if err != nil {
+		// The root has gone meanwhile, or cannot be walked.
+		errno, err := systemError(err)
+		if err == nil {
+			r.warn(NotScanned, r.root, errno)
+		}
+		return w, err
+	}
+	for _, e := range result.Errors {
+		r.warn(NotScanned, e.Path, e.Err)
+	}
+	if result.Truncated {
+		r.warn(Truncated, r.root, nil)
+	}
+	for _, e := range result.Entries {
+		dir, name := path.Split(e.Path)
+		if e.IsDirectory {
+			continue
+		}
+		switch name {
+		case skillFile:
+			w.skills = append(w.skills, e.Path)
+		case manifestFile:
+			at := slices.Index(manifestFolders[:], path.Base(dir))
+			if at < 0 {
+				continue
+			}
+			folder := path.Dir(path.Clean(dir))
+			of, known := w.manifests[folder]
+			if !known {
+				w.folders = append(w.folders, folder)
+			}
+			of[at] = e.Path
+			w.manifests[folder] = of
+		}
+	}
+	sortURIs(w.skills)
+	sortURIs(w.folders)
+	return w, nil
+}
+
+// sortURIs sorts paths by the text of their URIs, as the wire has them: in it é is %C3%A9,
+// and comes before A.
+func sortURIs(paths []string) {
+	uris := make(map[string]string, len(paths))
+	for _, p := range paths {
+		uris[p] = protocol.FormatPathURI(p)
+	}
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(uris[a], uris[b]) })
+}
+
+// manifestIn returns the best manifest of a folder that can be read; nil: none.
+func (r *reader) manifestIn(ctx context.Context, folder string) *File {
+	for _, name := range manifestFolders {
+		if file := r.file(ctx, path.Join(folder, name, manifestFile)); file != nil {
+			return file
+		}
+	}
+	return nil
+}
+
+// namespaces collects the manifests that name skills.
+func (r *reader) namespaces(ctx context.Context, own *File, found walked) {
+	for above := r.root; own == nil && above != "/" && r.err == nil && ctx.Err() == nil; {
+		above = path.Dir(above)
+		own = r.manifestIn(ctx, above)
+	}
+	if own != nil {
+		r.out.Namespaces = append(r.out.Namespaces, *own)
+	}
+	for _, folder := range found.folders {
+		if folder == r.root {
+			continue // its manifests were tried
+		}
+		for _, manifest := range found.manifests[folder] {
+			if manifest == "" {
+				continue
+			}
+			// One that cannot be read hides the others of its folder.
+			if file := r.file(ctx, manifest); file != nil {
+				r.out.Namespaces = append(r.out.Namespaces, *file)
+			}
+			break
+		}
+	}
+}
+
+// file reads a file. It returns nil where there is none, and also warns where there is
+// one that cannot be had.
+func (r *reader) file(ctx context.Context, path string) *File {
+	if r.err != nil || ctx.Err() != nil {
+		return nil
+	}
+	fd, err := r.files.OpenRead(ctx, path, fsops.FollowLinks)
+	if err != nil {
+		r.cannotOpen(ctx, path, err)
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		r.warn(NotInspected, path, err)
+		return nil
+	}
+	if !r.fits(path, st.Size) {
+		return nil
+	}
+	// A file may grow while it is read, and those of the kernel say that they are empty.
+	text := make([]byte, 0, st.Size+1)
+	for {
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			r.warn(NotRead, path, err)
+			return nil
+		}
+		if n == 0 {
+			break
+		}
+		text = text[:len(text)+n]
+		if !r.fits(path, int64(len(text))) {
+			return nil
+		}
+		if len(text) == cap(text) {
+			text = slices.Grow(text, max(512, len(text)))
+		}
+	}
+	if !utf8.Valid(text) {
+		r.warn(NotText, path, nil)
+		return nil
+	}
+	r.used += len(text)
+	return &File{Path: path, Contents: string(text)}
+}
+
+// fits warns of a file that has more bytes than it may.
+func (r *reader) fits(path string, size int64) bool {
+	switch {
+	case size > MaxFile:
+		r.warn(TooLarge, path, nil)
+	case size > int64(MaxBundle-r.used):
+		r.warn(NoRoom, path, nil)
+	default:
+		return true
+	}
+	return false
+}
+
+// cannotOpen says why a file cannot be opened. What is missing, and what is no regular
+// file, is no trouble.
+func (r *reader) cannotOpen(ctx context.Context, path string, err error) {
+	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return
+	}
+	errno, err := systemError(err)
+	if err != nil {
+		r.err = err
+		return
+	}
+	if errno == unix.ENOENT || errno == unix.ENOTDIR {
+		return
+	}
+	info, statErr := r.files.Stat(ctx, path, fsops.FollowLinks)
+	switch {
+	case statErr != nil:
+		r.warn(NotInspected, path, errno)
+	case info.IsFile:
+		r.warn(NotRead, path, errno)
+	}
+}
+
+func (r *reader) warn(t Trouble, path string, err error) {
+	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: t, Path: path, Err: err})
+}
+
+// systemError returns the errno of an error about one path. Any other error is one of the
+// file system as a whole, and returned as it is.
+func systemError(err error) (errno, other error) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno, nil
+	}
+	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return unix.EINVAL, nil
+	}
+	return nil, err
+}

@@ -1,0 +1,253 @@
+package discovery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/discovery"
+	"github.com/execagent/execagent/fsops"
+)
+
+// write makes files below dir.
+func write(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t testing.TB, root string) *discovery.Root {
+	t.Helper()
+	r, err := discovery.Read(t.Context(), fsops.Host{}, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func troubles(r *discovery.Root) (all []discovery.Trouble) {
+	for _, w := range r.Warnings {
+		all = append(all, w.Trouble)
+	}
+	return all
+}
+
+// size is how many bytes the skills have.
+func size(r *discovery.Root) (n int) {
+	for _, s := range r.Skills {
+		n += len(s.Instructions.Contents)
+	}
+	return n
+}
+
+const skill = "---\nname: s\ndescription: d\n---\nBODY"
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "r")
+	write(t, root, map[string]string{
+		".claude-plugin/plugin.json": `{"name":"demo","mcpServers":"./conf/m.json","apps":"../a"}`,
+		"conf/m.json":                "M", ".app.json": "A",
+		"s/SKILL.md": skill, "s/agents/openai.yaml": "policy: {}", ".git/x/SKILL.md": skill,
+		"n/.codex-plugin/plugin.json": `{"name":"nested"}`, "n/t/SKILL.md": skill,
+	})
+	r := read(t, root)
+	if p := r.Plugin; p == nil || p.Manifest.Path != root+"/.claude-plugin/plugin.json" || p.MCP.Contents != "M" || p.Apps.Contents != "A" {
+		t.Errorf("plugin %+v", p)
+	}
+	var skills []string
+	for _, s := range r.Skills {
+		skills = append(skills, strings.TrimPrefix(s.Instructions.Path, root)+fmt.Sprint(s.Metadata != nil))
+	}
+	if got := strings.Join(skills, " "); got != "/.git/x/SKILL.mdfalse /n/t/SKILL.mdfalse /s/SKILL.mdtrue" {
+		t.Errorf("skills %s", got)
+	}
+	if len(r.Namespaces) != 2 || !slices.Equal(troubles(r), []discovery.Trouble{discovery.NotDotSlash}) {
+		t.Errorf("%d namespaces, %+v", len(r.Namespaces), r.Warnings)
+	}
+	d := r.Describe(root)
+	var names []string
+	for _, s := range d.Skills {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "demo:s nested:s demo:s" || d.DisplayName != "demo" || !d.IsPlugin {
+		t.Errorf("%s, %+v", got, d)
+	}
+}
+
+func TestReadNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f": ""})
+	if r := read(t, dir+"/none"); r.Failure == nil || r.Failure.Trouble != discovery.NoRoot || r.Failure.Err != unix.ENOENT {
+		t.Errorf("missing: %+v", r)
+	}
+	if r := read(t, dir+"/f"); r.Failure == nil || r.Failure.Trouble != discovery.NotDirectory {
+		t.Errorf("a file: %+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := discovery.Read(ctx, fsops.Host{}, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// TestHostile: a root costs no more than its bounds, whatever is in it, and says what was
+// left out.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		make   func(t *testing.T, root string)
+		skills int
+		want   []discovery.Trouble
+	}{
+		"a gigabyte": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"a/SKILL.md": ""})
+			if err := os.Truncate(root+"/a/SKILL.md", 1<<30); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.TooLarge}},
+		"more than a bundle": {func(t *testing.T, root string) {
+			for i := range 17 {
+				write(t, root, map[string]string{fmt.Sprintf("a%02d/SKILL.md", i): strings.Repeat("x", discovery.MaxFile)})
+			}
+		}, 16, []discovery.Trouble{discovery.NoRoom, discovery.NoRoom}},
+		"links": {func(t *testing.T, root string) {
+			for i := range 1000 {
+				if err := os.Symlink(root, fmt.Sprintf("%s/%d", root, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"loop": "loop", "none": "/nonexistent", "proc": "/proc/self/fd", "dev": "/dev/zero"} {
+				if err := os.Symlink(to, root+"/"+link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Mkdir(root+"/.codex-plugin", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			// Not a regular file: it has no end.
+			if err := os.Symlink("/dev/zero", root+"/.codex-plugin/plugin.json"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, nil},
+		"many names": {func(t *testing.T, root string) {
+			for i := range 20_001 {
+				if err := unix.Mknod(fmt.Sprintf("%s/f%d", root, i), unix.S_IFREG|0o600, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 0, []discovery.Trouble{discovery.Truncated}},
+		"names that are not UTF-8": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"b\xff/SKILL.md": skill, "c\xff": ""})
+		}, 1, []discovery.Trouble{discovery.NotScanned, discovery.NotScanned}},
+		"fifo": {func(t *testing.T, root string) {
+			if err := os.Mkdir(root+"/a", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mkfifo(root+"/a/SKILL.md", 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := filepath.Join(t.TempDir(), "r")
+			write(t, root, map[string]string{"z/SKILL.md": skill})
+			tt.make(t, root)
+			r := read(t, root)
+			if len(r.Skills) != tt.skills || !slices.Equal(troubles(r), tt.want) {
+				t.Errorf("%d skills, want %d; %+v", len(r.Skills), tt.skills, r.Warnings)
+			}
+			if size(r) > discovery.MaxBundle {
+				t.Errorf("%d bytes", size(r))
+			}
+		})
+	}
+}
+
+// TestChanging: a file that changes while it is read is read as something, within bounds.
+func TestChanging(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]string{"SKILL.md": skill})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			switch i % 3 {
+			case 0:
+				_ = os.Truncate(root+"/SKILL.md", discovery.MaxFile+1)
+			case 1:
+				_ = os.Remove(root + "/SKILL.md")
+			case 2:
+				_ = os.WriteFile(root+"/SKILL.md", []byte(skill), 0o600)
+			}
+		}
+	}()
+	for range 100 {
+		if r := read(t, root); size(r) > discovery.MaxFile {
+			t.Fatalf("%d bytes", size(r))
+		}
+	}
+	<-done
+}
+
+func TestLocations(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, folder := range []string{
+		"mk/a/1.9.0", "mk/a/1.10.0-rc.1", "mk/a/1.10.0", "mk/b/1.0.0", "mk/b/local", "mk/c.d/abc", "mk/c.d/1.10.0", "mk/.e/1", "m k/f/1", "mk/g/..h",
+		"mk/i/with blank", "mk/bad\xff/1",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "codex/plugins/cache", folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, map[string]string{
+		"codex/plugins/cache/file":                                   "",
+		"codex/plugins/cache/mk/a/.codex-remote-plugin-install.json": `{"schema_version":1,"remote_plugin_id":" x "}`,
+	})
+	p := discovery.Places{CodexHome: dir + "/codex", Home: dir + "/home", System: dir + "/etc"}
+	all, incomplete := p.Locations()
+	var got []string
+	for _, l := range all {
+		got = append(got, l.ID+" "+l.Version+l.RemoteID)
+	}
+	want := "a@mk 1.10.0x, b@mk local, c.d@mk abc, g@mk ..h, codex-home-skills , user-agent-skills , system-skills "
+	if got := strings.Join(got, ", "); got != want || !incomplete {
+		t.Errorf("%s, %v\nwant %s", got, incomplete, want)
+	}
+	if all, incomplete := (discovery.Places{}).Locations(); len(all) != 0 || incomplete {
+		t.Errorf("without places: %v, %v", all, incomplete)
+	}
+}
+
+// BenchmarkRead reads a root of 200 skills with metadata.
+func BenchmarkRead(b *testing.B) {
+	root := b.TempDir()
+	for i := range 200 {
+		dir := fmt.Sprintf("skills/s%d/", i)
+		write(b, root, map[string]string{dir + "SKILL.md": skill + strings.Repeat("x", 4096), dir + "agents/openai.yaml": "policy: {}"})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := read(b, root); len(r.Skills) != 200 {
+			b.Fatal(len(r.Skills))
+		}
+	}
+}
