@@ -5,7 +5,9 @@ import (
 	"errors"
 
 	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/hold"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 )
@@ -24,6 +26,37 @@ func (s *Session) tell(method string, params any) {
 	if peer := s.peer.Load(); peer != nil {
 		_ = peer.Notify(method, params) // an error means that the connection is gone
 	}
+}
+
+// judging returns in and, if every program that the process executes is to be judged, what has
+// that done.
+func judging(plan *approval.Plan, in enter) enter {
+	if plan == nil || plan.Policy == nil {
+		return in
+	}
+	return func(p *process, spec *procs.Spec) error {
+		err := in(p, spec)
+		if err == nil {
+			p.judged, err = confine.NewJudged(plan.Policy)
+		}
+		if err != nil {
+			return err
+		}
+		if p.box == nil || p.box.Unconfined() {
+			spec.Stage = confine.WatchOnly(p.judged).Stage
+		} else {
+			p.box.Judge(p.judged)
+		}
+		return nil
+	}
+}
+
+// questions has those about what the process executes.
+func (p *process) questions() *judge.Desk {
+	if p.judged == nil {
+		return nil
+	}
+	return p.judged.Desk
 }
 
 // holding returns in and, if the client is to be asked, what keeps the command from running

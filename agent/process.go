@@ -77,7 +77,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err != nil {
 		return nil, err
 	}
-	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, holding(approvals, enter))
+	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, holding(approvals, judging(approvals, enter)))
 	if err != nil {
 		return nil, startError(err)
 	}

@@ -3,9 +3,11 @@ package agent
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -105,6 +107,10 @@ func (c *raw) ends() (code int, output string, closed []string) {
 			code = h.Params.ExitCode
 		case protocol.MethodProcessClosed:
 			return code, output, closed
+		case "":
+			if h.Error != nil {
+				c.t.Fatal(h.Error)
+			}
 		}
 	}
 }
@@ -251,3 +257,90 @@ func TestQuestionReports(t *testing.T) {
 var readOnly = object{"windowsSandboxLevel": "disabled", "permissions": object{
 	"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []object{
 		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}}}
+
+// treeRules are those of an operator who has every program judged.
+func treeRules(t *testing.T) Config {
+	t.Helper()
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["cat"], decision="forbidden")
+prefix_rule(pattern=["id"], decision="prompt")
+`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree})}
+}
+
+// TestQuestionBelow: the client is asked about what a process executes, and hears of what is
+// refused, with a sandbox and without one.
+func TestQuestionBelow(t *testing.T) {
+	t.Parallel()
+	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := newRig(t, treeRules(t)).asking(t, "")
+			params := sh("p", `i=id c=cat; (exec $c /dev/null); echo $?
+n=0; while [ $n -lt 3 ]; do $i >/dev/null; echo $?; n=$((n+1)); done
+sh -c "$i -g" >/dev/null; echo $?`)
+			if sandbox != nil {
+				params["sandbox"] = sandbox
+			}
+			c.call("s", "process/start", params)
+			answers := []string{`"decline"`, `"acceptForProcess"`, `"accept"`}
+			var asked, told []string
+			var output string
+			for done := false; !done; {
+				switch h := c.hears(); h.Method {
+				case protocol.MethodExecApproval:
+					if h.Params.Kind != protocol.ApprovalExec || h.Params.PID == 0 {
+						t.Errorf("asked %+v", h.Params)
+					}
+					c.replies(h, answers[min(len(asked), 2)])
+					asked = append(asked, strings.Join(h.Params.Argv, " "))
+				case protocol.MethodExecDecision:
+					told = append(told, h.Params.Decision+" "+h.Params.Source)
+				case protocol.MethodProcessOutput:
+					output += string(h.Params.Chunk)
+				case protocol.MethodProcessClosed:
+					done = true
+				default:
+					if h.Error != nil {
+						t.Fatal(h.Error)
+					}
+				}
+			}
+			lines := strings.Fields(output)
+			if got := strings.Join(asked, ";"); got != "id;id;id -g" {
+				t.Errorf("asked %q", got)
+			}
+			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule;forbidden approval;allow approval" {
+				t.Errorf("told %q", got)
+			}
+			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {
+				t.Errorf("output %q", output)
+			}
+		})
+	}
+}
+
+// TestQuestionBelowEnds: a process that is ended while one of its programs is asked about leaves
+// nothing open, and nothing running.
+func TestQuestionBelowEnds(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newRig(t, treeRules(t)).asking(t, "")
+	c.call("s", "process/start", sh("p", "i=id; $i"))
+	c.until(protocol.MethodExecApproval)
+	c.call("t", "process/terminate", object{"processId": "p"})
+	if code, _, closed := c.ends(); code != 137 || strings.Join(closed, " ") != "terminated" {
+		t.Errorf("code %d, closed %q", code, closed)
+	}
+}
+
+// TestTreeWithoutQuestions: a client that answers none sees what it starts fail.
+func TestTreeWithoutQuestions(t *testing.T) {
+	t.Parallel()
+	c := newRig(t, treeRules(t)).raw(t)
+	c.call("s", "process/start", sh("p", "i=id c=cat; $i; echo $?; (exec $c); echo $?"))
+	if code, output, _ := c.ends(); code != 0 || strings.Count(output, "126\n") != 2 {
+		t.Errorf("code %d, output %q", code, output)
+	}
+}

@@ -76,6 +76,7 @@ type process struct {
 	advisory           bool            // it can do without its proxy
 	hold               *hold.Hold      // nil: nobody is asked before the command runs
 	approvals          *approval.Process
+	judged             *confine.Judged // nil: programs are not judged
 	audit              *audit.Process
 	judge              sync.Once
 	denied             bool // set by judge
@@ -257,6 +258,7 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Terminated()
 	_ = p.Close()
 	p.hold.Close()
+	p.judged.Close()
 	p.audit.Killed()
 	p.network.Close()
 	p.box.Release()
@@ -283,7 +285,7 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 	if !ended {
 		p.Process = running
 		p.audit = s.audit.Started(spec.Argv[0], running.PID(), spec.TTY, p.box.Names())
-		p.approvals = s.desk.Open(plan, id, runner{p})
+		p.approvals = s.desk.Open(plan, id, runner{p}, p.questions())
 	}
 	s.mu.Unlock()
 	if ended {
@@ -316,6 +318,7 @@ func (s *Session) settle(p *process) {
 	s.mu.Unlock()
 	if failed {
 		p.hold.Close()
+		p.judged.Close()
 		p.network.Close()
 		p.box.Release()
 	}

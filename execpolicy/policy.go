@@ -87,6 +87,9 @@ func (c *Current) Policy() *Policy {
 	return c.policy.Load()
 }
 
+// Client returns the policy of the client that is on top, nil for none.
+func (p *Policy) Client() *Policy { return p.client }
+
 // layers calls f with each policy of p.
 func (p *Policy) layers(f func(*Policy)) {
 	for ; p != nil; p = p.client {

@@ -16,6 +16,8 @@ import (
 type Plan struct {
 	// Pending says that the client has to be asked before.
 	Pending bool
+	// Policy is asked about every program that the process executes; nil: about none.
+	Policy *execpolicy.Policy
 
 	verdict execpolicy.Verdict
 	exe     string
@@ -59,6 +61,9 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 		if a.TimeoutMs != nil {
 			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
 		}
+	}
+	if operator != nil && operator.Enforce == execpolicy.InTree && !p.Builtin {
+		plan.Policy = both
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:

@@ -2,7 +2,9 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -34,6 +37,7 @@ type Process struct {
 	plan   *Plan
 	id     string
 	runner Runner
+	below  *judge.Desk // has the questions about what the process executes; nil: there are none
 
 	ctx    context.Context // of all questions; its cause says why they end
 	cancel context.CancelCauseFunc
@@ -44,6 +48,9 @@ type Process struct {
 	closed  bool
 	asking  sync.WaitGroup
 	tally   tally
+	again   map[string]bool // commands that were accepted for the process, by their key
+	// prefixes are the beginnings of commands that were accepted.
+	prefixes [][]string
 }
 
 // Why a question is closed, in the words of the wire.
@@ -54,22 +61,96 @@ var (
 )
 
 // Open returns what asks about a process that was started. Nothing is asked before [Process.Begin].
-func (d *Desk) Open(plan *Plan, id string, runner Runner) *Process {
+func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Desk) *Process {
 	if plan == nil {
 		return nil
 	}
 	d.init()
-	p := &Process{desk: d, plan: plan, id: id, runner: runner, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending}
+	p := &Process{desk: d, plan: plan, id: id, runner: runner, below: below, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	return p
 }
 
 // Begin asks about the start, if that is pending: the client knows the process now.
 func (p *Process) Begin() {
-	if p == nil || !p.plan.Pending {
+	if p == nil {
 		return
 	}
-	p.goAsking(p.askStart)
+	if p.plan.Pending {
+		p.goAsking(p.askStart)
+	}
+	if p.below != nil {
+		p.goAsking(func() { p.below.Serve(p.take) })
+	}
+}
+
+// take takes a question about what the process executes, or hears of a refusal.
+func (p *Process) take(asked judge.Question) {
+	q := question{
+		kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
+		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
+	}
+	if !json.Valid(q.matched) {
+		q.matched = []byte("[]")
+	}
+	decision := protocol.ExecDecision{PID: q.pid, PPID: q.ppid, Exe: text(q.exe, maxArgv), Argv: q.params().Argv}
+	switch {
+	case asked.Told:
+		decision.Source = "rule"
+		p.tell(decision, false, false)
+	case p.remembers(&q):
+		p.below.Answer(asked.ID, true)
+		decision.Source = "memo"
+		p.tell(decision, true, false)
+	default:
+		p.goAsking(func() {
+			o := p.ask(q)
+			p.below.Answer(asked.ID, o.allowed)
+			if o.end {
+				p.runner.End()
+			}
+		})
+	}
+}
+
+// maxRemembered is how many commands, and how many beginnings of commands, are remembered.
+const maxRemembered = 1024
+
+// key is what a command is remembered by: the name of its program, and its arguments.
+func key(argv []string) string {
+	if len(argv) == 0 {
+		return ""
+	}
+	return path.Base(argv[0]) + "\x00" + strings.Join(argv[1:], "\x00")
+}
+
+// remembers tells whether a command needs not be asked about again.
+func (p *Process) remembers(q *question) bool {
+	if q.truncated {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.again[key(q.argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
+		return len(prefix) <= len(q.proposed) && slices.Equal(prefix, q.proposed[:len(prefix)])
+	})
+}
+
+// remember notes what was accepted for more than once.
+func (p *Process) remember(o outcome, commands ...[]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.prefix != nil && len(p.prefixes) < maxRemembered {
+		p.prefixes = append(p.prefixes, o.prefix)
+	}
+	for _, argv := range commands {
+		if p.again == nil {
+			p.again = map[string]bool{}
+		}
+		if len(p.again) < maxRemembered {
+			p.again[key(argv)] = true
+		}
+	}
 }
 
 // goAsking runs ask, unless all questions are closed.
@@ -105,23 +186,31 @@ func (p *Process) close(why error) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
+	if p.below != nil {
+		p.below.Hang()
+	}
 	p.asking.Wait()
 }
 
 // askStart asks about the command of the process itself.
 func (p *Process) askStart() {
-	outcome := p.ask(question{kind: protocol.ApprovalStart, verdict: p.plan.verdict, exe: p.plan.exe, cwd: p.plan.cwd})
+	v := p.plan.verdict
+	outcome := p.ask(question{
+		kind: protocol.ApprovalStart, argv: v.Argv, exe: p.plan.exe, cwd: p.plan.cwd,
+		reason: v.Reason(), matched: matched(v.Findings), proposed: v.Proposed(),
+	})
 	p.mu.Lock()
 	p.pending = false
 	p.mu.Unlock()
 	switch {
 	case outcome.allowed:
+		p.remember(outcome, v.Commands...) // whoever accepts a script accepts its commands
 		p.runner.Go()
 		return
 	case p.ctx.Err() != nil:
 		return // the process has ended, or who closes the questions ends it
 	}
-	p.runner.Refuse(p.plan.verdict.Reason() + ": " + outcome.text)
+	p.runner.Refuse(v.Reason() + ": " + outcome.text)
 	if outcome.end {
 		p.runner.End()
 	}
@@ -130,9 +219,13 @@ func (p *Process) askStart() {
 // question is one about a command.
 type question struct {
 	kind      string
-	verdict   execpolicy.Verdict
+	argv      []string
+	truncated bool
 	exe, cwd  string
 	pid, ppid int
+	reason    string
+	matched   []byte
+	proposed  []string // see [execpolicy.Verdict.Proposed]
 }
 
 // outcome is what became of a question.
@@ -158,11 +251,17 @@ func (p *Process) ask(q question) (o outcome) {
 		case errors.Is(err, errUnable):
 			source = "disconnected"
 		}
-		if params.ApprovalID != "" { // it was asked
+		if able, _ := p.desk.now(); able && params.ApprovalID != "" { // it was asked
 			p.desk.Tell(protocol.MethodExecApprovalClosed, &protocol.ExecApprovalClosed{ProcessID: p.id, ApprovalID: params.ApprovalID, Reason: source})
 		}
 	default:
 		o = q.read(answer)
+		if o.again && !q.truncated {
+			p.remember(o, q.argv)
+		}
+		if o.prefix != nil {
+			p.remember(o)
+		}
 	}
 	decision := protocol.ExecDecision{
 		ApprovalID: params.ApprovalID, PID: q.pid, PPID: q.ppid, Exe: params.Exe, Argv: params.Argv, Source: source,
@@ -200,13 +299,8 @@ func (q *question) read(a protocol.ExecApprovalAnswer) outcome {
 		return outcome{allowed: true, again: true}
 	case protocol.ApprovalAcceptWithRule:
 		o := outcome{allowed: true}
-		argv := q.verdict.Argv
-		if p := q.verdict.Proposed(); p != nil {
-			argv = p
-		} else {
-			return o // a rule asks, which no other rule lifts
-		}
-		if n := len(a.Prefix); n > 0 && n <= len(argv) && slices.Equal(argv[:n], a.Prefix) && !execpolicy.TooWide(a.Prefix) {
+		// Where a rule asks nothing is proposed: no other rule lifts it.
+		if n := len(a.Prefix); n > 0 && n <= len(q.proposed) && slices.Equal(q.proposed[:n], a.Prefix) && !execpolicy.TooWide(a.Prefix) {
 			o.prefix = a.Prefix
 		}
 		return o
@@ -227,13 +321,13 @@ const (
 
 // params returns what the client is asked.
 func (q *question) params() protocol.ExecApprovalParams {
-	argv, truncated := clip(q.verdict.Argv)
+	argv, truncated := clip(q.argv)
 	params := protocol.ExecApprovalParams{
-		Kind: q.kind, Argv: argv, Truncated: truncated, Exe: text(q.exe, maxArgv), Cwd: text(q.cwd, maxArgv), PID: q.pid, PPID: q.ppid,
-		Reason: text(q.verdict.Reason(), maxReason), MatchedRules: matched(q.verdict.Findings),
+		Kind: q.kind, Argv: argv, Truncated: truncated || q.truncated, Exe: text(q.exe, maxArgv), Cwd: text(q.cwd, maxArgv), PID: q.pid, PPID: q.ppid,
+		Reason: text(q.reason, maxReason), MatchedRules: q.matched,
 	}
-	if proposed := q.verdict.Proposed(); proposed != nil && !execpolicy.TooWide(proposed) {
-		if short, cut := clip(proposed); !cut {
+	if q.proposed != nil && !execpolicy.TooWide(q.proposed) {
+		if short, cut := clip(q.proposed); !cut {
 			params.ProposedPrefix = short
 		}
 	}

@@ -126,3 +126,6 @@ func Quote(argv []string) string {
 	}
 	return b.String()
 }
+
+// IsCaseless tells whether case does not matter to the rule.
+func (r *Rule) IsCaseless() bool { return r.folded != nil }

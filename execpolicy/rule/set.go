@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -182,3 +183,9 @@ func (s *Set) LongestPattern() (n int) {
 	}
 	return n
 }
+
+// Rules returns the rules in their order.
+func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
+
+// Programs returns where programs may be, by their names.
+func (s *Set) Programs() map[string][]string { return maps.Clone(s.hosts) }

@@ -85,7 +85,7 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
 	// A supervisor traces this process around its execve.
-	if !c.Backend.Has(sandbox.Supervised) {
+	if !c.Backend.Has(sandbox.Supervised) && c.Rules == nil {
 		if err := hideMemory(); err != nil {
 			return err
 		}

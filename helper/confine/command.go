@@ -68,6 +68,10 @@ type Command struct {
 	Shm string
 	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
+	// Rules are a policy about what the command executes, as package packed has it; nil: none.
+	// The stage then needs one more file, behind that of a gate, which leads to who answers
+	// questions (package judge).
+	Rules []byte
 	// Endpoint, if it is not the zero value, is what the init connects to in the place of
 	// running a program.
 	Endpoint Endpoint
@@ -135,7 +139,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 	if c.isManaged() && c.Backend.Has(sandbox.NetNS) {
 		p.AmbientCaps = append(p.AmbientCaps, unix.CAP_NET_ADMIN) // to start an interface
 	}
-	if c.Policy.Confined && !c.Backend.Has(sandbox.PIDNS) {
+	if (c.Policy.Confined || c.Rules != nil) && !c.Backend.Has(sandbox.PIDNS) {
 		p.Grace = grace
 	}
 	return p, nil
@@ -151,6 +155,15 @@ func (c *Command) check() error {
 	}
 	if c.isManaged() && c.Endpoint != (Endpoint{}) {
 		return errConnects
+	}
+	if c.Rules != nil && c.Endpoint != (Endpoint{}) {
+		return errors.New("sandbox: a connection executes nothing")
+	}
+	if c.Rules != nil && c.Limits != (Limits{}) {
+		return ErrJudgedLimits
+	}
+	if c.Rules != nil && c.Policy.RestrictsNothing() {
+		return nil // the init only watches
 	}
 	return c.Policy.CheckBackend(c.Backend)
 }

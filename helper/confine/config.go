@@ -52,6 +52,7 @@ func (c *config) encode() ([]byte, error) {
 	b = pack.AppendStrings(b, c.Granted)
 	b = pack.AppendString(b, c.Shm)
 	b = pack.AppendString(b, c.Argv0)
+	b = pack.AppendString(b, string(c.Rules))
 	b = pack.AppendString(b, c.Endpoint.Network)
 	b = pack.AppendString(b, c.Endpoint.Target)
 	b = pack.AppendInt(b, c.UID)
@@ -85,6 +86,9 @@ func decodeConfig(encoded []byte) (*config, error) {
 	}
 	c.Shm = d.String(maxConfig)
 	c.Argv0 = d.String(maxConfig)
+	if rules := d.String(maxConfig); rules != "" {
+		c.Rules = []byte(rules)
+	}
 	c.Endpoint = Endpoint{Network: d.String(maxConfig), Target: d.String(maxConfig)}
 	c.UID, c.GID = d.Int(), d.Int()
 	c.Sockets = d.Strings(maxConfig)

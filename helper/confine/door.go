@@ -131,6 +131,7 @@ type Held struct {
 
 	command Command    // without the program
 	gate    *gate.Gate // nil: the network is not managed
+	judged  *Judged    // nil: programs are not judged
 	mu      sync.Mutex
 	theirs  *os.File // what leads an init to the gate; nil once one has it
 	refusal error    // why nothing is run; nil: the command is run
@@ -159,7 +160,9 @@ func (h *Held) Has(l sandbox.Layer) bool { return h.command.Backend.Has(l) }
 // Unconfined tells whether nothing is restricted. The caller then starts the
 // command as any other, without [Held.Stage] or [Held.Run], which would refuse
 // it.
-func (h *Held) Unconfined() bool { return h.refusal == nil && h.command.Policy.RestrictsNothing() }
+func (h *Held) Unconfined() bool {
+	return h.refusal == nil && h.command.Rules == nil && h.command.Policy.RestrictsNothing()
+}
 
 // Stage prepares a program to be started in the sandbox, as the leader of a
 // session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
@@ -191,6 +194,9 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 		return nil, err
 	}
 	stage.Files = append(stage.Files, way...)
+	if h.judged != nil {
+		stage.Files = append(stage.Files, h.judged.theirs)
+	}
 	return stage, nil
 }
 

@@ -87,7 +87,7 @@ func initMain() (code int, err error) {
 	if !cfg.Policy.Confined && cfg.connects() {
 		return 0, cfg.pass(onThreadOfItsOwn(cfg.connectNetworkOnly))
 	}
-	if !cfg.Policy.Confined {
+	if !cfg.Policy.Confined && cfg.Rules == nil {
 		return 0, cfg.becomeCommand()
 	}
 	if isApart(os.Args) {
@@ -136,7 +136,12 @@ func initMain() (code int, err error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
+	rules, err := cfg.judge()
+	if err != nil {
+		return 0, err
+	}
 	n, err := supervise.New(supervise.Config{
+		Judge:  rules,
 		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Proxy: cfg.teller(), Self: []string{cfg.Argv0, Arg},
 		Executed: hideMemory,
 	})
@@ -199,7 +204,7 @@ func readConfig() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Policy.CheckBackend(c.Backend)
+	return c, c.check()
 }
 
 // readAt reads a whole file of at most limit bytes from its start. It does not
@@ -244,7 +249,7 @@ func (c *config) enter() error {
 	// one too. The process that calls that is a copy of init which shares its
 	// memory, so it could not be traced: init hides its memory when the kernel has
 	// loaded the command, before that runs.
-	if c.Backend.Level < sandbox.LevelReads || c.isOuter() {
+	if c.Backend.Level < sandbox.LevelReads && c.Rules == nil || c.isOuter() {
 		if err := hideMemory(); err != nil {
 			return err
 		}

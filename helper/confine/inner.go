@@ -52,6 +52,9 @@ func (t *target) startInner(s *supervisor) error {
 	if t.config.isManaged() {
 		unix.Close(gateFD) // the inner init alone speaks to the gate, which so sees its end
 	}
+	if t.config.Rules != nil {
+		unix.Close(t.config.judgeFD())
+	}
 	if err != nil {
 		return err
 	}
@@ -136,6 +139,9 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
 	if c.connects() || c.isManaged() {
 		files = append(files, resultFD) // or gateFD, which is the same
+	}
+	if c.Rules != nil {
+		files = append(files, uintptr(c.judgeFD()))
 	}
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{

@@ -78,8 +78,10 @@ func (t *target) startHere(s *supervisor) error {
 // the command, and puts the layers on the calling thread: a command that is
 // forked from this thread, or executed on it, is confined.
 func (t *target) confineHere() error {
-	if err := caps.Drop(); err != nil {
-		return err
+	if t.config.Policy.Confined {
+		if err := caps.Drop(); err != nil {
+			return err
+		}
 	}
 	// The capabilities are dropped first: with them this would also enter a
 	// directory that the command could not enter.
@@ -122,12 +124,18 @@ func (t *target) addLayers() (err error) {
 	}
 	if l.Landlock > 0 {
 		rules := t.policy.ProcessRuleset(l.Landlock, l.Has(sandbox.MountNS))
-		if l.Has(sandbox.Supervised) {
+		switch {
+		case !t.policy.Confined:
+			rules = sandbox.NetworkRuleset(l.Landlock)
+		case l.Has(sandbox.Supervised):
 			rules = t.policy.SupervisedRuleset(l.Landlock, l.Level)
 		}
 		if err := enforce.RestrictThread(rules); err != nil {
 			return err
 		}
+	}
+	if t.config.Rules != nil {
+		return t.addJudged()
 	}
 	switch {
 	case l.Has(sandbox.Supervised):

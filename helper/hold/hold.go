@@ -230,3 +230,9 @@ func codeOf(err error) int {
 	}
 	return exitRefused
 }
+
+// Probe is a command that does nothing but end with a code, whatever else there is on this host.
+func Probe() (argv []string, code int, err error) {
+	exe, err := os.Executable()
+	return []string{exe, Arg}, exitBroken, err
+}

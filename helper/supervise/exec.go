@@ -1,13 +1,18 @@
 package supervise
 
 import (
+	"fmt"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
+	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // Programs. A command runs what it may read. The kernel executes, and package
@@ -59,8 +64,33 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 // decideProgram decides about an image. What was asked for was judged when it was
 // found; what the kernel has loaded in its place is judged by its path.
 func (n *Notifier) decideProgram(i execcheck.Image) error {
-	if !i.Real {
+	if i.Real {
+		if err := n.decideReal(&i); err != nil {
+			return err
+		}
+	}
+	if n.config.Judge == nil || i.Argv == nil {
 		return nil
+	}
+	p := judge.Program{
+		Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
+	}
+	var err error
+	if p.PID, p.Parent, err = thread.Process(i.Thread); err != nil {
+		return unix.EPERM
+	}
+	// A thread that goes elsewhere meanwhile changes what is said of the program, not which one it
+	// is.
+	if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", i.Thread)); err != nil {
+		return unix.EPERM
+	}
+	return n.config.Judge.Decide(&p)
+}
+
+// decideReal decides about what the kernel has loaded in the place of what was judged.
+func (n *Notifier) decideReal(i *execcheck.Image) error {
+	if n.config.Level == sandbox.NoLevel {
+		return nil // the kernel itself knows what the command may execute
 	}
 	path, foreign := n.shm.inside(i.Program)
 	if foreign || !strings.HasPrefix(path, "/") || n.config.Policy.DeniesFile(path) {

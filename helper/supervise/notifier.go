@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/gate"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
 	"github.com/execagent/execagent/helper/supervise/sockets"
 	"github.com/execagent/execagent/helper/supervise/terminals"
@@ -78,6 +79,9 @@ type Config struct {
 	// before its first instruction; after an error that program is killed. nil does
 	// nothing. In LevelWrites and NoLevel nobody calls it.
 	Executed func() error
+	// Judge decides about every program that the command executes, after the policy; nil: nobody.
+	// The filter then leaves execve(2) and execveat(2) to the notifier in every level.
+	Judge *judge.Judge
 	// Ports are those of the agent's own listeners.
 	Ports []uint16
 	// Proxy leads to the listeners of a managed network; nil where the network is
@@ -101,6 +105,14 @@ func New(c Config) (*Notifier, error) {
 		return nil, os.NewSyscallError("clock_gettime", err)
 	}
 	if c.Level == sandbox.NoLevel {
+		if c.Judge == nil {
+			return n, nil
+		}
+		var err error
+		if n.memory, err = memoryDevice(); err != nil {
+			return nil, err
+		}
+		n.execs = n.newChecker()
 		return n, nil
 	}
 	if err := checkCase(c.Policy); err != nil {
@@ -121,10 +133,17 @@ func New(c Config) (*Notifier, error) {
 		return nil, err
 	}
 	n.sockets = sockets.New()
-	if c.Level >= sandbox.LevelReads {
+	if c.Level >= sandbox.LevelReads || c.Judge != nil {
 		n.execs = n.newChecker()
 	}
 	return n, nil
+}
+
+// anything may be found: what the command may execute the kernel itself knows.
+var anything = fsops.Rules{
+	Access: func(string) fsops.Access { return fsops.Write },
+	Leads:  func(string) bool { return true },
+	Bound:  func(string) bool { return false },
 }
 
 // memoryDevice returns the device of files that exist only in memory. Their paths
@@ -265,6 +284,14 @@ func byNumber() map[int32]handler {
 func (n *Notifier) Serve(listener int) {
 	n.listener = listener
 	usernotify.WakeHere(listener)
+	if n.config.Level == sandbox.NoLevel && n.execs != nil {
+		// The view may have become the root of this process only now.
+		var err error
+		if n.paths, err = fsops.NewResolver(anything); err != nil {
+			unix.Close(listener)
+			return
+		}
+	}
 	var second sync.WaitGroup
 	second.Go(func() { undisturbed(n.help) })
 	undisturbed(n.work)
@@ -273,8 +300,10 @@ func (n *Notifier) Serve(listener int) {
 	if n.execs != nil {
 		n.execs.Close()
 	}
-	if n.config.Level != sandbox.NoLevel {
+	if n.paths != nil {
 		n.paths.Close()
+	}
+	if n.sockets != nil {
 		n.sockets.Close()
 	}
 }

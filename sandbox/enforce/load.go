@@ -67,6 +67,11 @@ func (f Filter) load(flags uint) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	return load(f, program, flags)
+}
+
+// load loads the program of a filter.
+func load(f Filter, program []unix.SockFilter, flags uint) (int, error) {
 	putPID(program, uint32(os.Getpid()))
 	arg := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	// RawSyscall: once the filter is in force the runtime must not have to

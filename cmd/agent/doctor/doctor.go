@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -79,7 +80,7 @@ type Enforcement struct {
 // Note tells of something that makes confinement better, or of a gap that an
 // operator should know.
 type Note struct {
-	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state"
+	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state", "execPolicyTree"
 	OK   bool   `json:"ok"`   // this host has it, or has no such gap
 	Text string `json:"text"`
 }
@@ -117,9 +118,24 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 		d.Enforceable = d.Enforceable && p.Processes.OK && p.Files.OK
 		d.Policies = append(d.Policies, p)
 	}
+	d.Notes = append(d.Notes, judgedNote())
 	d.Proxies = proxies(ctx, host, cfg)
 	d.Enforceable = d.Enforceable && slices.ContainsFunc(d.Proxies, func(p Proxy) bool { return p.OK })
 	return d, nil
+}
+
+// judgedNote tells whether rules about commands can be enforced for all that is executed.
+func judgedNote() Note {
+	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
+		"Names of programs are a guard rail; the boundary is the sandbox."}
+	argv, code, err := hold.Probe()
+	if err == nil {
+		err = confine.TryJudged(argv, code)
+	}
+	if err != nil {
+		n.OK, n.Text = false, "Rules about commands can be enforced only for what clients start (--exec-policy-enforce start): "+err.Error()
+	}
+	return n
 }
 
 // layersOf lists all layers, with what a host says of each.

@@ -11,21 +11,24 @@ import (
 
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/hold"
 )
 
 // PolicyFlags say which commands clients may start.
 type PolicyFlags struct {
-	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules, files whose names end in .rules: clients may start what these do not forbid. The agent does not start if one of them is wrong; SIGHUP has them read again. Rules are asked about what clients start, not about what that executes."`
+	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules, files whose names end in .rules: clients may start what these do not forbid. The agent does not start if one of them is wrong; SIGHUP has them read again. See --exec-policy-enforce."`
 	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_UNMATCHED" group:"policy" placeholder:"DECISION" help:"Decision about commands that no rule matches: allow, prompt or forbidden. Default: allow."`
 	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision about scripts of shells that cannot be taken apart. Default: that of --exec-policy-unmatched."`
 	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision about rm -f that no rule matches. Default: allow."`
+	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what clients start. tree: also about every program that it executes, whichever shell or program does that; the agent does not start where the kernel cannot have that enforced. Default: start."`
 	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means for a client that cannot be asked: allow or forbidden. Default: forbidden."`
 }
 
 // CheckPolicy finds flags without what they are about.
 func (f *PolicyFlags) CheckPolicy() error {
 	if f.ExecPolicy == "" && *f != (PolicyFlags{}) {
-		return errors.New("--exec-policy-unmatched, -opaque, -forced-rm and -unasked need --exec-policy")
+		return errors.New("--exec-policy-unmatched, -opaque, -forced-rm, -enforce and -unasked need --exec-policy")
 	}
 	return nil
 }
@@ -78,6 +81,9 @@ func (f *PolicyFlags) read() (*execpolicy.Policy, error) {
 		return nil, fmt.Errorf("--exec-policy: %w", err)
 	}
 	p := &execpolicy.Policy{Rules: all, AllowUnasked: f.ExecPolicyUnasked == rule.Allow.String()}
+	if p.Enforce, err = execpolicy.ParseEnforce(cmp.Or(f.ExecPolicyEnforce, execpolicy.AtStart.String())); err != nil {
+		return nil, err
+	}
 	for _, d := range []struct {
 		to   *rule.Decision
 		name string
@@ -91,4 +97,23 @@ func (f *PolicyFlags) read() (*execpolicy.Policy, error) {
 		}
 	}
 	return p, nil
+}
+
+// Try refuses rules about all that is executed where they cannot be enforced: by doing it, and
+// where commands have limits of resources.
+func Try(current *execpolicy.Current, limits bool) error {
+	if p := current.Policy(); p == nil || p.Enforce != execpolicy.InTree {
+		return nil
+	}
+	if limits {
+		return errors.New("--exec-policy-enforce tree and limits of resources (--max-processes, --max-address-space, --max-cpu-seconds) exclude each other")
+	}
+	argv, code, err := hold.Probe()
+	if err == nil {
+		err = confine.TryJudged(argv, code)
+	}
+	if err != nil {
+		return fmt.Errorf("--exec-policy-enforce tree: %w", err)
+	}
+	return nil
 }

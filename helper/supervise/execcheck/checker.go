@@ -1,6 +1,7 @@
 package execcheck
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"runtime"
@@ -174,12 +175,13 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 	if err != nil {
 		return want, opened, err
 	}
-	image := Image{Path: a.path, Program: p.path, Argv: argv}
+	image := Image{Path: a.path, Program: p.path, Argv: argv, Thread: int(call.Thread)}
 	for name := a.scriptName(); ; {
 		line, err := p.firstLine()
 		if err != nil {
 			return want, opened, err
 		}
+		image.Heads = append(image.Heads, bytes.Clone(line[:]))
 		with, script := interpreter(line)
 		if !script {
 			want = expected{exe: p.id, cmdline: join(argv), name: name, argv: argv, passed: image.Argv}

@@ -25,6 +25,10 @@ type Image struct {
 	// process.
 	Program      string
 	Interpreters []string
+	// Heads are the beginnings of these files, in this order, as far as the kernel looks.
+	Heads [][]byte
+	// Thread is the one that has made the call, or, with Real, the process.
+	Thread int
 	// Argv are the arguments that the caller has passed. Those that the process
 	// gets have the interpreters before them.
 	Argv []string
@@ -38,9 +42,15 @@ type Image struct {
 }
 
 // identity tells files apart.
-type identity struct{ dev, ino uint64 }
+type identity struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime unix.Timespec // a file that was written to in between is another one
+}
 
-func identityOf(st *unix.Stat_t) identity { return identity{dev: st.Dev, ino: st.Ino} }
+func identityOf(st *unix.Stat_t) identity {
+	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
 
 // expected is what the process has to be when the kernel has loaded the image.
 type expected struct {
@@ -257,7 +267,14 @@ func realImage(pid int) (Image, error) {
 		return Image{}, err
 	}
 	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
-	return Image{Program: path, Argv: argv, Real: true}, nil
+	image := Image{Program: path, Argv: argv, Real: true, Thread: pid}
+	head := make([]byte, headSize)
+	if f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+		n, _ := f.Read(head) // what cannot be read is no script
+		_ = f.Close()
+		image.Heads = [][]byte{head[:n]}
+	}
+	return image, nil
 }
 
 // join puts arguments together as /proc/PID/cmdline has them.

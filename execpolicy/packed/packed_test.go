@@ -1,0 +1,65 @@
+package packed
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
+)
+
+// policies are a policy with that of a client on top, and one without rules.
+func policies(t testing.TB) []*execpolicy.Policy {
+	t.Helper()
+	parse := func(text string) *rule.Set {
+		rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	operator := &execpolicy.Policy{
+		Rules: parse(`prefix_rule(pattern=["git", ["push", "fetch"]], decision="prompt", justification="away")
+prefix_rule(pattern=["LS"], decision="forbidden", canonical_matching=True)
+host_executable(name="git", paths=["/usr/bin/git"])`), Opaque: rule.Prompt, ForcedRm: rule.Forbidden}
+	client := &execpolicy.Policy{Rules: parse(`prefix_rule(pattern=["true"])`), Unmatched: rule.Prompt}
+	return []*execpolicy.Policy{operator.With(client), operator, {}}
+}
+
+// TestPacked: a policy that was packed decides as the one that it was made of.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	for _, p := range policies(t) {
+		got, err := Policy(Append(nil, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
+			a, b := p.Exec(execpolicy.Program{Argv: argv}), got.Exec(execpolicy.Program{Argv: argv})
+			if a.Decision != b.Decision || a.Reason() != b.Reason() {
+				t.Errorf("%q: %v %q, and packed %v %q", argv, a.Decision, a.Reason(), b.Decision, b.Reason())
+			}
+		}
+	}
+	if _, err := Policy([]byte{0}); err == nil {
+		t.Error("no policy is a policy")
+	}
+}
+
+// FuzzPolicy: whatever is read is packed as it was.
+func FuzzPolicy(f *testing.F) {
+	for _, p := range policies(f) {
+		f.Add(Append(nil, p))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := Policy(b)
+		if err != nil {
+			return
+		}
+		packed := Append(nil, p)
+		again, err := Policy(packed)
+		if err != nil || !bytes.Equal(Append(nil, again), packed) {
+			t.Errorf("%x: %v", b, err)
+		}
+	})
+}

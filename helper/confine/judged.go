@@ -1,0 +1,132 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/packed"
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// A command whose programs are judged by rules has a filter that leaves every execve to a listener,
+// and an init that decides there: the one that it has anyway, or, without a sandbox, one that only
+// watches. The rules are a part of the description; what they leave to a client goes to the agent
+// by one more descriptor.
+
+// judgeFD leads to who answers questions, and only if there are rules.
+func (c *config) judgeFD() int {
+	if c.isManaged() {
+		return gateFD + 1
+	}
+	return gateFD
+}
+
+// judge returns who decides about the programs of the command; nil without rules, and in the outer
+// init of two.
+func (c *config) judge() (*judge.Judge, error) {
+	if c.Rules == nil || c.isOuter() {
+		return nil, nil
+	}
+	return judge.New(c.Rules, c.argv(), c.judgeFD())
+}
+
+// addJudged puts the filters on the calling thread, of which one leaves also execve to a listener.
+// Only one of the filters of a thread can have a listener.
+func (t *target) addJudged() (err error) {
+	l, filter := t.config.Backend, enforce.FilterExecs
+	switch {
+	case l.Has(sandbox.Supervised):
+		filter = enforce.FilterSupervised(l, t.policy.Network)
+	case !t.policy.Confined:
+		if !t.policy.RestrictsNothing() {
+			filter = enforce.FilterNetwork
+		}
+	case t.policy.Network == sandbox.NetworkEnabled:
+		filter = enforce.FilterEnabled
+	case t.policy.AllUnixSockets:
+		filter = enforce.FilterManagedUnix
+	case t.policy.Network == sandbox.NetworkManaged:
+		filter = enforce.FilterManaged
+	case l.Has(sandbox.MountNS):
+		filter = enforce.FilterRestricted
+	default:
+		if !t.policy.FullRead {
+			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
+				return err
+			}
+		}
+		filter = enforce.FilterLandlock
+	}
+	t.listener, err = filter.LoadExecs()
+	return err
+}
+
+// ErrJudgedLimits refuses a command that would have both.
+var ErrJudgedLimits = errors.New("sandbox: programs cannot be judged below a command with limits of resources")
+
+// Judged has the programs that a command executes decided about by rules. It has to be closed.
+type Judged struct {
+	// Desk has the questions of the command.
+	Desk *judge.Desk
+
+	rules  []byte
+	theirs *os.File
+}
+
+// NewJudged is for one command.
+func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
+	ours, theirs, err := judge.Pair()
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	return &Judged{Desk: ours, rules: packed.Append(nil, policy), theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+}
+
+// Close gives back what the stage has not taken.
+func (j *Judged) Close() {
+	if j != nil {
+		_ = j.theirs.Close()
+		j.Desk.Close()
+	}
+}
+
+// WatchOnly returns what confines nothing and judges the programs of a command.
+func WatchOnly(j *Judged) *Held {
+	h := &Held{Layers: []string{}, command: Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Argv0: os.Args[0]}}
+	h.Judge(j)
+	return h
+}
+
+// Judge has the programs of the command judged. It is called before the command is started; the
+// stage takes the judge's end.
+func (h *Held) Judge(j *Judged) {
+	if h.refusal == nil {
+		h.judged, h.command.Rules = j, j.rules
+	}
+}
+
+// TryJudged finds out, by doing it, whether this host lets the programs of a command be judged. It
+// runs argv, which has to end with that exit code.
+func TryJudged(argv []string, code int) error {
+	j, err := NewJudged(&execpolicy.Policy{})
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	got, err := WatchOnly(j).Run(procs.Program{Argv: argv, Dir: "/"}, [3]*os.File{null, null, null}, func(chan<- os.Signal) {})
+	if err == nil && got != code {
+		err = fmt.Errorf("a program under such a watch ended with %d, and not with %d: the kernel or an outer sandbox does not let it be watched "+
+			"(seccomp listeners of Linux 5.19, ptrace)", got, code)
+	}
+	return err
+}

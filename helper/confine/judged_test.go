@@ -1,0 +1,171 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/enforce"
+)
+
+// rulesOf returns a policy of rules.
+func rulesOf(t testing.TB, text string) *execpolicy.Policy {
+	t.Helper()
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &execpolicy.Policy{Rules: rules}
+}
+
+// judgedKinds are the ways to confine a command whose programs are judged; a nil policy is none.
+func judgedKinds(t *testing.T) map[string]confined {
+	kinds := map[string]confined{
+		"watched":    {},
+		"namespaces": {policy: readOnly(t), backend: full()},
+		"online":     {policy: policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Network: sandbox.NetworkEnabled}), backend: full()},
+		"no pid ns":  {policy: readOnly(t), backend: withoutPIDNS()},
+		"landlock":   {policy: readOnly(t), backend: landlockOnly()},
+		"net only":   {policy: &sandbox.Policy{}, backend: landlockOnly()},
+	}
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
+		kinds[fmt.Sprintf("supervised %v", level)] = confined{policy: readOnly(t), backend: sandbox.Backend{
+			Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: level,
+		}}
+	}
+	return kinds
+}
+
+// judged starts a command whose programs are judged; answer answers the questions, of which it
+// gets the commands.
+func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(judge.Question) bool) *run {
+	t.Helper()
+	j, err := NewJudged(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *Held
+	if c.policy == nil {
+		held = WatchOnly(j)
+	} else {
+		holdMissing(t, c.policy)
+		held = &Held{Layers: []string{}, command: Command{Policy: c.policy, Backend: c.backend, Argv0: os.Args[0]}}
+		held.Judge(j)
+	}
+	r := &run{t: t}
+	c.Dir, c.Env, c.Sink = "/", []string{"PATH=/usr/bin:/bin"}, r.sink
+	c.Stage = func(p procs.Program) (*procs.Stage, error) {
+		stage, err := held.Stage(p)
+		stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
+		return stage, err
+	}
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		j.Desk.Hang()
+		serving.Wait()
+		j.Close()
+	})
+	p, err := procs.Start(c.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	r.Process = p
+	serving.Go(func() {
+		j.Desk.Serve(func(q judge.Question) {
+			if !q.Told {
+				j.Desk.Answer(q.ID, answer != nil && answer(q))
+			}
+		})
+	})
+	p.Begin()
+	return r
+}
+
+// TestJudged: rules hold for whatever is executed below a command, in every sandbox and without
+// one, and whoever is asked about the rest is asked about each.
+func TestJudged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/cat\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/bin/cat", filepath.Join(dir, "innocent")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rules := `prefix_rule(pattern=["cat"], decision="forbidden")
+prefix_rule(pattern=["id"], decision="prompt")
+prefix_rule(pattern=["uname"], decision="prompt")
+`
+	for name, c := range judgedKinds(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := `true && echo one
+cat /dev/null; echo cat=$?
+/bin/cat /dev/null; echo path=$?
+` + dir + `/innocent /dev/null; echo link=$?
+` + script + `; echo script=$?
+env cat /dev/null; echo env=$?
+(exec cat /dev/null); echo exec=$?
+id >/dev/null; echo id=$?
+uname >/dev/null; echo uname=$?
+sh -c 'exit 3'; echo sh=$?
+no-such-program; echo none=$?
+exit 7`
+			c.Argv = []string{"sh", "-c", command}
+			var mu sync.Mutex
+			var asked []string
+			out, code := c.judged(t, rulesOf(t, rules), func(q judge.Question) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, strings.Join(q.Argv, " "))
+				return len(asked) == 1
+			}).end()
+			for _, want := range []string{"one", "cat=126", "path=126", "link=126", "script=126", "env=126", "exec=126", "id=0", "uname=126", "sh=3", "none=127"} {
+				if !strings.Contains(out, want+"\n") {
+					t.Errorf("no %s", want)
+				}
+			}
+			if code != 7 || len(asked) != 2 || asked[0] != "id" || asked[1] != "uname" {
+				t.Errorf("code %d, asked %q", code, asked)
+			}
+			if t.Failed() {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
+
+// BenchmarkJudged runs a shell that executes a program that many times: without an init, and with
+// its programs judged by rules.
+func BenchmarkJudged(b *testing.B) {
+	loop := []string{"sh", "-c", `n=0; while [ $n -lt $1 ]; do /bin/true; n=$((n+1)); done`, "sh", strconv.Itoa(b.N)}
+	b.Run("bare", func(b *testing.B) {
+		loop[4] = strconv.Itoa(b.N)
+		if out, err := exec.Command(loop[0], loop[1:]...).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	})
+	for name, c := range map[string]confined{"watched": {}, "namespaces": {policy: readOnly(b), backend: full()}} {
+		b.Run(name, func(b *testing.B) {
+			loop[4] = strconv.Itoa(b.N)
+			c.Argv = loop
+			if out, code := c.judged(b, rulesOf(b, `prefix_rule(pattern=["cat"], decision="forbidden")`), nil).end(); code != 0 {
+				b.Fatalf("code %d: %s", code, out)
+			}
+		})
+	}
+}

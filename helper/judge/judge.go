@@ -1,0 +1,331 @@
+package judge
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/packed"
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/pack"
+)
+
+// Program is what is about to be executed.
+type Program struct {
+	PID, Parent int
+	Dir         string // the working directory
+	Path        string // as the caller has named it; "" by a descriptor
+	// Real is the file, then those of the interpreters that run it; Heads are their beginnings.
+	Real  []string
+	Heads [][]byte
+	Argv  []string
+	// Loaded: the kernel has loaded it already, so that nobody can be asked.
+	Loaded bool
+}
+
+// Judge decides about the programs of one command. Its methods may be called at once.
+type Judge struct {
+	policy *execpolicy.Policy
+	socket int // -1: nobody is asked
+
+	mu      sync.Mutex // guards what follows
+	first   []string   // the command itself, until it was executed; nil afterwards
+	last    uint32
+	waiting map[uint32]chan bool // for answers; nil: no more come
+
+	declined [][sha256.Size]byte // by who asked for what, the newest last
+	sending  sync.Mutex          // one packet at a time
+}
+
+// New returns a judge by a policy that was packed. First are the arguments of the command, whose
+// start was decided about before. Questions go to socket.
+func New(policy []byte, first []string, socket int) (*Judge, error) {
+	p, err := packed.Policy(policy)
+	if err != nil {
+		return nil, err
+	}
+	j := &Judge{policy: p, socket: socket, first: first, waiting: map[uint32]chan bool{}}
+	if socket >= 0 {
+		go j.receive() // as long as this process lives
+	}
+	return j, nil
+}
+
+// Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
+func (j *Judge) Decide(p *Program) error {
+	v := j.policy.Exec(candidates(p)...)
+	if j.isFirst(p) {
+		// The command itself was decided about as a whole: a shell by its script. What a rule
+		// says of the file that is really there counts still.
+		ruled := slices.ContainsFunc(v.Findings, func(f execpolicy.Finding) bool { return f.Decision == rule.Forbidden && f.Match.Rule != nil })
+		if !ruled {
+			return nil
+		}
+	}
+	switch {
+	case v.Decision == rule.Allow:
+		return nil
+	case v.Decision == rule.Forbidden, p.Loaded, j.socket < 0:
+		j.tell(p, &v)
+		return unix.EPERM
+	}
+	// A shell that is refused a program goes on along its PATH, and finds it there again.
+	key := fmt.Sprintf("%d\x00%s\x00%s", p.PID, strings.Join(p.Real, "\x00"), strings.Join(p.Argv, "\x00"))
+	if j.isDeclined(key) {
+		return unix.EPERM
+	}
+	if !j.ask(p, &v) {
+		j.decline(key)
+		return unix.EPERM
+	}
+	return nil
+}
+
+// maxDeclined is how many refusals are remembered.
+const maxDeclined = 256
+
+func (j *Judge) isDeclined(key string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Contains(j.declined, sha256.Sum256([]byte(key)))
+}
+
+func (j *Judge) decline(key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.declined) >= maxDeclined {
+		j.declined = slices.Delete(j.declined, 0, 1)
+	}
+	j.declined = append(j.declined, sha256.Sum256([]byte(key)))
+}
+
+func (j *Judge) isFirst(p *Program) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.first == nil || !slices.Equal(j.first, p.Argv) {
+		return false
+	}
+	j.first = nil
+	return true
+}
+
+// candidates returns all that the program may be taken for. Nothing is looked up again: the files
+// are those that the check of the new image compares with.
+func candidates(p *Program) []execpolicy.Program {
+	looked := 0
+	look := func(string) (execpolicy.File, bool) {
+		if looked >= len(p.Real) {
+			return execpolicy.File{}, false
+		}
+		f := execpolicy.File{Real: p.Real[looked]}
+		if looked < len(p.Heads) {
+			f.Head = p.Heads[looked]
+		}
+		looked++
+		return f, true
+	}
+	program := rule.Absolute(p.Path, p.Dir, "")
+	if program == "" || p.Path == "" {
+		program = p.Real[0]
+	}
+	all := execpolicy.Candidates(program, p.Argv, p.Dir, look)
+	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
+		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
+	}
+	return all
+}
+
+const (
+	asked = 'q'
+	told  = 't'
+
+	maxWords  = 16 << 10 // bytes of a command that is shown
+	maxPacket = 96 << 10
+	maxData   = 16 << 10 // bytes of the findings
+)
+
+// Question is what an agent is asked, or told of.
+type Question struct {
+	ID          uint32
+	Told        bool // it was refused, and needs no answer
+	PID, Parent int
+	Argv        []string
+	Truncated   bool
+	Exe, Dir    string
+	Reason      string
+	Matched     string   // JSON of the findings
+	Proposed    []string // see [execpolicy.Verdict.Proposed]
+}
+
+func (q *Question) encode() []byte {
+	kind := byte(asked)
+	if q.Told {
+		kind = told
+	}
+	b := binary.LittleEndian.AppendUint32([]byte{kind}, q.ID)
+	b = pack.AppendInt(pack.AppendInt(b, q.PID), q.Parent)
+	b = append(pack.AppendStrings(b, q.Argv), pack.Bool(q.Truncated))
+	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
+	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
+	return pack.AppendStrings(b, q.Proposed)
+}
+
+func decode(b []byte) (q Question, err error) {
+	d := pack.NewDecoder(b)
+	kind := d.Byte()
+	d.Require(kind == asked || kind == told)
+	q.Told = kind == told
+	q.ID = d.Uint32()
+	q.PID, q.Parent = d.Int(), d.Int()
+	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
+	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
+	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
+	q.Proposed = d.Strings(maxPacket)
+	return q, d.End()
+}
+
+func (j *Judge) question(p *Program, v *execpolicy.Verdict) Question {
+	q := Question{PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]"}
+	q.Argv, q.Truncated = words(p.Argv)
+	if proposed, cut := words(v.Proposed()); !cut {
+		q.Proposed = proposed
+	}
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v.Findings); err == nil && data.Len() <= maxData && len(v.Findings) > 0 {
+		q.Matched = string(bytes.TrimSpace(data.Bytes()))
+	}
+	return q
+}
+
+// clip bounds a text. Only what is shown is clipped, never what is judged.
+func clip(s string) string { return s[:min(len(s), 4096)] }
+
+// words returns the words of a command that are shown.
+func words(argv []string) (shown []string, cut bool) {
+	left := maxWords
+	for _, word := range argv {
+		if left -= len(word) + 4; left < 0 {
+			return shown, true
+		}
+		shown = append(shown, word)
+	}
+	return shown, false
+}
+
+// tell tells the agent of a refusal, if it reads.
+func (j *Judge) tell(p *Program, v *execpolicy.Verdict) {
+	if j.socket < 0 {
+		return
+	}
+	q := j.question(p, v)
+	q.Told = true
+	_ = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// ask asks the agent. Whatever goes wrong refuses.
+func (j *Judge) ask(p *Program, v *execpolicy.Verdict) bool {
+	q := j.question(p, v)
+	answer := make(chan bool, 1)
+	j.mu.Lock()
+	if j.waiting == nil {
+		j.mu.Unlock()
+		return false
+	}
+	j.last++
+	q.ID = j.last
+	j.waiting[q.ID] = answer
+	j.mu.Unlock()
+	j.sending.Lock()
+	failed := error(unix.EINTR)
+	for failed == unix.EINTR {
+		failed = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL)
+	}
+	j.sending.Unlock()
+	if failed != nil {
+		j.mu.Lock()
+		delete(j.waiting, q.ID)
+		j.mu.Unlock()
+		return false
+	}
+	return <-answer
+}
+
+// receive takes the answers until the agent closes its end; then all that waits is refused.
+func (j *Judge) receive() {
+	var b [5]byte
+	for {
+		n, err := unix.Read(j.socket, b[:])
+		if err == unix.EINTR {
+			continue
+		}
+		j.mu.Lock()
+		if err != nil || n != len(b) {
+			for _, answer := range j.waiting {
+				answer <- false
+			}
+			j.waiting = nil
+			j.mu.Unlock()
+			return
+		}
+		id := binary.LittleEndian.Uint32(b[:])
+		if answer := j.waiting[id]; answer != nil {
+			answer <- b[4] == 1
+			delete(j.waiting, id)
+		}
+		j.mu.Unlock()
+	}
+}
+
+// Desk is the agent's end. Its methods may be called at once.
+type Desk struct{ socket int }
+
+// Pair returns both ends. The caller closes the judge's after the process has it.
+func Pair() (ours *Desk, theirs int, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	return &Desk{socket: ends[0]}, ends[1], nil
+}
+
+// Serve calls take for each question, one after the other, until the judge is gone or the desk is
+// closed. A question that is not told has to be answered by [Desk.Answer].
+func (d *Desk) Serve(take func(Question)) {
+	b := make([]byte, maxPacket)
+	for {
+		n, err := unix.Read(d.socket, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		q, err := decode(b[:n])
+		if err != nil {
+			return
+		}
+		take(q)
+	}
+}
+
+// Answer answers a question. A judge that is gone needs no answer.
+func (d *Desk) Answer(id uint32, allowed bool) {
+	b := append(binary.LittleEndian.AppendUint32(nil, id), pack.Bool(allowed))
+	_ = unix.Send(d.socket, b, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// Hang ends Serve, and refuses what waits.
+func (d *Desk) Hang() { _ = unix.Shutdown(d.socket, unix.SHUT_RDWR) }
+
+// Close gives the descriptor back, once Serve has returned.
+func (d *Desk) Close() { unix.Close(d.socket) }
