@@ -77,6 +77,7 @@ func TestTableIsComplete(t *testing.T) {
 		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
 		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta, protocol.MethodSessionTaken,
 		protocol.MethodSocketData, protocol.MethodNetworkPolicyDecision, protocol.MethodNetworkPolicyRequest,
+		protocol.MethodExecApproval, protocol.MethodExecApprovalClosed, protocol.MethodExecDecision,
 	}
 	want := slices.Sorted(maps.Values(methods(t)))
 	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })
