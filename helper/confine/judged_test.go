@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -139,6 +140,8 @@ exit 7`
 					t.Errorf("no %s", want)
 				}
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if code != 7 || len(asked) != 2 || asked[0] != "id" || asked[1] != "uname" {
 				t.Errorf("code %d, asked %q", code, asked)
 			}
@@ -146,6 +149,52 @@ exit 7`
 				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// TestJudgedRace: a name that leads to one program or to another never has the one run that is
+// forbidden.
+func TestJudgedRace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
+		program, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), program, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	done := make(chan struct{})
+	var flipping sync.WaitGroup
+	t.Cleanup(flipping.Wait)
+	t.Cleanup(func() { close(done) })
+	turn := func(name string) {
+		if err := errors.Join(os.Symlink(name, link+".new"), os.Rename(link+".new", link)); err != nil {
+			t.Error(err)
+		}
+	}
+	turn("right")
+	flipping.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				turn([]string{"wrong", "right"}[i%2])
+			}
+		}
+	})
+	c := confined{}
+	c.Argv = []string{"sh", "-c", `n=0; while [ $n -lt 300 ]; do ` + link + ` ran-wrong 2>/dev/null && echo fine; n=$((n+1)); done`}
+	out, _ := c.judged(t, rulesOf(t, `prefix_rule(pattern=["wrong"], decision="forbidden")`), nil).end()
+	if strings.Contains(out, "ran-wrong") || !strings.Contains(out, "fine") {
+		t.Errorf("output %q", out)
 	}
 }
 
