@@ -287,7 +287,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 			c.call("s", "process/start", params)
 			answers := []string{`"decline"`, `"acceptForProcess"`, `"accept"`}
 			var asked, told []string
-			var output string
+			var output strings.Builder
 			for done := false; !done; {
 				switch h := c.hears(); h.Method {
 				case protocol.MethodExecApproval:
@@ -299,7 +299,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 				case protocol.MethodExecDecision:
 					told = append(told, h.Params.Decision+" "+h.Params.Source)
 				case protocol.MethodProcessOutput:
-					output += string(h.Params.Chunk)
+					output.WriteString(string(h.Params.Chunk))
 				case protocol.MethodProcessClosed:
 					done = true
 				default:
@@ -308,7 +308,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 					}
 				}
 			}
-			lines := strings.Fields(output)
+			lines := strings.Fields(output.String())
 			if got := strings.Join(asked, ";"); got != "id;id;id -g" {
 				t.Errorf("asked %q", got)
 			}
@@ -316,7 +316,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 				t.Errorf("told %q", got)
 			}
 			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {
-				t.Errorf("output %q", output)
+				t.Errorf("output %q", output.String())
 			}
 		})
 	}

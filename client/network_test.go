@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -80,6 +81,40 @@ func TestNetworkWithoutFunctions(t *testing.T) {
 		_, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"x"}, NetworkProxy: &protocol.NetworkProxy{}})
 		if _, ok := errors.AsType[*client.UnsupportedError](err); !ok {
 			t.Errorf("a server without proxies: %v", err)
+		}
+	})
+}
+
+// TestApprovals: a client that decides says so, answers each question, and hears when one is closed;
+// one that does not says nothing.
+func TestApprovals(t *testing.T) {
+	faked(t, func(t *testing.T, f *fake) {
+		connect(t, client.Config{Dial: f.dial, Approvals: client.Approvals{
+			Decide: func(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
+				if q.ApprovalID == "waits" {
+					<-ctx.Done()
+					return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
+				}
+				return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalAcceptWithRule, Prefix: q.Argv[:1]}
+			},
+		}})
+		ask := func(id, approval string) {
+			f.current().send([]byte(`{"id":` + id + `,"method":"process/execApproval","params":{"processId":"p","approvalId":"` + approval +
+				`","kind":"exec","argv":["ls","x"],"exe":"/bin/ls","cwd":"/","reason":"r","matchedRules":[],"afterSeq":0,"timeoutMs":1000}}`))
+		}
+		ask("1", "waits")
+		ask("2", "now")
+		synctest.Wait()
+		f.current().notify(protocol.MethodExecApprovalClosed, protocol.ExecApprovalClosed{ProcessID: "p", ApprovalID: "waits", Reason: "timeout"})
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		want := []string{`{"id":2,"result":{"decision":{"acceptWithRule":{"prefix":["ls"]}}}}`, `{"id":1,"result":{"decision":"decline"}}`}
+		if !slices.Equal(f.answers, want) {
+			t.Errorf("%q, want %q", f.answers, want)
+		}
+		if first := string(f.requests[0].Params); !strings.Contains(first, `"subcommandApprovals":true`) {
+			t.Errorf("the handshake was %s", first)
 		}
 	})
 }

@@ -183,7 +183,7 @@ func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Sta
 	}
 	c := h.command
 	c.Argv, c.Arg0, c.Env, c.Dir, c.TTY, c.NewSession = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY, newSession
-	c.ShellCodes = shellCodes
+	c.ShellCodes = c.ShellCodes || shellCodes
 	stage, err := c.Prepare()
 	if err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func (j *Judged) Close() {
 
 // WatchOnly returns what confines nothing and judges the programs of a command.
 func WatchOnly(j *Judged) *Held {
-	h := &Held{Layers: []string{}, command: Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Argv0: os.Args[0]}}
+	h := &Held{Layers: []string{}, command: Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, ShellCodes: true, Argv0: os.Args[0]}}
 	h.Judge(j)
 	return h
 }
