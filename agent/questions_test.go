@@ -263,6 +263,7 @@ func treeRules(t *testing.T) Config {
 	t.Helper()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["cat"], decision="forbidden")
 prefix_rule(pattern=["id"], decision="prompt")
+prefix_rule(pattern=["uname"], decision="prompt")
 `}})
 	if err != nil {
 		t.Fatal(err)
@@ -280,12 +281,13 @@ func TestQuestionBelow(t *testing.T) {
 			c, _, _ := newRig(t, treeRules(t)).asking(t, "")
 			params := sh("p", `i=id c=cat; (exec $c /dev/null); echo $?
 n=0; while [ $n -lt 3 ]; do $i >/dev/null; echo $?; n=$((n+1)); done
+u=uname; bash -c "exec -a id $u" 2>/dev/null
 sh -c "$i -g" >/dev/null; echo $?`)
 			if sandbox != nil {
 				params["sandbox"] = sandbox
 			}
 			c.call("s", "process/start", params)
-			answers := []string{`"decline"`, `"acceptForProcess"`, `"accept"`}
+			answers := []string{`"decline"`, `"acceptForProcess"`, `"decline"`, `"accept"`}
 			var asked, told []string
 			var output strings.Builder
 			for done := false; !done; {
@@ -294,7 +296,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 					if h.Params.Kind != protocol.ApprovalExec || h.Params.PID == 0 {
 						t.Errorf("asked %+v", h.Params)
 					}
-					c.replies(h, answers[min(len(asked), 2)])
+					c.replies(h, answers[min(len(asked), 3)])
 					asked = append(asked, strings.Join(h.Params.Argv, " "))
 				case protocol.MethodExecDecision:
 					told = append(told, h.Params.Decision+" "+h.Params.Source)
@@ -309,10 +311,10 @@ sh -c "$i -g" >/dev/null; echo $?`)
 				}
 			}
 			lines := strings.Fields(output.String())
-			if got := strings.Join(asked, ";"); got != "id;id;id -g" {
+			if got := strings.Join(asked, ";"); got != "id;id;id;id -g" {
 				t.Errorf("asked %q", got)
 			}
-			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule;forbidden approval;allow approval" {
+			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule;forbidden approval;allow approval;forbidden approval;allow approval" {
 				t.Errorf("told %q", got)
 			}
 			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {

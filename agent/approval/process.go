@@ -116,12 +116,10 @@ func (p *Process) take(asked judge.Question) {
 // maxRemembered is how many commands, and how many beginnings of commands, are remembered.
 const maxRemembered = 1024
 
-// key is what a command is remembered by: the name of its program, and its arguments.
-func key(argv []string) string {
-	if len(argv) == 0 {
-		return ""
-	}
-	return path.Base(argv[0]) + "\x00" + strings.Join(argv[1:], "\x00")
+// key is what a command is remembered by: its program, a path or a name, and its arguments. How a
+// command calls itself does not count: a process may say anything there.
+func key(program string, argv []string) string {
+	return program + "\x00" + strings.Join(argv[min(1, len(argv)):], "\x00")
 }
 
 // remembers tells whether a command needs not be asked about again.
@@ -131,24 +129,24 @@ func (p *Process) remembers(q *question) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.again[key(q.argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
+	return p.again[key(q.exe, q.argv)] || p.again[key(path.Base(q.exe), q.argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
 		return len(prefix) <= len(q.proposed) && slices.Equal(prefix, q.proposed[:len(prefix)])
 	})
 }
 
 // remember notes what was accepted for more than once.
-func (p *Process) remember(o outcome, commands ...[]string) {
+func (p *Process) remember(o outcome, keys ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.prefix != nil && len(p.prefixes) < maxRemembered {
 		p.prefixes = append(p.prefixes, o.prefix)
 	}
-	for _, argv := range commands {
+	for _, k := range keys {
 		if p.again == nil {
 			p.again = map[string]bool{}
 		}
 		if len(p.again) < maxRemembered {
-			p.again[key(argv)] = true
+			p.again[k] = true
 		}
 	}
 }
@@ -204,7 +202,11 @@ func (p *Process) askStart() {
 	p.mu.Unlock()
 	switch {
 	case outcome.allowed:
-		p.remember(outcome, v.Commands...) // whoever accepts a script accepts its commands
+		for _, argv := range slices.Concat(v.Commands, [][]string{v.Argv}) { // whoever accepts a script accepts its commands
+			if len(argv) > 0 {
+				p.remember(outcome, key(path.Base(argv[0]), argv))
+			}
+		}
 		p.runner.Go()
 		return
 	case p.ctx.Err() != nil:
@@ -257,7 +259,7 @@ func (p *Process) ask(q question) (o outcome) {
 	default:
 		o = q.read(answer)
 		if o.again && !q.truncated {
-			p.remember(o, q.argv)
+			p.remember(o, key(q.exe, q.argv))
 		}
 		if o.prefix != nil {
 			p.remember(o)
