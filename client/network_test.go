@@ -85,8 +85,8 @@ func TestNetworkWithoutFunctions(t *testing.T) {
 	})
 }
 
-// TestApprovals: a client that decides says so, answers each question, and hears when one is closed;
-// one that does not says nothing.
+// TestApprovals: a client that decides says so, answers each question, and hears when one is
+// closed.
 func TestApprovals(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		connect(t, client.Config{Dial: f.dial, Approvals: client.Approvals{
