@@ -227,6 +227,10 @@ func (p *Process) ID() string { return p.id }
 // SandboxType is what the server says it confines the process with.
 func (p *Process) SandboxType() string { return p.started.SandboxType }
 
+// Started returns the server's answer to the start: what confines the process, and whether its
+// network is only advice. It is empty for a process of an earlier client.
+func (p *Process) Started() protocol.StartResult { return p.started }
+
 // settle decides the outcome, once: err for Wait, last for the consumer of the
 // events.
 func (p *Process) settle(err, last error) {

@@ -35,6 +35,9 @@ type Spec struct {
 	Builtin bool
 	// Sandbox confines the command; nil does not.
 	Sandbox *protocol.Sandbox
+	// NetworkProxy gives the command a proxy of its own; with a Sandbox there is no other
+	// way out. See Config.Network.
+	NetworkProxy *protocol.NetworkProxy
 	// ID names the process in its session; "": one is made up.
 	ID string
 }
@@ -61,6 +64,9 @@ func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, 
 		PipeStdin: spec.PipeStdin,
 		Builtin:   spec.Builtin,
 		Sandbox:   spec.Sandbox,
+
+		NetworkProxy:          spec.NetworkProxy,
+		EnforceManagedNetwork: spec.NetworkProxy != nil && spec.Sandbox != nil,
 	}
 	if len(spec.Argv) == 0 {
 		return params, errors.New("the command is empty")
