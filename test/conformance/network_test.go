@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -41,12 +40,7 @@ func TestNetworkCasesSupervised(t *testing.T) {
 	if *flagURL != "" {
 		t.Skip("an agent named by -url is as it is")
 	}
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
 	url := agent.Line(t)
 	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, notYetSupervised, "net-sandbox-", "net-mask-in-sandbox") })

@@ -146,12 +146,7 @@ func TestSandboxNetwork(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	var other atomic.Int64
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/direct" {

@@ -105,12 +105,7 @@ func TestRegistries(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	launcher := filepath.Join(tools, "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, tools)
 	for name, client := range registryClients {
 		for enforcement, launch := range map[string]string{"namespaces": "", "supervised": launcher} {
 			t.Run(name+"/"+enforcement, func(t *testing.T) {
