@@ -56,8 +56,8 @@ Examples:
 
     agent sandbox -- git log
     agent sandbox --workspace . -- make test
-    agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
-    agent sandbox --workspace . --network allow=packages.example.net -- npm install
+    agent sandbox --workspace . --workspace ~/.cache --network on -- make deps
+    agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
     agent sandbox --network ask -- sh
     agent sandbox --policy policy.json -- sh
 
