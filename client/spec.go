@@ -57,14 +57,13 @@ func (c *Client) Spawn(ctx context.Context, spec Spec) (*Process, error) {
 
 func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, error) {
 	params := protocol.StartParams{
-		ProcessID: spec.ID,
-		Argv:      spec.Argv,
-		Env:       make(map[string]string, len(spec.Env)),
-		EnvPolicy: spec.EnvPolicy,
-		PipeStdin: spec.PipeStdin,
-		Builtin:   spec.Builtin,
-		Sandbox:   spec.Sandbox,
-
+		ProcessID:             spec.ID,
+		Argv:                  spec.Argv,
+		Env:                   make(map[string]string, len(spec.Env)),
+		EnvPolicy:             spec.EnvPolicy,
+		PipeStdin:             spec.PipeStdin,
+		Builtin:               spec.Builtin,
+		Sandbox:               spec.Sandbox,
 		NetworkProxy:          spec.NetworkProxy,
 		EnforceManagedNetwork: spec.NetworkProxy != nil && spec.Sandbox != nil,
 	}

@@ -171,13 +171,13 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	if stdout.String() != client.prints {
 		t.Errorf("printed %q, want %q", stdout.String(), client.prints)
 	}
-	want := ""
+	var want strings.Builder
 	for _, place := range client.allow {
-		want += "agent: network: reached " + place + "\n"
+		want.WriteString("agent: network: reached " + place + "\n")
 	}
-	want += "agent: network: refused " + other + ":443: not allowed\n"
-	if said := times.ReplaceAllString(stderr.String(), ""); said != want {
-		t.Errorf("said %q, want %q", stderr.String(), want)
+	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")
+	if said := times.ReplaceAllString(stderr.String(), ""); said != want.String() {
+		t.Errorf("said %q, want %q", stderr.String(), want.String())
 	}
 	if n := strays.Load(); n != 0 {
 		t.Errorf("%s was reached %d times", other, n)
