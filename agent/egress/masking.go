@@ -142,12 +142,14 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 }
 
 // providers returns those of a client and an operator. The operator's are what counts for the
-// variables that they name.
+// variables that they name, and nobody sees these.
 func providers(client, operator map[string]protocol.CredentialProvider) map[string]mask.Provider {
 	all := map[string]mask.Provider{}
 	taken := map[string]bool{}
 	for name, c := range operator {
-		all["operator "+name] = provider(c)
+		hidden := provider(c)
+		hidden.Hide = true
+		all["operator "+name] = hidden
 		for _, env := range c.Env {
 			taken[env] = true
 		}
@@ -159,6 +161,9 @@ func providers(client, operator map[string]protocol.CredentialProvider) map[stri
 	}
 	return all
 }
+
+// CheckProvider returns why the provider of an operator is no use.
+func CheckProvider(c protocol.CredentialProvider) error { return provider(c).Check() }
 
 func provider(c protocol.CredentialProvider) mask.Provider {
 	text := func(s *string) string {

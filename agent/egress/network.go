@@ -68,7 +68,7 @@ type Client struct {
 	Reports *Reports
 }
 
-// Network is that of one process. Its methods may be called at once, also on nil.
+// Network is that of one process. Its methods may be called at once.
 type Network struct {
 	plan    *Plan
 	client  Client
@@ -147,7 +147,7 @@ func (w *Network) Environ() []string {
 }
 
 // Close refuses what waits for an answer, and ends all connections of the process. It returns
-// when all verdicts have been reported.
+// when all verdicts have been reported. It may be called often, also on nil.
 func (w *Network) Close() {
 	if w == nil {
 		return

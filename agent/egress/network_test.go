@@ -102,7 +102,7 @@ func TestProviders(t *testing.T) {
 	got := providers(
 		map[string]protocol.CredentialProvider{"a": {Env: []string{"X", "Y"}}, "b": {Env: []string{"Z"}, Header: new("h")}},
 		map[string]protocol.CredentialProvider{"b": {Env: []string{"Y"}, Auth: []string{"basic"}}})
-	if len(got) != 2 || got["b"].Header != "h" || got["operator b"].Auth[0] != "basic" {
+	if len(got) != 2 || got["b"].Header != "h" || got["operator b"].Auth[0] != "basic" || !got["operator b"].Hide || got["b"].Hide {
 		t.Errorf("%+v", got)
 	}
 }

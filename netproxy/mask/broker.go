@@ -164,6 +164,9 @@ func (m *masking) variable(f *family, name, value string) {
 			return
 		}
 	}
+	if f.hide {
+		m.add(f, value, nil)
+	}
 }
 
 // anywhere masks what looks like a credential of ours, in whichever variable.

@@ -413,6 +413,26 @@ func TestIgnoredProviders(t *testing.T) {
 	}
 }
 
+// TestHiddenProvider: what the variables of such a provider hold is masked or removed, never shown.
+func TestHiddenProvider(t *testing.T) {
+	t.Parallel()
+	const other = "in-no-shape-at-all"
+	for _, change := range []func(*Provider){
+		func(p *Provider) { p.Patterns = []string{"("} },
+		func(p *Provider) { p.URLPrefixes, p.URLPrefixFromEnv = nil, "UNSET" },
+		func(p *Provider) { p.Env = []string{"GITHUB_TOKEN", "TOK", "MORE"} },
+		func(p *Provider) { p.Env = []string{"TOK", "MORE"} },
+	} {
+		p := mine["mine"]
+		p.Hide = true
+		change(&p)
+		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Providers: map[string]Provider{"x": p}}, other)
+		if _, ok := env["TOK"]; ok || env["PATH"] != "/bin" {
+			t.Errorf("%+v: %v", p, env)
+		}
+	}
+}
+
 // TestShapes: a placeholder is as long as the value, and matches its pattern.
 func TestShapes(t *testing.T) {
 	t.Parallel()
