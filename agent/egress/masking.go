@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/netproxy/intercept"
 	"github.com/execagent/execagent/netproxy/mask"
 	"github.com/execagent/execagent/protocol"
@@ -32,11 +34,15 @@ var rootFiles = []string{
 type trust struct {
 	mu        sync.Mutex // guards what follows
 	authority *intercept.Authority
-	dir       string // of the file; "": there is none yet
+	dir       *os.Root // of the file; nil: there is none yet
 }
 
+// trustFile is the name of the file.
+const trustFile = "trusted.crt"
+
 // get returns the authority and the path of the file, which it makes at the first call. Commands
-// that may write there could have changed the file: then it is as it was again.
+// that may write there could have put anything in the place of the file or its directory: then
+// it is as it was again. Nothing is followed, waited for, or read beyond what it should be.
 func (t *trust) get() (*intercept.Authority, string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,52 +55,95 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 			return nil, "", err
 		}
 	}
-	if t.dir == "" {
+	if t.dir != nil && !t.inPlace() {
+		_ = t.dir.Close()
+		t.dir = nil
+	}
+	if t.dir == nil {
 		var err error
 		if t.dir, err = trustDir(); err != nil {
 			return nil, "", fmt.Errorf("a place for the certificate of the proxies: %w", err)
 		}
 	}
-	path := filepath.Join(t.dir, "trusted.crt")
-	want := t.authority.Bundle()
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+	path, want := filepath.Join(t.dir.Name(), trustFile), t.authority.Bundle()
+	if t.has(want) {
 		return t.authority, path, nil
 	}
-	next := path + ".new"
-	err := errors.Join(os.RemoveAll(next), os.RemoveAll(path))
-	if err == nil {
-		err = os.WriteFile(next, want, 0o444)
+	return t.authority, path, t.write(want)
+}
+
+// inPlace tells whether the directory is still where it was made.
+func (t *trust) inPlace() bool {
+	made, err := t.dir.Stat(".")
+	if err != nil {
+		return false
 	}
-	if err == nil {
-		err = os.Rename(next, path)
+	there, err := os.Lstat(t.dir.Name())
+	return err == nil && os.SameFile(made, there)
+}
+
+// has tells whether the file has that content.
+func (t *trust) has(want []byte) bool {
+	f, err := t.dir.OpenFile(trustFile, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
 	}
-	return t.authority, path, err
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != int64(len(want)) {
+		return false
+	}
+	have := make([]byte, len(want))
+	_, err = io.ReadFull(f, have)
+	return err == nil && bytes.Equal(have, want)
+}
+
+// write makes the file, in the place of whatever has its name.
+func (t *trust) write(content []byte) error {
+	next := trustFile + "." + rand.Text()
+	f, err := t.dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close(), t.dir.RemoveAll(trustFile)); err == nil {
+		err = t.dir.Rename(next, trustFile)
+	}
+	if err != nil {
+		_ = t.dir.Remove(next) // the first error counts
+	}
+	return err
 }
 
 // close removes the file.
 func (t *trust) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.dir == "" {
+	if t.dir == nil {
 		return nil
 	}
 	dir := t.dir
-	t.dir = ""
-	return os.RemoveAll(dir)
+	t.dir = nil
+	return errors.Join(dir.Close(), os.RemoveAll(dir.Name()))
 }
 
 // trustDir makes a directory that everybody may read, where commands write seldom, if there is
 // such a place.
-func trustDir() (dir string, err error) {
+func trustDir() (dir *os.Root, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
 			continue
 		}
-		if dir, err = os.MkdirTemp(parent, "execagent-trust-"); err == nil {
-			return dir, os.Chmod(dir, 0o755)
+		path, failed := os.MkdirTemp(parent, "execagent-trust-")
+		if failed != nil {
+			err = failed
+			continue
+		}
+		if dir, err = os.OpenRoot(path); err == nil {
+			return dir, dir.Chmod(".", 0o755)
 		}
 	}
-	return "", err
+	return nil, err
 }
 
 // hostRoots returns what this host trusts, in PEM; nothing where that is not known.
