@@ -42,6 +42,10 @@ const (
 	maxFlows        = 32      // destinations of each, at once
 	maxDatagram     = 1 << 16 // bytes
 	maxName         = 255     // bytes of a name, in SOCKS5
+
+	// maxMethod bounds what a report has of a method, in bytes: a command may make one up that is as
+	// long as a head, and reports wait in memory.
+	maxMethod = 64
 )
 
 // timing has the limits of time that the command's side of a connection sets off.
