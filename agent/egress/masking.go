@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -165,6 +166,24 @@ func hostRoots() ([]byte, error) {
 
 // masks tells whether a process is not to see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
+
+// Hide returns the environment of a process without a proxy, where a placeholder would be of no use:
+// without the variables of which the operator says that no process is to see them.
+func (n *Networks) Hide(environ []string) []string {
+	hidden := map[string]bool{}
+	for _, c := range n.said().Masking {
+		for _, name := range c.Env {
+			hidden[name] = true
+		}
+	}
+	if len(hidden) == 0 {
+		return environ
+	}
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return hidden[name]
+	})
+}
 
 // Bundle returns the path of a file that the process has to be able to read; "" for none.
 func (n *Networks) Bundle(p *Plan) (path string, err error) {
