@@ -11,8 +11,8 @@ const (
 	// maxConnections bounds the connections of a command to its proxies. Each may have one more on
 	// its other side. More are closed as they come.
 	maxConnections = 10_240
-	// descriptorShare is the share of the process's descriptors that the connections of a command may
-	// have, and that of all commands together: they could take those of all others else.
+	// descriptorShare is the share of the process's descriptors that the connections of a command
+	// may have, and that of all commands together: they could take those of all others else.
 	descriptorShare, totalShare = 4, 2
 	// perConnection is how many descriptors a connection has at most: its own, that of its other
 	// side, and a pipe for each direction in which bytes move.
@@ -47,8 +47,8 @@ const (
 	maxDatagram     = 1 << 16 // bytes
 	maxName         = 255     // bytes of a name, in SOCKS5
 
-	// maxMethod bounds what a report has of a method, in bytes: a command may make one up that is as
-	// long as a head, and reports wait in memory.
+	// maxMethod bounds what a report has of a method, in bytes: a command may make one up that
+	// is as long as a head, and reports wait in memory.
 	maxMethod = 64
 )
 

@@ -486,8 +486,8 @@ func TestConnectionsTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if back, _ := io.ReadAll(ask(h)); len(back) > 0 {
-		t.Errorf("the third connection got %q", back)
+	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
+		t.Error("the third connection is served")
 	}
 	_ = first.Close()
 	for {

@@ -167,8 +167,8 @@ func hostRoots() ([]byte, error) {
 // masks tells whether a process is not to see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
-// Hide returns the environment of a process without a proxy, where a placeholder would be of no use:
-// without the variables of which the operator says that no process is to see them.
+// Hide returns the environment of a process without a proxy, where a placeholder would be of no
+// use: without the variables of which the operator says that no process is to see them.
 func (n *Networks) Hide(environ []string) []string {
 	hidden := map[string]bool{}
 	for _, c := range n.said().Masking {

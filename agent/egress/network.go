@@ -33,9 +33,9 @@ type Operator struct {
 type Networks struct {
 	// Ports are those that the agent listens at. No process reaches them through its proxy.
 	Ports []uint16
-	// OpenPorts are those of them that anybody who connects may use, at more than a loopback address: no
-	// process reaches such a port at any address. It may be published elsewhere, or an upstream proxy
-	// may lead to it.
+	// OpenPorts are those of them that anybody who connects may use, at more than a loopback
+	// address: no process reaches such a port at any address. It may be published elsewhere, or
+	// an upstream proxy may lead to it.
 	OpenPorts []uint16
 	// Log is told what cannot be masked; nil: nobody is.
 	Log *slog.Logger
