@@ -205,25 +205,16 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	}
 	fmt.Fprintf(scope, "%q %q", session, environment)
 	return mask.New(mask.Config{
-		Environ: environ, Providers: providers(p.asked.Proxy.CredentialProviders, o.Masking), Scope: scope.Sum(nil), Log: n.Log,
+		Environ: environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
+		Scope: scope.Sum(nil), Log: n.Log,
 	})
 }
 
-// providers returns those of a client and an operator. The operator's are what counts for the
-// variables that they name.
-func providers(client, operator map[string]protocol.CredentialProvider) map[string]mask.Provider {
-	all := map[string]mask.Provider{}
-	taken := map[string]bool{}
-	for name, c := range operator {
-		all["operator "+name] = provider(c)
-		for _, env := range c.Env {
-			taken[env] = true
-		}
-	}
-	for name, c := range client {
-		if !slices.ContainsFunc(c.Env, func(env string) bool { return taken[env] }) {
-			all[name] = provider(c)
-		}
+// providers returns what package mask takes.
+func providers(asked map[string]protocol.CredentialProvider) map[string]mask.Provider {
+	all := make(map[string]mask.Provider, len(asked))
+	for name, c := range asked {
+		all[name] = provider(c)
 	}
 	return all
 }

@@ -95,14 +95,3 @@ func TestOwn(t *testing.T) {
 		t.Error("the port of a proxy that is closed")
 	}
 }
-
-// TestProviders: of a variable that an operator names, no client says what it is.
-func TestProviders(t *testing.T) {
-	t.Parallel()
-	got := providers(
-		map[string]protocol.CredentialProvider{"a": {Env: []string{"X", "Y"}}, "b": {Env: []string{"Z"}, Header: new("h")}},
-		map[string]protocol.CredentialProvider{"b": {Env: []string{"Y"}, Auth: []string{"basic"}}})
-	if len(got) != 2 || got["b"].Header != "h" || got["operator b"].Auth[0] != "basic" {
-		t.Errorf("%+v", got)
-	}
-}
