@@ -33,6 +33,10 @@ type Operator struct {
 type Networks struct {
 	// Ports are those that the agent listens at. No process reaches them through its proxy.
 	Ports []uint16
+	// OpenPorts are those of them that anybody who connects may use, at more than a loopback
+	// address: no process reaches such a port at any address. It may be published elsewhere, or
+	// an upstream proxy may lead to it.
+	OpenPorts []uint16
 	// Log is told what cannot be masked; nil: nobody is.
 	Log *slog.Logger
 
@@ -213,6 +217,9 @@ func (n *Networks) own(addr netip.AddrPort) bool {
 	n.mu.Lock()
 	_, gated := n.gates[addr.Port()]
 	n.mu.Unlock()
+	if slices.Contains(n.OpenPorts, addr.Port()) {
+		return true
+	}
 	if !gated && !slices.Contains(n.Ports, addr.Port()) {
 		return false
 	}

@@ -77,14 +77,14 @@ func TestDecideWaits(t *testing.T) {
 // those of a proxy are so while it is open.
 func TestOwn(t *testing.T) {
 	t.Parallel()
-	n := &Networks{Ports: []uint16{7000}}
+	n := &Networks{Ports: []uint16{7000, 8000}, OpenPorts: []uint16{8000}}
 	release := n.listensAt([]uint16{31000, 31001})
 	for _, tt := range []struct {
 		addr string
 		own  bool
 	}{
 		{"127.0.0.1:7000", true}, {"127.1.2.3:7000", true}, {"[::1]:7000", true}, {"0.0.0.0:7000", true}, {"[::]:7000", true},
-		{"[::ffff:127.0.0.1]:7000", true}, {"127.0.0.1:31001", true}, {"127.0.0.1:7001", false}, {"192.0.2.1:7000", false}, {"[2001:db8::1]:31000", false},
+		{"[::ffff:127.0.0.1]:7000", true}, {"127.0.0.1:31001", true}, {"127.0.0.1:7001", false}, {"192.0.2.1:7000", false}, {"192.0.2.1:8000", true}, {"[2001:db8::1]:31000", false},
 	} {
 		if got := n.own(netip.MustParseAddrPort(tt.addr)); got != tt.own {
 			t.Errorf("%s: %v, want %v", tt.addr, got, tt.own)
@@ -93,16 +93,5 @@ func TestOwn(t *testing.T) {
 	release()
 	if n.own(netip.MustParseAddrPort("127.0.0.1:31000")) {
 		t.Error("the port of a proxy that is closed")
-	}
-}
-
-// TestProviders: of a variable that an operator names, no client says what it is.
-func TestProviders(t *testing.T) {
-	t.Parallel()
-	got := providers(
-		map[string]protocol.CredentialProvider{"a": {Env: []string{"X", "Y"}}, "b": {Env: []string{"Z"}, Header: new("h")}},
-		map[string]protocol.CredentialProvider{"b": {Env: []string{"Y"}, Auth: []string{"basic"}}})
-	if len(got) != 2 || got["b"].Header != "h" || got["operator b"].Auth[0] != "basic" || !got["operator b"].Hide || got["b"].Hide {
-		t.Errorf("%+v", got)
 	}
 }

@@ -479,6 +479,38 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// TestOperator: of a variable that an operator names, nobody else says what it is: neither what is
+// built in nor a client, and a client not even where the operator's provider is ignored.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	ours := func(env, pattern, prefix string) Provider {
+		return Provider{Env: []string{env}, Patterns: []string{pattern}, URLPrefixes: []string{prefix}}
+	}
+	const token, other = "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "tok_abcdefghijabcdefghij"
+	b, err := New(Config{
+		Environ:  []string{"GH_TOKEN=" + token, "OTHER=" + other},
+		Operator: map[string]Provider{"gh": ours("GH_TOKEN", "ghp_[a-z0-9]{36}", "https://api.github.com/repos/us"), "bad": ours("OTHER", "[", "https://us.example")},
+		Providers: map[string]Provider{
+			"gh": ours("GH_TOKEN", "ghp_[a-z0-9]{36}", "https://client.example"), "other": ours("OTHER", "tok_[a-z]{20}", "https://client.example"),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for placeholder := range b.byPlaceholder {
+		for _, tt := range []struct{ host, path, want string }{
+			{"api.github.com", "/repos/us/x", token}, {"api.github.com", "/user", placeholder}, {"github.com", "/", placeholder}, {"client.example", "/", placeholder},
+		} {
+			if got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder); got != "Bearer "+tt.want {
+				t.Errorf("%s%s gets %s", tt.host, tt.path, got)
+			}
+		}
+	}
+	if len(b.byPlaceholder) != 1 || b.byPlaceholder[other] != nil {
+		t.Errorf("%d credentials, want that of the operator alone", len(b.byPlaceholder))
+	}
+}
+
 // FuzzPlaceholder: whatever the pattern and the value, the environment does not show the value
 // of a variable that the pattern matches, and the way back is exact.
 func FuzzPlaceholder(f *testing.F) {
