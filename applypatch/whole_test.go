@@ -399,8 +399,8 @@ func (s swapping) OpenRead(ctx context.Context, path string, links fsops.Links) 
 	return fd, err
 }
 
-// TestWholeSwapped: who exchanges a file for a link to another one, or the reverse, while a patch is
-// applied gets nothing of the other one into a file of theirs.
+// TestWholeSwapped: who exchanges a file for a link to another one, or the reverse, while a patch
+// is applied gets nothing of the other one into a file of theirs.
 func TestWholeSwapped(t *testing.T) {
 	t.Parallel()
 	for behind, link := range map[int]bool{1: true, 2: false} {
