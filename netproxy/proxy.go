@@ -50,9 +50,9 @@ type Config struct {
 	Credentials *mask.Broker
 	// Authority is whom the command trusts for that. It is set together with Credentials.
 	Authority *intercept.Authority
-	// Roots are whom the proxy trusts where it speaks TLS itself: for requests for https URLs,
-	// and in tunnels that are looked into. Nil: the system's.
-	Roots *x509.CertPool
+	// Roots returns whom the proxy trusts where it speaks TLS itself: for requests for https
+	// URLs, and in tunnels that are looked into. It is called each time. Nil: the system's.
+	Roots func() *x509.CertPool
 }
 
 // A Question is put to the Decider: may the command reach this?
@@ -124,6 +124,9 @@ func New(cfg Config) *Proxy {
 	}
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
+	}
+	if cfg.Roots == nil {
+		cfg.Roots = func() *x509.CertPool { return nil }
 	}
 	p := &Proxy{cfg: cfg, limit: connections(), places: together, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

@@ -181,7 +181,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 		l.hop = nil // it is only passed through
 	}
 	if err == nil && q.encrypt {
-		err = l.encrypt(ctx, q.Host, p.cfg.Roots)
+		err = l.encrypt(ctx, q.Host, p.cfg.Roots())
 	}
 	if err != nil {
 		p.cut(l)

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -37,6 +38,8 @@ type Networks struct {
 	// address: no process reaches such a port at any address. It may be published elsewhere, or
 	// an upstream proxy may lead to it.
 	OpenPorts []uint16
+	// Roots returns whom proxies trust where they speak TLS themselves; nil: the system's.
+	Roots func() *x509.CertPool
 	// Log is told what cannot be masked; nil: nobody is.
 	Log *slog.Logger
 
@@ -98,8 +101,11 @@ type Start struct {
 // Open serves a proxy at the listeners of a gate.
 func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	if start.OnHost { // first of all: the listeners are there already
+		w.release = n.listensAt(start.Gate.Ports())
+	}
 	o := n.said()
-	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own}
+	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
@@ -119,12 +125,10 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		}
 		if err != nil {
 			start.Gate.Close()
+			w.release()
 			return nil, fmt.Errorf("masking credentials: %w", err)
 		}
 		w.environ = cfg.Credentials.Environ(bundle)
-	}
-	if start.OnHost {
-		w.release = n.listensAt(start.Gate.Ports())
 	}
 	w.proxy = netproxy.New(cfg)
 	w.serve(netproxy.HTTP, start.Gate.HTTP())

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/execagent/execagent/agent/profile"
@@ -20,6 +21,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -169,7 +171,7 @@ func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 func manage(sys program.System, words netask.Words, held *confine.Held) (environ []string, end func() error, err error) {
 	cfg := netask.Config{
 		Words: words, Operator: (*netpolicy.Policy)(nil).Operator(sys.Environ),
-		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
+		Roots: sync.OnceValue(httpclient.TrustedRoots), Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
 	}
 	if tty := netask.Terminal(); tty != nil {
 		cfg.Terminal = tty
