@@ -210,7 +210,8 @@ func New(cfg Config) *Agent {
 		Files: a.files, ErrorText: errorText, Places: h.places, Watcher: &a.watcher,
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
-	a.networks.Log = cfg.Logger
+	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
+	a.networks.Log, a.networks.Roots = cfg.Logger, sync.OnceValue(httpclient.TrustedRoots)
 	a.networks.Set(cfg.Network)
 	a.measure()
 	return a

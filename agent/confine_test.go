@@ -134,7 +134,7 @@ func TestProvidedTool(t *testing.T) {
 		if name == "none" {
 			continue
 		}
-		script = "d=${PATH%%:*}; for f in $d/x $d/apply_patch; do (echo x > $f); done; rm $d/apply_patch; mv $d $d.old; cd /; ls $d"
+		script = "exec 2>&1; d=${PATH%%:*}; for f in $d/x $d/apply_patch; do (echo x > $f); done; rm $d/apply_patch; mv $d $d.old; cd /; ls $d"
 		if o := c.runIn(name+" attack", script, b.repo, sandbox); o.exit != 0 || !strings.HasSuffix(o.output, "\napply_patch\n") {
 			t.Errorf("%s: exit %d, output %q", name, o.exit, o.output)
 		}

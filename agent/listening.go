@@ -26,13 +26,18 @@ func refuseOpenListeners(listening []Listening, policy *sandbox.Policy) error {
 		return nil
 	}
 	for _, l := range listening {
-		if l.Path == "" && !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback() {
+		if l.open() {
 			return openListenerError(fmt.Sprintf("this agent cannot enforce the sandbox: it listens at %v without authentication, and a command with the "+
 				"network could become its client by way of a proxy or a published port; start the agent with --ws-auth, or have it "+
 				"listen at a loopback address", l.Addr))
 		}
 	}
 	return nil
+}
+
+// open tells whether processes on other hosts may be clients, without more.
+func (l Listening) open() bool {
+	return l.Path == "" && !l.Authenticated && !l.Addr.Addr().Unmap().IsLoopback()
 }
 
 // openListenerError says that a command could become a client.

@@ -57,3 +57,17 @@ func TestPortsAndPaths(t *testing.T) {
 		t.Errorf("%v, %v", ports, paths)
 	}
 }
+
+// TestOpenPorts: no process reaches the port of a listener that is open to everybody, at whatever
+// address it may be published.
+func TestOpenPorts(t *testing.T) {
+	t.Parallel()
+	a := New(Config{Listening: []Listening{
+		{Addr: netip.MustParseAddrPort("0.0.0.0:7000")}, {Addr: netip.MustParseAddrPort("0.0.0.0:7001"), Authenticated: true},
+		{Addr: netip.MustParseAddrPort("127.0.0.1:7002")}, {Path: "/run/agent.sock"},
+	}})
+	defer a.Close()
+	if got := a.networks.OpenPorts; !slices.Equal(got, []uint16{7000}) {
+		t.Errorf("open ports %v, want 7000", got)
+	}
+}

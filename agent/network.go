@@ -40,6 +40,9 @@ func (c *connection) enter(params *protocol.StartParams, plan *egress.Plan, p *p
 	if c.agent.cfg.RequireNetworkEnforcement && !params.Builtin && (free || bridged) {
 		return errFree
 	}
+	if plan == nil {
+		spec.Env = c.agent.networks.Hide(spec.Env)
+	}
 	if plan == nil || p.box != nil && p.box.Refusal() != nil {
 		return nil
 	}

@@ -442,6 +442,29 @@ func TestNetworkMasks(t *testing.T) {
 	}
 }
 
+// TestNetworkHides: what the operator masks no process sees, also none that has no proxy.
+func TestNetworkHides(t *testing.T) {
+	t.Parallel()
+	operator := egress.Operator{Masking: map[string]protocol.CredentialProvider{
+		"forge": {Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z]{20}"}, URLPrefixes: []string{"https://forge.example"}},
+	}}
+	secret := "fg_abcdefghijabcdefghij"
+	c := newRig(t, Config{Network: operator, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
+	plain := sh("plain", "env; echo end")
+	inSandbox := sh("sandbox", "env; echo end")
+	inSandbox["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
+		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
+		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
+		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
+		c.must("process/start", params, nil)
+		c.awaitNote(protocol.MethodProcessClosed, id)
+		if out := c.output(id); strings.Contains(out, secret) || !strings.HasSuffix(out, "end\n") {
+			t.Errorf("%s: %s", id, out)
+		}
+	}
+}
+
 // output returns what a process has printed so far.
 func (c *client) output(id string) string {
 	var b strings.Builder

@@ -112,8 +112,8 @@ func (t *Target) update(ctx context.Context, files tree, h *hunk, change *Change
 }
 
 // open opens the regular file at path for reading.
-func (t *Target) open(ctx context.Context, path string) (fd int, st unix.Stat_t, err error) {
-	fd, err = t.Files.OpenRead(ctx, path, fsops.FollowLinks)
+func (t *Target) open(ctx context.Context, path string, links fsops.Links) (fd int, st unix.Stat_t, err error) {
+	fd, err = t.Files.OpenRead(ctx, path, links)
 	if err != nil {
 		return -1, st, err
 	}
@@ -126,7 +126,11 @@ func (t *Target) open(ctx context.Context, path string) (fd int, st unix.Stat_t,
 
 // read reads the regular file at path.
 func (t *Target) read(ctx context.Context, path string) (*source, error) {
-	fd, st, err := t.open(ctx, path)
+	return t.readBy(ctx, path, fsops.FollowLinks)
+}
+
+func (t *Target) readBy(ctx context.Context, path string, links fsops.Links) (*source, error) {
+	fd, st, err := t.open(ctx, path, links)
 	if err != nil {
 		return nil, err
 	}

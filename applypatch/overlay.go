@@ -94,13 +94,23 @@ func (o *overlay) fresh(ctx context.Context, path string) (*entry, error) {
 	if err != nil || !e.existed || o.entries[e.path] != nil {
 		return e, err
 	}
-	fd, st, err := o.open(ctx, e.path)
+	fd, st, err := o.open(ctx, e.path, fsops.RefuseLinks)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
 	e.stat, e.like = st, &st
 	return e, mayWrite(fd)
+}
+
+// again returns the file that was read, ready for a new content. If its path leads to another one
+// by now, who has changed that would get the content of a file that need not be theirs to read.
+func (o *overlay) again(ctx context.Context, src *source) (*entry, error) {
+	e, err := o.fresh(ctx, src.path)
+	if err == nil && o.entries[e.path] == nil && (!e.existed || e.stat.Dev != src.stat.Dev || e.stat.Ino != src.stat.Ino) {
+		err = syscall.EBUSY
+	}
+	return e, err
 }
 
 // mayWrite tells why a file that is open may not be written, or nil. A rename does not ask that,
@@ -129,7 +139,7 @@ func (o *overlay) read(ctx context.Context, path string) (*source, error) {
 	if e.temp != "" {
 		file = e.temp
 	}
-	src, err := o.Target.read(ctx, file)
+	src, err := o.readBy(ctx, file, fsops.RefuseLinks) // where it is was found already
 	if err != nil {
 		return nil, err
 	}

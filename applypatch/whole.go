@@ -60,7 +60,7 @@ func (s *staged) add(ctx context.Context, path string, h *hunk) error {
 }
 
 func (s *staged) update(ctx context.Context, src *source, u *updated) error {
-	e, err := s.fresh(ctx, src.path)
+	e, err := s.again(ctx, src)
 	if err != nil {
 		return writeError(src.path, err)
 	}
@@ -218,7 +218,7 @@ func (s *staged) commit(ctx context.Context) error {
 
 // backUp copies the file that a step replaces.
 func (s *staged) backUp(ctx context.Context, step *step) error {
-	fd, like, err := s.open(ctx, step.path)
+	fd, like, err := s.open(ctx, step.path, fsops.RefuseLinks)
 	if err != nil {
 		return writeError(step.named, err)
 	}

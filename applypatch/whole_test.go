@@ -383,6 +383,52 @@ func TestWholeView(t *testing.T) {
 	}
 }
 
+// swapping does something behind the nth opening of a file for reading.
+type swapping struct {
+	fsops.Host
+	behind int
+	swap   func()
+	opened *int
+}
+
+func (s swapping) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
+	fd, err := s.Host.OpenRead(ctx, path, links)
+	if *s.opened++; *s.opened == s.behind {
+		s.swap()
+	}
+	return fd, err
+}
+
+// TestWholeSwapped: who exchanges a file for a link to another one, or the reverse, while a patch
+// is applied gets nothing of the other one into a file of theirs.
+func TestWholeSwapped(t *testing.T) {
+	t.Parallel()
+	for behind, link := range map[int]bool{1: true, 2: false} {
+		dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+		a := filepath.Join(dir, "a")
+		put(t, other, "secret\n")
+		exchange := func(link bool) {
+			_ = os.Remove(a)
+			if !link {
+				put(t, a, "mine\n")
+			} else if err := os.Symlink(other, a); err != nil {
+				t.Error(err)
+			}
+		}
+		exchange(link)
+		target := &Target{Dir: dir, Files: swapping{behind: behind, swap: func() { exchange(!link) }, opened: new(int)}}
+		_, err := target.Whole(t.Context(), parse(t, "*** Begin Patch\n*** Update File: a\n@@\n+more\n*** Add File: b\n+b\n*** End Patch"))
+		if err == nil {
+			t.Errorf("behind opening %d the file was exchanged, and the patch applied", behind)
+		}
+		for name, text := range look(t, dir) {
+			if strings.Contains(text, "secret") {
+				t.Errorf("%d: %s has %q", behind, name, text)
+			}
+		}
+	}
+}
+
 // TestWholeMovesOntoItself: a file that is moved to where it is, by whatever path, is not lost.
 func TestWholeMovesOntoItself(t *testing.T) {
 	t.Parallel()

@@ -229,8 +229,9 @@ func (c *Client) deregister(p *Process) {
 // ID is the id of the process in its session.
 func (p *Process) ID() string { return p.id }
 
-// SandboxType is what the server says it confines the process with.
-func (p *Process) SandboxType() string { return p.started.SandboxType }
+// Started is the server's answer to the start: what confines the process, for instance. A
+// process of another client has none.
+func (p *Process) Started() protocol.StartResult { return p.started }
 
 // settle decides the outcome, once: err for Wait, last for the consumer of the
 // events.

@@ -27,8 +27,8 @@ func TestCopyOutput(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p := start(t, c, shell("echo out; echo err >&2; exit 3"))
-		if p.SandboxType() != protocol.SandboxNone {
-			t.Errorf("SandboxType is %q", p.SandboxType())
+		if got := p.Started().SandboxType; got != protocol.SandboxNone {
+			t.Errorf("SandboxType is %q", got)
 		}
 		var stdout, stderr bytes.Buffer
 		code, err := p.CopyOutput(t.Context(), &stdout, &stderr)

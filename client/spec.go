@@ -35,6 +35,9 @@ type Spec struct {
 	Builtin bool
 	// Sandbox confines the command; nil does not.
 	Sandbox *protocol.Sandbox
+	// NetworkProxy gives the command a proxy of its own; with a Sandbox there is no other
+	// way out. See Config.Network.
+	NetworkProxy *protocol.NetworkProxy
 	// ID names the process in its session; "": one is made up.
 	ID string
 }
@@ -54,13 +57,15 @@ func (c *Client) Spawn(ctx context.Context, spec Spec) (*Process, error) {
 
 func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, error) {
 	params := protocol.StartParams{
-		ProcessID: spec.ID,
-		Argv:      spec.Argv,
-		Env:       make(map[string]string, len(spec.Env)),
-		EnvPolicy: spec.EnvPolicy,
-		PipeStdin: spec.PipeStdin,
-		Builtin:   spec.Builtin,
-		Sandbox:   spec.Sandbox,
+		ProcessID:             spec.ID,
+		Argv:                  spec.Argv,
+		Env:                   make(map[string]string, len(spec.Env)),
+		EnvPolicy:             spec.EnvPolicy,
+		PipeStdin:             spec.PipeStdin,
+		Builtin:               spec.Builtin,
+		Sandbox:               spec.Sandbox,
+		NetworkProxy:          spec.NetworkProxy,
+		EnforceManagedNetwork: spec.NetworkProxy != nil && spec.Sandbox != nil,
 	}
 	if len(spec.Argv) == 0 {
 		return params, errors.New("the command is empty")

@@ -79,7 +79,7 @@ func TestCurlInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	broker, placeholder := newBroker(t, site.URL+"/api")
-	g := start(t, all(), Config{Credentials: broker, Authority: authority, Roots: roots})
+	g := start(t, all(), Config{Credentials: broker, Authority: authority, Roots: func() *x509.CertPool { return roots }})
 	dir := t.TempDir()
 	file, bundle := filepath.Join(dir, "file"), filepath.Join(dir, "bundle")
 	if err := errors.Join(os.WriteFile(file, make([]byte, 3<<20), 0o600), os.WriteFile(bundle, authority.Bundle(), 0o600)); err != nil {

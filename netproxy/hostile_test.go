@@ -50,6 +50,14 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
+// TestLongMethod: what a command makes up as a method costs no memory of those who are told.
+func TestLongMethod(t *testing.T) {
+	t.Parallel()
+	g := start(t, allow())
+	g.raw(strings.Repeat("M", 100<<10) + " http://a.test/" + closing)
+	g.want("domain deny baseline_policy not_allowed http a.test:80 " + strings.Repeat("M", maxMethod))
+}
+
 // TestPorts: an entry with a port opens no other, for name servers and QUIC as little as for
 // anything else.
 func TestPorts(t *testing.T) {

@@ -3,6 +3,7 @@ package netproxy
 import (
 	"bufio"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -488,7 +489,7 @@ func TestStaleLink(t *testing.T) {
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	server, roots := tlsSite(t)
-	g := start(t, allow("127.0.0.1"), Config{Roots: roots})
+	g := start(t, allow("127.0.0.1"), Config{Roots: func() *x509.CertPool { return roots }})
 	if line, _, body := parts(g.raw("GET https://" + server + "/a HTTP/1.1\r\nConnection: close\r\n\r\n")); line != "HTTP/1.1 200 OK" || !strings.Contains(body, "secret /a") {
 		t.Errorf("%s %s", line, body)
 	}

@@ -91,7 +91,7 @@ func (p *Proxy) lookEncrypted(q request, conn stream, l *link) {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, dialTime)
 	defer cancel()
-	if l.encrypt(ctx, q.Host, p.cfg.Roots) != nil {
+	if l.encrypt(ctx, q.Host, p.cfg.Roots()) != nil {
 		p.cut(l)
 		l = nil // the first request tries again, and has an answer if that fails too
 	}
@@ -110,7 +110,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 		Conn:  secure,
 		Host:  in.q.Host,
 		Port:  in.q.Port,
-		Roots: p.cfg.Roots,
+		Roots: p.cfg.Roots(),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if l := first.Swap(nil); l != nil {
 				return l.raw, nil

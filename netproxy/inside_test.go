@@ -89,7 +89,7 @@ func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	r := allow("127.0.0.1", "example.com", "other.test")
 	r.Local, r.Limited = true, limited
 	c := append(cfg, Config{})[0]
-	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, v.own, loopback(t).resolver
+	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, func() *x509.CertPool { return v.own }, loopback(t).resolver
 	v.rig = socks(t, r, c)
 	return v
 }

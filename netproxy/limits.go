@@ -1,18 +1,22 @@
 package netproxy
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // Limits of one proxy. Those on heads are in package head.
 const (
-	// maxConnections bounds the connections of a command to its proxies. A tunnel has one
-	// more on its other side. More are closed as they come.
+	// maxConnections bounds the connections of a command to its proxies. Each may have one more on
+	// its other side. More are closed as they come.
 	maxConnections = 10_240
-	// descriptorShare is the share of the process's descriptors that the connections of a
-	// command may have, with those on the other side: it could take those of all others else.
-	descriptorShare = 4
+	// descriptorShare is the share of the process's descriptors that the connections of a command
+	// may have, and that of all commands together: they could take those of all others else.
+	descriptorShare, totalShare = 4, 2
+	// perConnection is how many descriptors a connection has at most: its own, that of its other
+	// side, and a pipe for each direction in which bytes move.
+	perConnection = 6
 
 	lookupTime = 5 * time.Second  // for the addresses of a name
 	dialTime   = 30 * time.Second // for a connection, over all addresses
@@ -42,6 +46,10 @@ const (
 	maxFlows        = 32      // destinations of each, at once
 	maxDatagram     = 1 << 16 // bytes
 	maxName         = 255     // bytes of a name, in SOCKS5
+
+	// maxMethod bounds what a report has of a method, in bytes: a command may make one up that
+	// is as long as a head, and reports wait in memory.
+	maxMethod = 64
 )
 
 // timing has the limits of time that the command's side of a connection sets off.
@@ -64,5 +72,25 @@ func connections() int {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return maxConnections / descriptorShare
 	}
-	return int(min(maxConnections, max(limit.Cur/(2*descriptorShare), 16)))
+	return int(min(maxConnections, max(limit.Cur/(perConnection*descriptorShare), 16)))
 }
+
+// places are for the connections of many commands.
+type places struct {
+	limit int32
+	taken atomic.Int32
+}
+
+// together are for those of this program.
+var together = &places{limit: int32(connections() * descriptorShare / totalShare)}
+
+// take takes a place, if there is one.
+func (s *places) take() bool {
+	if s.taken.Add(1) <= s.limit {
+		return true
+	}
+	s.give()
+	return false
+}
+
+func (s *places) give() { s.taken.Add(-1) }

@@ -2,6 +2,7 @@ package netproxy
 
 import (
 	"bytes"
+	"net/http"
 	"strconv"
 
 	"github.com/execagent/execagent/netproxy/head"
@@ -27,7 +28,7 @@ func appendRequest(to []byte, r *head.Request, d destination, hop *hop) []byte {
 	}
 	// Whoever puts credentials in place of their placeholders does it with these fields.
 	to = appendFields(to, r.Fields, false)
-	if hop != nil && !d.encrypt {
+	if hop != nil && !d.encrypt && r.Method != http.MethodTrace { // which the hop itself may answer with what it got
 		to = append(to, hop.credentials()...)
 	}
 	return append(to, "\r\n"...)

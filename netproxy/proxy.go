@@ -50,9 +50,9 @@ type Config struct {
 	Credentials *mask.Broker
 	// Authority is whom the command trusts for that. It is set together with Credentials.
 	Authority *intercept.Authority
-	// Roots are whom the proxy trusts where it speaks TLS itself: for requests for https URLs,
-	// and in tunnels that are looked into. Nil: the system's.
-	Roots *x509.CertPool
+	// Roots returns whom the proxy trusts where it speaks TLS itself: for requests for https
+	// URLs, and in tunnels that are looked into. It is called each time. Nil: the system's.
+	Roots func() *x509.CertPool
 }
 
 // A Question is put to the Decider: may the command reach this?
@@ -97,7 +97,8 @@ type Proxy struct {
 	cfg    Config
 	ctx    context.Context // of all connections: it ends with Close
 	cancel context.CancelFunc
-	limit  int // of clients
+	limit  int // of clients; twice as many connections of both sides
+	places *places
 	times  timing
 	heads  *head.Room
 	asking chan struct{} // has an element for each name that is being resolved
@@ -124,7 +125,10 @@ func New(cfg Config) *Proxy {
 	if cfg.Own == nil {
 		cfg.Own = func(netip.AddrPort) bool { return false }
 	}
-	p := &Proxy{cfg: cfg, limit: connections(), times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
+	if cfg.Roots == nil {
+		cfg.Roots = func() *x509.CertPool { return nil }
+	}
+	p := &Proxy{cfg: cfg, limit: connections(), places: together, times: usual, heads: head.NewRoom(maxHeads), asking: make(chan struct{}, maxLookups), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -201,7 +205,7 @@ func (p *Proxy) welcome(kind Kind, conn net.Conn) {
 func (p *Proxy) enter(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.clients == p.limit {
+	if p.closed || p.clients == p.limit || !p.places.take() {
 		return false
 	}
 	p.clients++
@@ -215,13 +219,15 @@ func (p *Proxy) leave(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clients--
+	p.places.give()
 }
 
-// hold has Close end a connection to a destination, and closes it if that has been called.
+// hold has Close end a connection to a destination. It closes it if that has been called, or if
+// there are too many, since a command may have several for one of its own.
 func (p *Proxy) hold(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || len(p.conns) >= 2*p.limit {
 		_ = conn.Close()
 		return false
 	}

@@ -463,3 +463,58 @@ func TestConnectionLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionsTogether: commands have only so many connections together, and for its own each
+// has only so many to destinations.
+func TestConnectionsTogether(t *testing.T) {
+	t.Parallel()
+	few := &places{limit: 2}
+	g, h := start(t, all()), start(t, all())
+	for _, g := range []*rig{g, h} {
+		g.Proxy.mu.Lock()
+		g.places = few
+		g.Proxy.mu.Unlock()
+	}
+	ask := func(g *rig) net.Conn {
+		conn := g.dial()
+		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
+		return conn
+	}
+	first := ask(g)
+	for _, conn := range []net.Conn{first, ask(h)} { // both are served
+		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
+		t.Error("the third connection is served")
+	}
+	_ = first.Close()
+	for {
+		if _, err := io.ReadFull(ask(h), make([]byte, 20)); err == nil {
+			break // there is room, since one has ended
+		}
+	}
+
+	s := newSite(t, nil)
+	l := start(t, all())
+	l.Proxy.mu.Lock()
+	l.limit = 2
+	l.Proxy.mu.Unlock()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	for range 3 { // as of HTTP/2, or of datagrams
+		if other, _ := net.Pipe(); !l.Proxy.hold(other) {
+			t.Fatal("a connection is one too many")
+		}
+	}
+	if line, _, _ := parts(l.raw("GET http://" + s.addr + "/" + closing)); line != "HTTP/1.1 502 Bad Gateway" {
+		t.Errorf("with too many connections: %s", line)
+	}
+	for range 2 {
+		if !l.Proxy.hold(ours) {
+			return
+		}
+	}
+	t.Error("nothing bounds the connections to destinations")
+}

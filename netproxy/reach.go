@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/execagent/execagent/netproxy/head"
@@ -110,6 +111,9 @@ func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
 }
 
 func (p *Proxy) report(q request, v rules.Verdict, override bool) {
+	if len(q.Method) > maxMethod {
+		q.Method = strings.Clone(q.Method[:maxMethod]) // not the rest with it
+	}
 	p.cfg.Report(Report{
 		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
 		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override,
@@ -177,7 +181,7 @@ func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []ne
 		l.hop = nil // it is only passed through
 	}
 	if err == nil && q.encrypt {
-		err = l.encrypt(ctx, q.Host, p.cfg.Roots)
+		err = l.encrypt(ctx, q.Host, p.cfg.Roots())
 	}
 	if err != nil {
 		p.cut(l)

@@ -173,6 +173,7 @@ func TestUpstream(t *testing.T) {
 	if _, _, body := parts(g.raw("GET http://A.test:8080/p?q HTTP/1.1\r\nX: 1\r\nProxy-Authorization: Basic Zm9yZ2Vk\r\nConnection: close\r\n\r\n")); body != "up" {
 		t.Errorf("plain: %q", body)
 	}
+	g.raw("TRACE http://a.test/ HTTP/1.1\r\nMax-Forwards: 0\r\nConnection: close\r\n\r\n")
 	conn := g.dial()
 	open(t, conn, "b.test:443")
 	_, _ = io.WriteString(conn, "ping")
@@ -191,6 +192,7 @@ func TestUpstream(t *testing.T) {
 	}
 	want := []string{
 		"GET http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test:8080\r\nX: 1\r\nProxy-Authorization: Basic dXNlcjpwYXNz",
+		"TRACE http://a.test/ HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 0", // without a password: the upstream proxy answers it
 		"CONNECT b.test:443 HTTP/1.1\r\nHost: b.test:443",
 		"CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443",
 	}

@@ -11,7 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/netproxy/intercept"
 	"github.com/execagent/execagent/netproxy/mask"
@@ -32,11 +35,15 @@ var rootFiles = []string{
 type trust struct {
 	mu        sync.Mutex // guards what follows
 	authority *intercept.Authority
-	dir       string // of the file; "": there is none yet
+	dir       *os.Root // of the file; nil: there is none yet
 }
 
+// trustFile is the name of the file.
+const trustFile = "trusted.crt"
+
 // get returns the authority and the path of the file, which it makes at the first call. Commands
-// that may write there could have changed the file: then it is as it was again.
+// that may write there could have put anything in the place of the file or its directory: then
+// it is as it was again. Nothing is followed, waited for, or read beyond what it should be.
 func (t *trust) get() (*intercept.Authority, string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,52 +56,95 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 			return nil, "", err
 		}
 	}
-	if t.dir == "" {
+	if t.dir != nil && !t.inPlace() {
+		_ = t.dir.Close()
+		t.dir = nil
+	}
+	if t.dir == nil {
 		var err error
 		if t.dir, err = trustDir(); err != nil {
 			return nil, "", fmt.Errorf("a place for the certificate of the proxies: %w", err)
 		}
 	}
-	path := filepath.Join(t.dir, "trusted.crt")
-	want := t.authority.Bundle()
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+	path, want := filepath.Join(t.dir.Name(), trustFile), t.authority.Bundle()
+	if t.has(want) {
 		return t.authority, path, nil
 	}
-	next := path + ".new"
-	err := errors.Join(os.RemoveAll(next), os.RemoveAll(path))
-	if err == nil {
-		err = os.WriteFile(next, want, 0o444)
+	return t.authority, path, t.write(want)
+}
+
+// inPlace tells whether the directory is still where it was made.
+func (t *trust) inPlace() bool {
+	made, err := t.dir.Stat(".")
+	if err != nil {
+		return false
 	}
-	if err == nil {
-		err = os.Rename(next, path)
+	there, err := os.Lstat(t.dir.Name())
+	return err == nil && os.SameFile(made, there)
+}
+
+// has tells whether the file has that content.
+func (t *trust) has(want []byte) bool {
+	f, err := t.dir.OpenFile(trustFile, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
 	}
-	return t.authority, path, err
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != int64(len(want)) {
+		return false
+	}
+	have := make([]byte, len(want))
+	_, err = io.ReadFull(f, have)
+	return err == nil && bytes.Equal(have, want)
+}
+
+// write makes the file, in the place of whatever has its name.
+func (t *trust) write(content []byte) error {
+	next := trustFile + "." + rand.Text()
+	f, err := t.dir.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close(), t.dir.RemoveAll(trustFile)); err == nil {
+		err = t.dir.Rename(next, trustFile)
+	}
+	if err != nil {
+		_ = t.dir.Remove(next) // the first error counts
+	}
+	return err
 }
 
 // close removes the file.
 func (t *trust) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.dir == "" {
+	if t.dir == nil {
 		return nil
 	}
 	dir := t.dir
-	t.dir = ""
-	return os.RemoveAll(dir)
+	t.dir = nil
+	return errors.Join(dir.Close(), os.RemoveAll(dir.Name()))
 }
 
 // trustDir makes a directory that everybody may read, where commands write seldom, if there is
 // such a place.
-func trustDir() (dir string, err error) {
+func trustDir() (dir *os.Root, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
 			continue
 		}
-		if dir, err = os.MkdirTemp(parent, "execagent-trust-"); err == nil {
-			return dir, os.Chmod(dir, 0o755)
+		path, failed := os.MkdirTemp(parent, "execagent-trust-")
+		if failed != nil {
+			err = failed
+			continue
+		}
+		if dir, err = os.OpenRoot(path); err == nil {
+			return dir, dir.Chmod(".", 0o755)
 		}
 	}
-	return "", err
+	return nil, err
 }
 
 // hostRoots returns what this host trusts, in PEM; nothing where that is not known.
@@ -117,6 +167,24 @@ func hostRoots() ([]byte, error) {
 // masks tells whether a process is not to see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
+// Hide returns the environment of a process without a proxy, where a placeholder would be of no
+// use: without the variables of which the operator says that no process is to see them.
+func (n *Networks) Hide(environ []string) []string {
+	hidden := map[string]bool{}
+	for _, c := range n.said().Masking {
+		for _, name := range c.Env {
+			hidden[name] = true
+		}
+	}
+	if len(hidden) == 0 {
+		return environ
+	}
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return hidden[name]
+	})
+}
+
 // Bundle returns the path of a file that the process has to be able to read; "" for none.
 func (n *Networks) Bundle(p *Plan) (path string, err error) {
 	if !p.masks(n.said()) {
@@ -137,28 +205,24 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	}
 	fmt.Fprintf(scope, "%q %q", session, environment)
 	return mask.New(mask.Config{
-		Environ: environ, Providers: providers(p.asked.Proxy.CredentialProviders, o.Masking), Scope: scope.Sum(nil), Log: n.Log,
+		Environ: environ, Operator: providers(o.Masking, true), Providers: providers(p.asked.Proxy.CredentialProviders, false),
+		Scope: scope.Sum(nil), Log: n.Log,
 	})
 }
 
-// providers returns those of a client and an operator. The operator's are what counts for the
-// variables that they name.
-func providers(client, operator map[string]protocol.CredentialProvider) map[string]mask.Provider {
-	all := map[string]mask.Provider{}
-	taken := map[string]bool{}
-	for name, c := range operator {
-		all["operator "+name] = provider(c)
-		for _, env := range c.Env {
-			taken[env] = true
-		}
-	}
-	for name, c := range client {
-		if !slices.ContainsFunc(c.Env, func(env string) bool { return taken[env] }) {
-			all[name] = provider(c)
-		}
+// providers returns what package mask takes. The values of hidden ones are seen by nobody.
+func providers(asked map[string]protocol.CredentialProvider, hidden bool) map[string]mask.Provider {
+	all := make(map[string]mask.Provider, len(asked))
+	for name, c := range asked {
+		p := provider(c)
+		p.Hide = hidden
+		all[name] = p
 	}
 	return all
 }
+
+// CheckProvider returns why the provider of an operator is no use.
+func CheckProvider(c protocol.CredentialProvider) error { return provider(c).Check() }
 
 func provider(c protocol.CredentialProvider) mask.Provider {
 	text := func(s *string) string {

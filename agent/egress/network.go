@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,6 +34,12 @@ type Operator struct {
 type Networks struct {
 	// Ports are those that the agent listens at. No process reaches them through its proxy.
 	Ports []uint16
+	// OpenPorts are those of them that anybody who connects may use, at more than a loopback
+	// address: no process reaches such a port at any address. It may be published elsewhere, or
+	// an upstream proxy may lead to it.
+	OpenPorts []uint16
+	// Roots returns whom proxies trust where they speak TLS themselves; nil: the system's.
+	Roots func() *x509.CertPool
 	// Log is told what cannot be masked; nil: nobody is.
 	Log *slog.Logger
 
@@ -68,7 +75,7 @@ type Client struct {
 	Reports *Reports
 }
 
-// Network is that of one process. Its methods may be called at once, also on nil.
+// Network is that of one process. Its methods may be called at once.
 type Network struct {
 	plan    *Plan
 	client  Client
@@ -94,8 +101,11 @@ type Start struct {
 // Open serves a proxy at the listeners of a gate.
 func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	if start.OnHost { // first of all: the listeners are there already
+		w.release = n.listensAt(start.Gate.Ports())
+	}
 	o := n.said()
-	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own}
+	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots}
 	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
 		cfg.Upstream = o.Upstream
 	}
@@ -115,12 +125,10 @@ func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
 		}
 		if err != nil {
 			start.Gate.Close()
+			w.release()
 			return nil, fmt.Errorf("masking credentials: %w", err)
 		}
 		w.environ = cfg.Credentials.Environ(bundle)
-	}
-	if start.OnHost {
-		w.release = n.listensAt(start.Gate.Ports())
 	}
 	w.proxy = netproxy.New(cfg)
 	w.serve(netproxy.HTTP, start.Gate.HTTP())
@@ -147,7 +155,7 @@ func (w *Network) Environ() []string {
 }
 
 // Close refuses what waits for an answer, and ends all connections of the process. It returns
-// when all verdicts have been reported.
+// when all verdicts have been reported. It may be called often, also on nil.
 func (w *Network) Close() {
 	if w == nil {
 		return
@@ -213,6 +221,9 @@ func (n *Networks) own(addr netip.AddrPort) bool {
 	n.mu.Lock()
 	_, gated := n.gates[addr.Port()]
 	n.mu.Unlock()
+	if slices.Contains(n.OpenPorts, addr.Port()) {
+		return true
+	}
 	if !gated && !slices.Contains(n.Ports, addr.Port()) {
 		return false
 	}

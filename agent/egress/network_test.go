@@ -1,13 +1,22 @@
 package egress
 
 import (
+	"bufio"
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/netproxy"
 	"github.com/execagent/execagent/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
@@ -77,14 +86,14 @@ func TestDecideWaits(t *testing.T) {
 // those of a proxy are so while it is open.
 func TestOwn(t *testing.T) {
 	t.Parallel()
-	n := &Networks{Ports: []uint16{7000}}
+	n := &Networks{Ports: []uint16{7000, 8000}, OpenPorts: []uint16{8000}}
 	release := n.listensAt([]uint16{31000, 31001})
 	for _, tt := range []struct {
 		addr string
 		own  bool
 	}{
 		{"127.0.0.1:7000", true}, {"127.1.2.3:7000", true}, {"[::1]:7000", true}, {"0.0.0.0:7000", true}, {"[::]:7000", true},
-		{"[::ffff:127.0.0.1]:7000", true}, {"127.0.0.1:31001", true}, {"127.0.0.1:7001", false}, {"192.0.2.1:7000", false}, {"[2001:db8::1]:31000", false},
+		{"[::ffff:127.0.0.1]:7000", true}, {"127.0.0.1:31001", true}, {"127.0.0.1:7001", false}, {"192.0.2.1:7000", false}, {"192.0.2.1:8000", true}, {"[2001:db8::1]:31000", false},
 	} {
 		if got := n.own(netip.MustParseAddrPort(tt.addr)); got != tt.own {
 			t.Errorf("%s: %v, want %v", tt.addr, got, tt.own)
@@ -96,13 +105,46 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestProviders: of a variable that an operator names, no client says what it is.
-func TestProviders(t *testing.T) {
+// TestRoots: where the proxy speaks TLS itself it trusts whom the agent trusts, and nobody else.
+func TestRoots(t *testing.T) {
 	t.Parallel()
-	got := providers(
-		map[string]protocol.CredentialProvider{"a": {Env: []string{"X", "Y"}}, "b": {Env: []string{"Z"}, Header: new("h")}},
-		map[string]protocol.CredentialProvider{"b": {Env: []string{"Y"}, Auth: []string{"basic"}}})
-	if len(got) != 2 || got["b"].Header != "h" || got["operator b"].Auth[0] != "basic" {
-		t.Errorf("%+v", got)
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	t.Cleanup(s.Close)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(s.Certificate())
+	address := s.Listener.Addr().String()
+	plan, err := Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true, Mode: "full", AllowLocalBinding: true, Domains: map[string]string{"127.0.0.1": "allow"}}}, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		roots *x509.CertPool
+		want  string
+	}{{trusted, "200 OK here"}, {x509.NewCertPool(), "502 Bad Gateway upstream failure"}} {
+		n := &Networks{Roots: func() *x509.CertPool { return tt.roots }}
+		owned, err := gate.Owned(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := n.Open(plan, Start{Gate: owned, OnHost: true}, Client{Reports: &Reports{Tell: func(*protocol.PolicyDecision) bool { return true }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", owned.HTTP().Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A plain request for a URL of https: the proxy is to speak TLS.
+		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if got := strings.TrimSpace(resp.Status + " " + string(body)); err != nil || got != tt.want {
+			t.Errorf("%s, %v, want %s", got, err, tt.want)
+		}
+		_ = conn.Close()
+		w.Close()
 	}
 }

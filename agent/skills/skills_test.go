@@ -138,6 +138,30 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// TestUnreadable: what cannot be read is a warning of a location or the error of a root, and
+// the others are found.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeSkill(t, dir+"/etc/a", "d")
+	write(t, dir+"/home/.agents/skills", "a file") // is as if it were missing
+	if err := errors.Join(os.Mkdir(dir+"/codex", 0o755), os.Symlink("skills", dir+"/codex/skills")); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	d := open(t, dir, refused)
+	for range 2 { // the second answer is made again, as nobody can watch the link
+		if r := installed(t, d, nil); len(r.Skills) != 1 || strings.Join(r.Warnings, "|") != warnMetadata {
+			t.Errorf("%+v", r)
+		}
+	}
+	at := protocol.NewPathURI(dir + "/etc")
+	r, _, err := d.Roots(t.Context(), []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
+	if err != nil || *r.Roots[0].Error != "refused" || len(r.Roots[1].Skills) != 1 || r.Roots[2].Error == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestInstalledBounds: what does not fit is left out, with a warning, and what is smaller
 // still fits.
 func TestInstalledBounds(t *testing.T) {

@@ -1,10 +1,13 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/procs"
 )
@@ -40,6 +43,75 @@ func TestCollector(t *testing.T) {
 				t.Errorf("%q in pieces of %d: %+v", tt.output, size, s)
 			}
 		}
+	}
+}
+
+// TestTries: a capture that fails is tried again after a pause, and three times in all.
+func TestTries(t *testing.T) {
+	t.Parallel()
+	set := Set{Budget: new(Budget)}
+	defer set.Close()
+	tries := 0
+	get := func() {
+		t.Helper()
+		state, err := set.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
+			tries++
+			return nil, errDiffers
+		})
+		if state != nil || err != nil {
+			t.Errorf("%v, %v", state, err)
+		}
+	}
+	failed := func(at time.Time) {
+		set.mu.Lock()
+		defer set.mu.Unlock()
+		set.entries[0].failed = at
+	}
+	for want := 1; want <= maxTries; want++ {
+		get()
+		failed(time.Now().Add(time.Hour)) // less than a pause ago
+		get()
+		if tries != want {
+			t.Fatalf("%d tries, want %d", tries, want)
+		}
+		failed(time.Now().Add(-time.Hour))
+	}
+	if get(); tries != maxTries {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+// TestKept: a set has so many states, the budget so many bytes, and both are given back.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	budget := new(Budget)
+	set := Set{Budget: budget}
+	size := 3 * maxBytes / maxStates / 4
+	for i := range 2 * maxStates {
+		state, err := set.Get(t.Context(), strconv.Itoa(i), func() error { return nil }, func(context.Context) (*State, error) {
+			return &State{code: strings.Repeat("x", size)}, nil
+		})
+		if state == nil || err != nil {
+			t.Fatalf("state %d: %v", i, err)
+		}
+	}
+	if len(set.entries) != maxStates || budget.used.Load() != int64(maxStates*size) {
+		t.Errorf("%d states, %d bytes", len(set.entries), budget.used.Load())
+	}
+	other := Set{Budget: budget}
+	state, err := other.Get(t.Context(), "key", func() error { return nil }, func(context.Context) (*State, error) {
+		return &State{code: strings.Repeat("x", maxBytes/2)}, nil
+	})
+	if state != nil || err != nil {
+		t.Errorf("beyond the budget: %v, %v", state != nil, err)
+	}
+	set.Close()
+	other.Close()
+	if n := budget.used.Load(); n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+	if state, err := set.Get(t.Context(), "0", nil, nil); state != nil || err != nil {
+		t.Errorf("after Close: %v, %v", state, err)
 	}
 }
 

@@ -234,7 +234,7 @@ func TestMistakes(t *testing.T) {
 		{"sandbox", "", 2, "the command is empty", sandbox},
 		{"sandbox --read-only --workspace . -- true", "", 2, "--read-only and --workspace exclude each other", sandbox},
 		{"sandbox --policy p --network on -- true", "", 2, "--policy says whether there is a network: --network has no meaning with it, unless it names hosts", sandbox},
-		{"sandbox --network maybe -- true", "", 2, `--network "maybe" is not on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,…`, sandbox},
+		{"sandbox --network maybe -- true", "", 2, `--network "maybe" is not on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local`, sandbox},
 		{"sandbox --network on --network allow=a.org -- true", "", 2, "--network on, off, and what names hosts exclude each other", sandbox},
 		{"sandbox --network allow= -- true", "", 2, "--network allow= names no host", sandbox},
 		{"sandbox --network allow=http://a.org -- true", "", 2, "--network: invalid network proxy config: unsupported domain pattern syntax: http://a.org", sandbox},

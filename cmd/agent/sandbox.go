@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/execagent/execagent/agent/profile"
@@ -20,6 +21,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -39,7 +41,7 @@ type sandboxFlags struct {
 	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Read everything, write nothing. This is the default."`
 	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
-	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them). Can be repeated. Default: off."`
+	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them); local: names may lead to local and private addresses. Can be repeated. Default: off."`
 	hostFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
@@ -56,8 +58,8 @@ Examples:
 
     agent sandbox -- git log
     agent sandbox --workspace . -- make test
-    agent sandbox --workspace . --workspace ~/.cache --network on -- npm install
-    agent sandbox --workspace . --network allow=packages.example.net -- npm install
+    agent sandbox --workspace . --workspace ~/.cache --network on -- make deps
+    agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
     agent sandbox --network ask -- sh
     agent sandbox --policy policy.json -- sh
 
@@ -169,7 +171,7 @@ func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
 func manage(sys program.System, words netask.Words, held *confine.Held) (environ []string, end func() error, err error) {
 	cfg := netask.Config{
 		Words: words, Operator: (*netpolicy.Policy)(nil).Operator(sys.Environ),
-		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
+		Roots: sync.OnceValue(httpclient.TrustedRoots), Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
 	}
 	if tty := netask.Terminal(); tty != nil {
 		cfg.Terminal = tty

@@ -18,8 +18,9 @@ import (
 type Config struct {
 	// Environ is the environment that the command would have, as in os.Environ.
 	Environ []string
-	// Providers are by name; the families that are built in come first.
-	Providers map[string]Provider
+	// Operator are providers, by name, that come before those that are built in, and Providers
+	// those that come after: of a variable that more than one names, the first one counts.
+	Operator, Providers map[string]Provider
 	// Scope is a secret: in one scope equal credentials have equal placeholders, so that
 	// commands of a session may hand them to each other. None: a scope of its own.
 	Scope []byte
@@ -62,10 +63,19 @@ func New(c Config) (*Broker, error) {
 		}
 	}
 	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // two are none
-	families := builtin(lookup)
 	taken := map[string]bool{}
+	families := custom(c.Operator, taken, lookup, c.Log)
+	for _, f := range builtin(lookup) {
+		f.env = slices.DeleteFunc(f.env, func(env string) bool { return taken[env] })
+		families = append(families, f)
+	}
 	for _, f := range families {
 		for _, env := range f.env {
+			taken[env] = true
+		}
+	}
+	for _, p := range c.Operator { // also of one that is ignored
+		for _, env := range p.Env {
 			taken[env] = true
 		}
 	}
@@ -163,6 +173,9 @@ func (m *masking) variable(f *family, name, value string) {
 			}
 			return
 		}
+	}
+	if f.hide {
+		m.add(f, value, nil)
 	}
 }
 

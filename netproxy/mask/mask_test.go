@@ -413,6 +413,26 @@ func TestIgnoredProviders(t *testing.T) {
 	}
 }
 
+// TestHiddenProvider: what the variables of such a provider hold is masked or removed, never shown.
+func TestHiddenProvider(t *testing.T) {
+	t.Parallel()
+	const other = "in-no-shape-at-all"
+	for _, change := range []func(*Provider){
+		func(p *Provider) { p.Patterns = []string{"("} },
+		func(p *Provider) { p.URLPrefixes, p.URLPrefixFromEnv = nil, "UNSET" },
+		func(p *Provider) { p.Env = []string{"GITHUB_TOKEN", "TOK", "MORE"} },
+		func(p *Provider) { p.Env = []string{"TOK", "MORE"} },
+	} {
+		p := mine["mine"]
+		p.Hide = true
+		change(&p)
+		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Providers: map[string]Provider{"x": p}}, other)
+		if _, ok := env["TOK"]; ok || env["PATH"] != "/bin" {
+			t.Errorf("%+v: %v", p, env)
+		}
+	}
+}
+
 // TestShapes: a placeholder is as long as the value, and matches its pattern.
 func TestShapes(t *testing.T) {
 	t.Parallel()
@@ -456,6 +476,38 @@ func TestShapes(t *testing.T) {
 	}
 	if s.texts(23) != nil {
 		t.Error("there are texts of another length")
+	}
+}
+
+// TestOperator: of a variable that an operator names, nobody else says what it is: neither what is
+// built in nor a client, and a client not even where the operator's provider is ignored.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	ours := func(env, pattern, prefix string) Provider {
+		return Provider{Env: []string{env}, Patterns: []string{pattern}, URLPrefixes: []string{prefix}}
+	}
+	const token, other = "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "tok_abcdefghijabcdefghij"
+	b, err := New(Config{
+		Environ:  []string{"GH_TOKEN=" + token, "OTHER=" + other},
+		Operator: map[string]Provider{"gh": ours("GH_TOKEN", "ghp_[a-z0-9]{36}", "https://api.github.com/repos/us"), "bad": ours("OTHER", "[", "https://us.example")},
+		Providers: map[string]Provider{
+			"gh": ours("GH_TOKEN", "ghp_[a-z0-9]{36}", "https://client.example"), "other": ours("OTHER", "tok_[a-z]{20}", "https://client.example"),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for placeholder := range b.byPlaceholder {
+		for _, tt := range []struct{ host, path, want string }{
+			{"api.github.com", "/repos/us/x", token}, {"api.github.com", "/user", placeholder}, {"github.com", "/", placeholder}, {"client.example", "/", placeholder},
+		} {
+			if got := b.Restore(Destination{TLS: true, Host: tt.host, Port: 443, Path: tt.path}, "Authorization", "Bearer "+placeholder); got != "Bearer "+tt.want {
+				t.Errorf("%s%s gets %s", tt.host, tt.path, got)
+			}
+		}
+	}
+	if len(b.byPlaceholder) != 1 || b.byPlaceholder[other] != nil {
+		t.Errorf("%d credentials, want that of the operator alone", len(b.byPlaceholder))
 	}
 }
 

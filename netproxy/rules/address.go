@@ -6,26 +6,28 @@ import "net/netip"
 
 // blocks have no addresses of hosts on the internet: they are those of IANA's registries of
 // special-purpose addresses for IPv4 and IPv6, multicast, and what is reserved (RFC 6890, as of
-// 2026). Of IPv6 only those inside 2000::/3 are here: outside there is nothing else.
+// 2026), and one that only looks public. Of IPv6 only those inside 2000::/3 are here: outside
+// there is nothing else.
 var blocks = prefixes(
-	"0.0.0.0/8",       // this network
-	"10.0.0.0/8",      // private
-	"100.64.0.0/10",   // shared, of carriers
-	"127.0.0.0/8",     // loopback
-	"169.254.0.0/16",  // link-local, with the metadata services of clouds
-	"172.16.0.0/12",   // private
-	"192.0.0.0/24",    // IETF protocols
-	"192.0.2.0/24",    // documentation
-	"192.31.196.0/24", // AS112
-	"192.52.193.0/24", // AMT
-	"192.88.99.0/24",  // 6to4 relays
-	"192.168.0.0/16",  // private
-	"192.175.48.0/24", // AS112
-	"198.18.0.0/15",   // benchmarks
-	"198.51.100.0/24", // documentation
-	"203.0.113.0/24",  // documentation
-	"224.0.0.0/4",     // multicast
-	"240.0.0.0/4",     // reserved, and broadcast
+	"0.0.0.0/8",        // this network
+	"10.0.0.0/8",       // private
+	"100.64.0.0/10",    // shared, of carriers
+	"127.0.0.0/8",      // loopback
+	"168.63.129.16/32", // Azure's service of a virtual machine, which only that machine reaches
+	"169.254.0.0/16",   // link-local, with the metadata services of clouds
+	"172.16.0.0/12",    // private
+	"192.0.0.0/24",     // IETF protocols
+	"192.0.2.0/24",     // documentation
+	"192.31.196.0/24",  // AS112
+	"192.52.193.0/24",  // AMT
+	"192.88.99.0/24",   // 6to4 relays
+	"192.168.0.0/16",   // private
+	"192.175.48.0/24",  // AS112
+	"198.18.0.0/15",    // benchmarks
+	"198.51.100.0/24",  // documentation
+	"203.0.113.0/24",   // documentation
+	"224.0.0.0/4",      // multicast
+	"240.0.0.0/4",      // reserved, and broadcast
 
 	"2001::/23",         // IETF protocols: Teredo, benchmarks, ORCHID, AMT, AS112
 	"2001:db8::/32",     // documentation

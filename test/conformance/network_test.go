@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,20 +19,18 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// notYetNetwork names the network cases that we answer in another way, and why.
-var notYetNetwork = map[string]string{}
-
 // interfaces is where supervised commands differ from what is recorded.
 const interfaces = "there is no network namespace: the command sees the interfaces of the host, or may not look, and reaches none of them"
 
-// notYetSupervised is notYetNetwork for an agent that can make no namespaces.
-var notYetSupervised = map[string]string{
+// otherSupervised names the network cases that an agent without namespaces answers in another
+// way, and why.
+var otherSupervised = map[string]string{
 	"net-sandbox-restricted": interfaces, "net-sandbox-enabled": interfaces,
 	"net-sandbox-unrestricted-files": interfaces, "net-sandbox-disabled": interfaces,
 }
 
 // TestNetworkCases replays the cases of the managed network. Each has servers of its own.
-func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, notYetNetwork, "net-") }
+func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, nil, "net-") }
 
 // TestNetworkCasesSupervised replays those with a sandbox against an agent that can make no
 // namespaces, and so supervises.
@@ -41,20 +38,16 @@ func TestNetworkCasesSupervised(t *testing.T) {
 	if *flagURL != "" {
 		t.Skip("an agent named by -url is as it is")
 	}
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
 	url := agent.Line(t)
-	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, notYetSupervised, "net-sandbox-", "net-mask-in-sandbox") })
+	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, otherSupervised, "net-sandbox-", "net-mask-in-sandbox") })
 	agent.Terminate(t)
 }
 
-// replayNetwork replays the cases whose names begin so against the agent at url.
-func replayNetwork(t *testing.T, url string, notYet map[string]string, prefixes ...string) {
+// replayNetwork replays the cases whose names begin so against the agent at url, which answers
+// some of them in another way, for the reasons given.
+func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
 	lines, err := loadScripts("network-cases.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +80,7 @@ func replayNetwork(t *testing.T, url string, notYet map[string]string, prefixes 
 				t.Fatal(err)
 			}
 			err = playNetwork(t.Context(), url, c.Steps, d)
-			if reason := notYet[c.Name]; reason != "" && *flagURL == "" {
+			if reason := other[c.Name]; reason != "" && *flagURL == "" {
 				if err == nil {
 					t.Fatalf("passes now; take it out of the table, which says: %s", reason)
 				}
@@ -98,7 +91,7 @@ func replayNetwork(t *testing.T, url string, notYet map[string]string, prefixes 
 			}
 		})
 	}
-	for name := range notYet {
+	for name := range other {
 		if !names[name] {
 			t.Errorf("the table names %s, which is no case", name)
 		}

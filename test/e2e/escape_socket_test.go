@@ -71,12 +71,7 @@ func TestOwnSocket(t *testing.T) {
 	if err := os.Chmod(tools, 0o755); err != nil { // users of these tests execute it
 		t.Fatal(err)
 	}
-	launcher := tools + "/nouserns"
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, tools)
 	users := []int{os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users = append(users, nobody)

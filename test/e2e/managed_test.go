@@ -25,13 +25,11 @@ func TestManagedNetwork(t *testing.T) {
 	if err := os.Chmod(tools, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	launcher, escapes := filepath.Join(tools, "nouserns"), filepath.Join(tools, "escapes")
-	for _, args := range [][]string{{"build", "-o", launcher, "../rig/nouserns"}, {"test", "-c", "-o", escapes, "../../helper/confine"}} {
-		build := exec.CommandContext(t.Context(), "go", args...)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", escapes, "../../helper/confine")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
 	for name, tt := range map[string]struct {

@@ -278,10 +278,7 @@ func TestMetrics(t *testing.T) {
 // TestMetricsRefused: what is refused is counted, by the reason.
 func TestMetricsRefused(t *testing.T) {
 	t.Parallel()
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	o := observe(t, launcher, rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--sandbox-minimum", "full")
 	c := o.connect(t, client.Config{})
 	ran(t, c, protocol.StartParams{ProcessID: "p", Argv: []string{"true"}, Sandbox: readOnly("/tmp")})

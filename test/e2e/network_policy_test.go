@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -60,9 +61,8 @@ func TestNetworkPolicy(t *testing.T) {
 	defer c.Close()
 	script := func(text string) string {
 		t.Helper()
-		p, err := c.Start(t.Context(), protocol.StartParams{
-			Argv: []string{"/bin/sh", "-c", text}, Cwd: protocol.NewPathURI("/"),
-			Env: map[string]string{"PATH": "/usr/bin:/bin"}, EnforceManagedNetwork: true,
+		p, err := c.Spawn(t.Context(), client.Spec{
+			Argv: []string{"/bin/sh", "-c", text}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
 			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
 				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
 					Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{{
@@ -72,6 +72,9 @@ func TestNetworkPolicy(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if answer := p.Started(); answer.Network == protocol.NetworkAdvisory || !slices.ContainsFunc(answer.SandboxLayers, isProxyLayer) {
+			t.Errorf("nothing enforces the network: %+v", answer)
 		}
 		var out strings.Builder
 		if _, err := p.CopyOutput(t.Context(), &out, &out); err != nil {
@@ -116,6 +119,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
+func isProxyLayer(layer string) bool { return strings.HasPrefix(layer, "proxy:") }
+
 // TestNetworkPolicyMistake: an agent does not start with a policy that it cannot read.
 func TestNetworkPolicyMistake(t *testing.T) {
 	t.Parallel()
@@ -141,12 +146,7 @@ func TestSandboxNetwork(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	var other atomic.Int64
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/direct" {

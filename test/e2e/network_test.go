@@ -19,12 +19,7 @@ import (
 func TestNetworkSupervised(t *testing.T) {
 	t.Parallel()
 	tools := t.TempDir()
-	launcher := filepath.Join(tools, "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, tools)
 	agent := filepath.Join(tools, "agent")
 	program, err := os.ReadFile(rig.Agent(t))
 	if err != nil {

@@ -3,9 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +14,7 @@ import (
 // doctor says so and what to do, and a command that needs one is refused.
 func TestSupervisedProbe(t *testing.T) {
 	t.Parallel()
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	for _, tt := range []struct{ flag, failed, remedy string }{
 		{"-no-trace", "tracing the caller: ptrace: operation not permitted", "allows process_vm_readv and ptrace"},
 		{"-no-listener", "device or resource busy", "no other program holds a seccomp listener"},
@@ -71,12 +64,7 @@ func TestSupervisedProbe(t *testing.T) {
 // of its namespaces each connect would fail.
 func TestWithoutPidfd(t *testing.T) {
 	t.Parallel()
-	launcher := filepath.Join(t.TempDir(), "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	launcher := rig.Launcher(t, t.TempDir())
 	run := func(argv ...string) string {
 		t.Helper()
 		cmd := rig.Leash(exec.CommandContext(t.Context(), launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))

@@ -47,11 +47,7 @@ func install(t rig.T, dir string) error {
 	if err := os.WriteFile(dir+"/agent", agent, 0o755); err != nil {
 		return err
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/nouserns", "../rig/nouserns")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return errors.New(string(out))
-	}
+	rig.Launcher(t, dir)
 	return os.Chmod(dir, 0o755) // MkdirTemp makes it private
 }
 

@@ -21,6 +21,23 @@ func Registry(t T) string {
 	return filepath.Join(built(t), "registry")
 }
 
+// Launcher builds nouserns into a folder, and returns its path: what launches a program as a
+// container without user namespaces does.
+func Launcher(t T, dir string) string {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	launcher := filepath.Join(dir, "nouserns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "./test/rig/nouserns")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return launcher
+}
+
 func built(t T) string {
 	t.Helper()
 	bin, err := Build()

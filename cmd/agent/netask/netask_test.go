@@ -18,22 +18,26 @@ func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		values      []string
 		on, managed bool
+		local       bool
 		domains     string
 		review      string
 		wrong       string
 	}{
-		{nil, false, false, "map[]", "[]", ""},
-		{[]string{"off"}, false, false, "map[]", "[]", ""},
-		{[]string{"on"}, true, false, "map[]", "[]", ""},
-		{[]string{"ask"}, false, true, "map[]", "[]", ""},
-		{[]string{"allow=a.org,*.b.org:443", "deny=c.org ask=d.org"}, false, true, "map[*.b.org:443:allow a.org:allow c.org:deny]", "[d.org]", ""},
-		{[]string{"allow=a.org", "off"}, false, false, "", "", "exclude each other"},
-		{[]string{"on", "off"}, false, false, "", "", "exclude each other"},
-		{[]string{"allow=a.org deny=a.org"}, false, false, "", "", "allows and denies a.org"},
-		{[]string{"allow=,"}, false, false, "", "", "allow= names no host"},
-		{[]string{"allow"}, false, false, "", "", "is not on, off, ask"},
-		{[]string{"permit=a"}, false, false, "", "", "is not on, off, ask"},
-		{[]string{"deny=*"}, false, false, "", "", "invalid value for network.denied_domains"},
+		{nil, false, false, false, "map[]", "[]", ""},
+		{[]string{"off"}, false, false, false, "map[]", "[]", ""},
+		{[]string{"on"}, true, false, false, "map[]", "[]", ""},
+		{[]string{"ask"}, false, true, false, "map[]", "[]", ""},
+		{[]string{"allow=a.org,*.b.org:443", "deny=c.org ask=d.org"}, false, true, false, "map[*.b.org:443:allow a.org:allow c.org:deny]", "[d.org]", ""},
+		{[]string{"allow=a.org", "local"}, false, true, true, "map[a.org:allow]", "[]", ""},
+		{[]string{"allow=a.org", "off"}, false, false, false, "", "", "exclude each other"},
+		{[]string{"on", "off"}, false, false, false, "", "", "exclude each other"},
+		{[]string{"allow=a.org deny=a.org"}, false, false, false, "", "", "allows and denies a.org"},
+		{[]string{"allow=,"}, false, false, false, "", "", "allow= names no host"},
+		{[]string{"on", "local"}, false, false, false, "", "", "exclude each other"},
+		{[]string{"local=a.org"}, false, false, false, "", "", "is not on, off, ask"},
+		{[]string{"allow"}, false, false, false, "", "", "is not on, off, ask"},
+		{[]string{"permit=a"}, false, false, false, "", "", "is not on, off, ask"},
+		{[]string{"deny=*"}, false, false, false, "", "", "invalid value for network.denied_domains"},
 	} {
 		w, err := Parse(tt.values)
 		switch {
@@ -41,7 +45,7 @@ func TestParse(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
 				t.Errorf("%q: %v, want %s", tt.values, err, tt.wrong)
 			}
-		case err != nil || w.On != tt.on || w.Managed != tt.managed || fmt.Sprint(w.domains) != tt.domains || fmt.Sprint(w.review) != tt.review:
+		case err != nil || w.On != tt.on || w.Managed != tt.managed || w.local != tt.local || fmt.Sprint(w.domains) != tt.domains || fmt.Sprint(w.review) != tt.review:
 			t.Errorf("%q: %+v, %v", tt.values, w, err)
 		}
 	}

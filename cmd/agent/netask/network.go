@@ -2,6 +2,7 @@ package netask
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"sync"
@@ -25,6 +26,8 @@ type Network struct {
 type Config struct {
 	Words    Words
 	Operator egress.Operator
+	// Roots are as in [egress.Networks].
+	Roots func() *x509.CertPool
 	// Gate has the listeners of the proxy. OnHost tells that they are ports of this host.
 	Gate   *gate.Gate
 	OnHost bool
@@ -43,6 +46,7 @@ func Start(cfg Config) (*Network, error) {
 		return true
 	}
 	n.networks.Set(cfg.Operator)
+	n.networks.Roots = cfg.Roots
 	client := egress.Client{Reports: &n.reports}
 	if cfg.Terminal != nil {
 		n.asker = newAsker(cfg.Terminal)

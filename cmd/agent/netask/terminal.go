@@ -1,6 +1,7 @@
 package netask
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ var errGone = errors.New("the terminal is gone")
 func (a *asker) ask(ctx context.Context, r protocol.PolicyRequest) (choice protocol.PolicyChoice, keep bool, err error) {
 	no := protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(refusedByUser)}
 	for {
+		a.forget()
 		_, err := fmt.Fprintf(a.terminal, "agent: the command wants to reach %s, port %d (%s): [o]nce, [a]lways in this run, [N]o? ", r.Host, r.Port, r.Protocol)
 		if err != nil {
 			return no, false, err
@@ -71,15 +73,33 @@ func (a *asker) ask(ctx context.Context, r protocol.PolicyRequest) (choice proto
 	}
 }
 
-// read reads one line: what comes after it may be for the command.
+// forget drops what was typed before a question: the command sees that something was typed for it,
+// and could have its question answered by that.
+func (a *asker) forget() {
+	tty, ok := a.terminal.(*os.File)
+	if !ok {
+		return
+	}
+	if raw, err := tty.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) }) // it fails on no terminal
+	}
+}
+
+// read reads one line, and nothing behind it, which may be for the command. The command may have
+// switched the terminal so that each letter comes by itself: also then only Enter ends a line.
 func (a *asker) read() {
 	line := make(chan string, 1)
 	a.line = line
 	a.reading.Go(func() {
 		defer close(line)
-		buf := make([]byte, maxLine)
-		if n, err := a.terminal.Read(buf); err == nil {
-			line <- string(buf[:n])
+		text := make([]byte, 0, maxLine)
+		for len(text) < maxLine && !bytes.ContainsAny(text, "\r\n") {
+			n, err := a.terminal.Read(text[len(text) : len(text)+1])
+			if err != nil {
+				return
+			}
+			text = text[:len(text)+n]
 		}
+		line <- string(text)
 	})
 }

@@ -14,12 +14,13 @@ type Words struct {
 	// Managed: the network is a proxy with a policy. Else it is that of the host, if On.
 	Managed, On bool
 
+	local   bool // names may lead to local and private addresses
 	domains map[string]string
 	review  []string
 }
 
 // usage says what --network takes.
-const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,…"
+const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local"
 
 // Parse reads the values of --network.
 func Parse(values []string) (w Words, err error) {
@@ -39,6 +40,8 @@ func Parse(values []string) (w Words, err error) {
 				off = true
 			case word == "ask":
 				w.Managed = true
+			case word == "local":
+				w.Managed, w.local = true, true
 			case verb == "ask" && given:
 				w.Managed, w.review = true, append(w.review, hosts...)
 			case (verb == protocol.DomainAllow || verb == protocol.DomainDeny) && given:
@@ -70,7 +73,8 @@ const patience = 24 * 60 * 60 * 1000
 // plan returns what the words ask for.
 func (w *Words) plan(asks bool) (*egress.Plan, error) {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
-		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, Mode: protocol.ProxyFull, Domains: w.domains, ReviewDomains: w.review,
+		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,
+		Domains: w.domains, ReviewDomains: w.review,
 	}}
 	if asks {
 		asked.PolicyDecisionTimeoutMs = new(uint64(patience))

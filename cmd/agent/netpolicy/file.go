@@ -14,6 +14,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
@@ -270,10 +271,8 @@ func (r *reader) masking(tree map[string]any) map[string]protocol.CredentialProv
 			Header:           r.optText(table, "header"),
 			Prefix:           r.optText(table, "prefix"),
 		}
-		for _, word := range out[name].Auth {
-			if !slices.Contains([]string{"bearer", "token", "basic", "header"}, word) {
-				r.fail(in, "%s.auth has %q, expected one of bearer, token, basic, header", in, word)
-			}
+		if err := egress.CheckProvider(out[name]); err != nil {
+			r.fail(in, "%s: %w", in, err)
 		}
 	}
 	return out

@@ -1,0 +1,78 @@
+package egress
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTrustFileChanged: whatever commands that may write there make of the file of trusted roots
+// and its directory, it is as it was at the next start, and nothing else is written, waited for
+// or read.
+func TestTrustFileChanged(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	var trusted trust
+	authority, path, err := trusted.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trusted.close()
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func() error
+	}{
+		{"other bytes", func() error { return os.WriteFile(path, []byte("other"), 0o600) }},
+		{"a sparse file", func() error { return sparse(path) }},
+		{"a fifo", func() error { return unix.Mkfifo(path, 0o600) }},
+		{"a link", func() error { return os.Symlink(other, path) }},
+		{"an endless file", func() error { return os.Symlink("/dev/zero", path) }},
+		{"a directory", func() error { return os.MkdirAll(filepath.Join(path, "in"), 0o700) }},
+		{"a link in wait", func() error { return os.Symlink(other, path+".new") }},
+		{"another place", func() error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-moved") }},
+		{"a link to others", func() error { return swap(filepath.Dir(path), filepath.Dir(other)) }},
+	} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(tt.name, err)
+		}
+		if err := tt.change(); err != nil {
+			t.Fatal(tt.name, err)
+		}
+		if _, path, err = trusted.get(); err != nil {
+			t.Fatal(tt.name, err)
+		}
+		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+			t.Fatalf("%s: %v, %v", tt.name, st, err)
+		}
+		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, authority.Bundle()) {
+			t.Errorf("%s: %d bytes, %v", tt.name, len(have), err)
+		}
+		if have, err := os.ReadFile(other); err != nil || string(have) != "theirs" {
+			t.Errorf("%s: another file has %q, %v", tt.name, have, err)
+		}
+	}
+}
+
+// swap puts a link in the place of a directory.
+func swap(dir, to string) error {
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		return err
+	}
+	return os.Symlink(to, dir)
+}
+
+// sparse makes a file that nobody has memory for.
+func sparse(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(1 << 43)
+}

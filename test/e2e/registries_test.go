@@ -1,0 +1,354 @@
+package e2e
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// registriesAddress is where all hosts of TestRegistries are. It is public, so that nothing but
+// their names has to be allowed, and exists in a network namespace of the test alone.
+const registriesAddress = "20.0.0.1"
+
+// registriesSetup enters namespaces in which the names are known; $1 is a file of hosts.
+const registriesSetup = `mount --bind "$1" /etc/hosts && ip link set lo up && ip address add ` + registriesAddress + `/32 dev lo && shift && exec "$@"`
+
+// A registryClient is a program that fetches from registries.
+type registryClient struct {
+	needs  string   // succeeds where it is installed
+	allow  []string // all that is allowed
+	script string   // with OTHER in the place of a host that is not
+	prints string
+}
+
+// What scripts print at their ends is what they did after the fetch that has to fail.
+var registryClients = map[string]registryClient{
+	"npm": {"npm --version", []string{"npm.example.com:443"}, `
+		export npm_config_cafile=ca.pem npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false \
+			npm_config_progress=false npm_config_logs_max=0 npm_config_fetch_retries=0
+		echo '{"name": "app", "version": "1.0.0"}' >package.json
+		npm install --silent --registry https://npm.example.com package
+		ls node_modules | wc -l
+		node -p 'require("part50")'
+		npm view --silent --registry OTHER package >/dev/null || echo refused`,
+		"51\nhere\nrefused\n"},
+	"python3": {"python3 -m pip --version", []string{"files.example.com:443", "pypi.example.com:443"}, `
+		pip() { python3 -m pip -q --disable-pip-version-check --no-cache-dir --retries 0 download --cert ca.pem "$@"; }
+		pip -d out --index-url https://pypi.example.com/simple/ package
+		ls out
+		pip -d out --index-url OTHER/simple/ package 2>/dev/null || echo refused`,
+		"package-1.0-py3-none-any.whl\npart-1.0-py3-none-any.whl\nrefused\n"},
+	"go": {"go version", []string{"goproxy.example.com:443"}, `
+		export SSL_CERT_FILE=$PWD/ca.pem GOSUMDB=off GOTOOLCHAIN=local GOFLAGS=-modcacherw GOPATH=$PWD/go GOCACHE=$PWD/cache GOENV=off
+		printf 'module app\n\ngo 1.26\n\nrequire example.org/library v1.0.0\n' >go.mod
+		GOPROXY=https://goproxy.example.com go mod download
+		cat go/pkg/mod/example.org/library@v1.0.0/library.go
+		go clean -modcache
+		GOPROXY=OTHER go mod download 2>/dev/null || echo refused`,
+		"package library\nrefused\n"},
+	"git": {"git --version", []string{"git.example.com:443"}, `
+		export GIT_SSL_CAINFO=$PWD/ca.pem GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+		git clone -q https://git.example.com/library.git
+		cat library/file
+		git clone -q OTHER/library.git other 2>/dev/null || echo refused`,
+		"content\nrefused\n"},
+}
+
+// TestRegistries: what package managers and git fetch over TLS from servers like those that they
+// usually ask comes through the proxy of a command, with only the names of these allowed, with
+// namespaces and without. A name that is not allowed leads nowhere, although its server is there.
+func TestRegistries(t *testing.T) {
+	t.Parallel()
+	if place := os.Getenv("E2E_REGISTRIES"); place != "" {
+		client, enforcement, _ := strings.Cut(place, "/")
+		fetchFromRegistries(t, registryClients[client], enforcement)
+		return
+	}
+	missing := func(t *testing.T, why any) {
+		t.Helper()
+		if os.Getenv("CI") != "" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	for _, program := range []string{"unshare", "mount", "ip"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(t, err)
+		}
+	}
+	tools := t.TempDir()
+	hosts := registriesAddress + " npm.example.com pypi.example.com files.example.com goproxy.example.com git.example.com other.example.com\n"
+	if err := os.WriteFile(filepath.Join(tools, "hosts"), []byte(hosts), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	launcher := rig.Launcher(t, tools)
+	for name, client := range registryClients {
+		for enforcement, launch := range map[string]string{"namespaces": "", "supervised": launcher} {
+			t.Run(name+"/"+enforcement, func(t *testing.T) {
+				t.Parallel()
+				if out, err := exec.CommandContext(t.Context(), "sh", "-c", client.needs).CombinedOutput(); err != nil && name == "npm" {
+					t.Skipf("%s: %v: %s", client.needs, err, out) // CI does not install it
+				} else if err != nil {
+					missing(t, fmt.Errorf("%s: %w: %s", client.needs, err, out))
+				}
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer stop()
+				inside := rig.Leash(exec.CommandContext(ctx, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
+					"sh", "-c", registriesSetup, "sh", filepath.Join(tools, "hosts"), os.Args[0], "-test.run", "^TestRegistries$"))
+				inside.Env = append(os.Environ(), "E2E_REGISTRIES="+name+"/"+launch, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
+				if out, err := inside.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// times is what a line says of a place that was reached or refused more than once.
+var times = regexp.MustCompile(` \([0-9]+ times\)`)
+
+// fetchFromRegistries runs one client in a namespace that has the servers; launcher is what it is
+// launched by, if anything.
+func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
+	const other = "other.example.com"
+	base := t.TempDir()
+	work, tmp := filepath.Join(base, "work"), filepath.Join(base, "tmp") // go takes no module in TMPDIR itself
+	var strays atomic.Int64
+	served := registries(t)
+	listener, err := net.Listen("tcp", registriesAddress+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == other {
+			strays.Add(1)
+		}
+		served.ServeHTTP(w, r)
+	})}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := errors.Join(os.Mkdir(work, 0o755), os.Mkdir(tmp, 0o755), os.WriteFile(filepath.Join(work, "ca.pem"), ca, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{rig.Agent(t), "sandbox", "--workspace", work, "--network", "allow=" + strings.Join(client.allow, ","), "--",
+		"sh", "-ec", strings.ReplaceAll(client.script, "OTHER", "https://"+other)}
+	if launcher != "" {
+		argv = append([]string{launcher, "--"}, argv...)
+	}
+	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))
+	cmd.Dir, cmd.Env = work, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + tmp}
+	cmd.SysProcAttr.Setsid = true // without a terminal
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v", err)
+	}
+	if stdout.String() != client.prints {
+		t.Errorf("printed %q, want %q", stdout.String(), client.prints)
+	}
+	var want strings.Builder
+	for _, place := range client.allow {
+		want.WriteString("agent: network: reached " + place + "\n")
+	}
+	want.WriteString("agent: network: refused " + other + ":443: not allowed\n")
+	if said := times.ReplaceAllString(stderr.String(), ""); said != want.String() {
+		t.Errorf("said %q, want %q", stderr.String(), want.String())
+	}
+	if n := strays.Load(); n != 0 {
+		t.Errorf("%s was reached %d times", other, n)
+	}
+}
+
+// registries serves what the clients fetch. The host that nobody may reach has it all.
+func registries(t *testing.T) http.Handler {
+	t.Helper()
+	mux := http.NewServeMux()
+	for host, handler := range map[string]http.Handler{
+		"npm": npmRegistry(t), "pypi": pypiIndex(), "files": pypiFiles(t), "goproxy": goProxy(t), "git": gitForge(t),
+	} {
+		mux.Handle(host+".example.com/", handler)
+	}
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
+	return mux
+}
+
+// npmRegistry has a package and its 50 dependencies.
+func npmRegistry(t *testing.T) http.Handler {
+	t.Helper()
+	documents, tarballs := map[string][]byte{}, map[string][]byte{}
+	publish := func(name string, dependencies map[string]string) {
+		about := map[string]any{"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dependencies}
+		file, err := json.Marshal(about)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tarball := tarballOf(t, map[string][]byte{"package/package.json": file, "package/index.js": []byte(`module.exports = "here"`)})
+		sum := sha512.Sum512(tarball)
+		about["dist"] = map[string]string{
+			"tarball":   "https://npm.example.com/" + name + "/-/" + name + "-1.0.0.tgz",
+			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
+		}
+		document, err := json.Marshal(map[string]any{
+			"name": name, "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": about}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents["/"+name], tarballs["/"+name+"/-/"+name+"-1.0.0.tgz"] = document, tarball
+	}
+	parts := map[string]string{}
+	for i := range 50 {
+		name := fmt.Sprintf("part%02d", i+1)
+		parts[name] = "^1.0.0"
+		publish(name, nil)
+	}
+	publish("package", parts)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, ok := documents[r.URL.Path]
+		if ok {
+			w.Header().Set("Content-Type", "application/json")
+		} else if content, ok = tarballs[r.URL.Path]; !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(content)
+	})
+}
+
+// pypiIndex has a package and a dependency of it, whose files are at another host.
+func pypiIndex() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := path.Base(r.URL.Path)
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<a href="https://files.example.com/%[1]s-1.0-py3-none-any.whl">%[1]s</a>`, name)
+	})
+}
+
+// pypiFiles has the files of pypiIndex.
+func pypiFiles(t *testing.T) http.Handler {
+	t.Helper()
+	wheel := func(name, needs string) []byte {
+		info := name + "-1.0.dist-info/"
+		return zipOf(t, map[string]string{
+			name + ".py":       "",
+			info + "METADATA":  "Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n" + needs,
+			info + "WHEEL":     "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+			info + "RECORD":    "",
+			info + "top_level": name,
+		})
+	}
+	return filesHandler(map[string][]byte{
+		"/package-1.0-py3-none-any.whl": wheel("package", "Requires-Dist: part\n"),
+		"/part-1.0-py3-none-any.whl":    wheel("part", ""),
+	})
+}
+
+// goProxy has a module.
+func goProxy(t *testing.T) http.Handler {
+	t.Helper()
+	const module = "module example.org/library\n"
+	return filesHandler(map[string][]byte{
+		"/example.org/library/@v/v1.0.0.info": []byte(`{"Version": "v1.0.0"}`),
+		"/example.org/library/@v/v1.0.0.mod":  []byte(module),
+		"/example.org/library/@v/v1.0.0.zip": zipOf(t, map[string]string{
+			"example.org/library@v1.0.0/go.mod":     module,
+			"example.org/library@v1.0.0/library.go": "package library\n",
+		}),
+	})
+}
+
+// gitForge has a repository, which git itself serves.
+func gitForge(t *testing.T) http.Handler {
+	t.Helper()
+	dir := t.TempDir()
+	make := exec.CommandContext(t.Context(), "sh", "-ec", `
+		git --exec-path
+		git init -q work && cd work
+		echo content >file && git add file && git -c user.name=n -c user.email=e@example.org commit -q -m one
+		git clone -q --bare . ../library.git`)
+	make.Dir, make.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	out, err := make.Output()
+	if err != nil {
+		return http.NotFoundHandler() // there is no git: then nobody asks
+	}
+	return &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + dir},
+	}
+}
+
+func filesHandler(files map[string][]byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(content)
+	})
+}
+
+func tarballOf(t *testing.T, files map[string][]byte) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	zipped := gzip.NewWriter(&packed)
+	w := tar.NewWriter(zipped)
+	for name, content := range files {
+		err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []io.Closer{w, zipped} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return packed.Bytes()
+}
+
+func zipOf(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	w := zip.NewWriter(&packed)
+	for name, content := range files {
+		f, err := w.Create(name)
+		if err == nil {
+			_, err = io.WriteString(f, content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
