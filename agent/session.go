@@ -255,8 +255,9 @@ func (s *Session) dispose(p *process) {
 	if p.expiry != nil {
 		p.expiry.Stop()
 	}
-	p.approvals.Terminated()
+	p.approvals.Ending()
 	_ = p.Close()
+	p.approvals.Terminated()
 	p.hold.Close()
 	p.judged.Close()
 	p.audit.Killed()
@@ -301,8 +302,9 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 
 // kill kills the process, and closes its network.
 func (p *process) kill() (running bool) {
-	p.approvals.Terminated()
+	p.approvals.Ending()
 	running = p.Terminate()
+	p.approvals.Terminated()
 	p.network.Close()
 	return running
 }

@@ -46,6 +46,7 @@ type Process struct {
 	mu      sync.Mutex // guards what follows
 	pending bool
 	closed  bool
+	ending  bool // Ending was called
 	asking  sync.WaitGroup
 	tally   tally
 	again   map[string]bool // commands that were accepted for the process, by their key
@@ -173,17 +174,31 @@ func (p *Process) Pending() bool {
 // Exited closes all questions of a process that has exited. It returns when the client was told.
 func (p *Process) Exited() { p.close(errExited) }
 
-// Terminated does that for a process that is about to be ended.
+// Ending notes that the process is about to be ended, which is why its questions will be closed.
+// They stay open until then: refused a program, the command could go on for a moment.
+func (p *Process) Ending() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.ending = true
+	p.mu.Unlock()
+}
+
+// Terminated does what Exited does, for a process that was ended.
 func (p *Process) Terminated() { p.close(errTerminated) }
 
 func (p *Process) close(why error) {
 	if p == nil {
 		return
 	}
-	p.cancel(why)
 	p.mu.Lock()
 	p.closed = true
+	if p.ending {
+		why = errTerminated
+	}
 	p.mu.Unlock()
+	p.cancel(why)
 	if p.below != nil {
 		p.below.Hang()
 	}

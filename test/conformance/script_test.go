@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rawclient"
 )
 
@@ -197,7 +198,9 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 	method, isCall := want["method"]
 	got, err := c.find(func(m map[string]any) bool {
 		own, has := m["method"]
-		return has == isCall && (!p.byMethod || own == method)
+		// A verdict has no order among the events of a process (network.md 4.2).
+		ordered := own != protocol.MethodNetworkPolicyDecision && method != protocol.MethodNetworkPolicyDecision
+		return has == isCall && (ordered && !p.byMethod || own == method)
 	})
 	if err != nil {
 		return fmt.Errorf("%w; expected %s", err, raw)
