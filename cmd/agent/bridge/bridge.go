@@ -31,6 +31,7 @@ type Bridge struct {
 func (b *Bridge) Serve(ctx context.Context, l rpc.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	defer l.Close() // again, to wait until it is closed: its socket is gone then
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()

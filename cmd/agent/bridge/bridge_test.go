@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -15,6 +16,7 @@ import (
 type offers struct {
 	conns  chan rpc.Conn
 	closed chan struct{}
+	close  sync.Once
 }
 
 func (o *offers) Accept() (rpc.Conn, error) {
@@ -26,7 +28,7 @@ func (o *offers) Accept() (rpc.Conn, error) {
 	}
 }
 
-func (o *offers) Close() error   { close(o.closed); return nil }
+func (o *offers) Close() error   { o.close.Do(func() { close(o.closed) }); return nil }
 func (o *offers) Addr() net.Addr { return nil }
 
 // TestBound: while the other end answers nothing, a client that gives up each connection at
