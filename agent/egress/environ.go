@@ -5,23 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/helper/gate"
 )
 
-// The variables of a process that has a proxy (network.md 6). Programs agree neither on a name nor
-// on its capitals.
-var (
-	// httpNames have the URL of the HTTP proxy.
-	httpNames = [...]string{
-		"HTTP_PROXY", "HTTPS_PROXY", "WS_PROXY", "WSS_PROXY", "http_proxy", "https_proxy", "ws_proxy", "wss_proxy",
-		"YARN_HTTP_PROXY", "YARN_HTTPS_PROXY", "BUNDLE_HTTP_PROXY", "BUNDLE_HTTPS_PROXY", "DOCKER_HTTP_PROXY", "DOCKER_HTTPS_PROXY",
-		"PIP_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTP_PROXY", "NPM_CONFIG_HTTPS_PROXY",
-		"npm_config_proxy", "npm_config_http_proxy", "npm_config_https_proxy",
-	}
-	// allNames have that of the SOCKS5 proxy, if there is one.
-	allNames = [...]string{"ALL_PROXY", "FTP_PROXY", "all_proxy", "ftp_proxy"}
-	// noNames have what is reached without a proxy.
-	noNames = [...]string{"NO_PROXY", "no_proxy", "NPM_CONFIG_NOPROXY", "npm_config_noproxy", "BUNDLE_NO_PROXY"}
-)
+// noNames have what is reached without a proxy (network.md 6).
+var noNames = [...]string{"NO_PROXY", "no_proxy", "NPM_CONFIG_NOPROXY", "npm_config_noproxy", "BUNDLE_NO_PROXY"}
 
 // localAddresses are reached without the proxy, where local addresses are like any others.
 const localAddresses = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
@@ -37,14 +26,14 @@ func environ(env []string, http, socks net.Addr, local bool) []string {
 	if local {
 		noProxy = localAddresses
 	}
-	set := make([]string, 0, len(httpNames)+len(allNames)+len(noNames)+4)
+	set := make([]string, 0, len(gate.HTTPVariables)+len(gate.AllVariables)+len(noNames)+4)
 	add := func(value string, names ...string) {
 		for _, name := range names {
 			set = append(set, name+"="+value)
 		}
 	}
-	add(httpURL, httpNames[:]...)
-	add(allURL, allNames[:]...)
+	add(httpURL, gate.HTTPVariables[:]...)
+	add(allURL, gate.AllVariables[:]...)
 	add(noProxy, noNames[:]...)
 	add("1", "NODE_USE_ENV_PROXY", "CODEX_NETWORK_PROXY_ACTIVE")
 	add("true", "ELECTRON_GET_USE_PROXY")

@@ -147,7 +147,7 @@ func passMade(socket int, made []view.Mounted) error {
 
 // readMade reads what passMade has passed on.
 func readMade(fd int) ([]view.Mounted, error) {
-	list, err := readAt(fd, maxMade)
+	list, err := pack.ReadFile(fd, maxMade)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package confine
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/supervise"
+	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -196,7 +196,7 @@ func letGo(null int) {
 
 // readConfig reads the command from its descriptor, which stays open.
 func readConfig() (*config, error) {
-	encoded, err := readAt(configFD, maxConfig)
+	encoded, err := pack.ReadFile(configFD, maxConfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the command: %w", err)
 	}
@@ -205,30 +205,6 @@ func readConfig() (*config, error) {
 		return nil, err
 	}
 	return c, c.check()
-}
-
-// readAt reads a whole file of at most limit bytes from its start. It does not
-// move the offset of fd, which other processes may share.
-func readAt(fd, limit int) ([]byte, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, os.NewSyscallError("fstat", err)
-	}
-	if st.Size > int64(limit) {
-		return nil, fmt.Errorf("%d bytes, more than %d", st.Size, limit)
-	}
-	content := make([]byte, st.Size)
-	for n := 0; n < len(content); {
-		m, err := unix.Pread(fd, content[n:], int64(n))
-		if err == nil && m == 0 {
-			return nil, io.ErrUnexpectedEOF
-		}
-		if err != nil && err != unix.EINTR {
-			return nil, os.NewSyscallError("pread", err)
-		}
-		n += max(m, 0)
-	}
-	return content, nil
 }
 
 // enter maps the ids of this process in its new user namespace, keeps others

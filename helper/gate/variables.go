@@ -77,15 +77,25 @@ func (p Proxies) Rewrite(ports []uint16) []string {
 	return environ
 }
 
-// proxyVariables are those that name a proxy, in capitals (network.md 6).
-var proxyVariables = []string{
-	"HTTP_PROXY", "HTTPS_PROXY", "WS_PROXY", "WSS_PROXY", "ALL_PROXY", "FTP_PROXY",
-	"YARN_HTTP_PROXY", "YARN_HTTPS_PROXY", "BUNDLE_HTTP_PROXY", "BUNDLE_HTTPS_PROXY", "DOCKER_HTTP_PROXY", "DOCKER_HTTPS_PROXY",
-	"PIP_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTP_PROXY", "NPM_CONFIG_HTTPS_PROXY",
-}
+// The variables that name a proxy (network.md 6). Programs agree neither on a name nor on its
+// capitals.
+var (
+	// HTTPVariables have the URL of an HTTP proxy.
+	HTTPVariables = [...]string{
+		"HTTP_PROXY", "HTTPS_PROXY", "WS_PROXY", "WSS_PROXY", "http_proxy", "https_proxy", "ws_proxy", "wss_proxy",
+		"YARN_HTTP_PROXY", "YARN_HTTPS_PROXY", "BUNDLE_HTTP_PROXY", "BUNDLE_HTTPS_PROXY", "DOCKER_HTTP_PROXY", "DOCKER_HTTPS_PROXY",
+		"PIP_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTP_PROXY", "NPM_CONFIG_HTTPS_PROXY",
+		"npm_config_proxy", "npm_config_http_proxy", "npm_config_https_proxy",
+	}
+	// AllVariables have that of a SOCKS5 proxy, or of an HTTP proxy where there is none.
+	AllVariables = [...]string{"ALL_PROXY", "FTP_PROXY", "all_proxy", "ftp_proxy"}
+)
 
-// namesProxy tells whether a variable of that name names a proxy.
-func namesProxy(name string) bool { return slices.Contains(proxyVariables, strings.ToUpper(name)) }
+// namesProxy tells whether a variable of that name names a proxy, in whatever letters.
+func namesProxy(name string) bool {
+	name = strings.ToUpper(name)
+	return slices.Contains(HTTPVariables[:], name) || slices.Contains(AllVariables[:], name)
+}
 
 // parseProxy finds the address in a URL, or in HOST:PORT; ok is false if it is not a
 // loopback one. before and after are the text around it.

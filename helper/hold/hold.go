@@ -165,7 +165,11 @@ func await(args []string) (code int, err error) {
 	described, socket := first, first+1
 	unix.CloseOnExec(described)
 	unix.CloseOnExec(socket)
-	c, err := read(described)
+	var c command
+	text, err := pack.ReadFile(described, maxCommand)
+	if err == nil {
+		c, err = decode(text)
+	}
 	if err != nil {
 		return exitBroken, fmt.Errorf("reading the command: %w", err)
 	}
@@ -184,25 +188,6 @@ func await(args []string) (code int, err error) {
 	}
 	c.argv = append(c.argv, args[3:]...) // what the kernel refused to a stage
 	return c.become()
-}
-
-func read(fd int) (command, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return command{}, os.NewSyscallError("fstat", err)
-	}
-	if st.Size > maxCommand {
-		return command{}, unix.E2BIG
-	}
-	b := make([]byte, st.Size)
-	for off := 0; off < len(b); {
-		n, err := unix.Pread(fd, b[off:], int64(off))
-		if err != nil && err != unix.EINTR || n == 0 && err == nil {
-			return command{}, errors.Join(err, unix.EIO)
-		}
-		off += max(n, 0)
-	}
-	return decode(b)
 }
 
 // become executes the command. It returns only if that fails.

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -31,4 +32,28 @@ func SealedFile(name string, data []byte) (int, error) {
 		return -1, fmt.Errorf("writing a memfd: %w", err)
 	}
 	return fd, nil
+}
+
+// ReadFile reads a whole file of at most limit bytes from its start. It does not
+// move the offset of fd, which other processes may share.
+func ReadFile(fd, limit int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Size > int64(limit) {
+		return nil, fmt.Errorf("%d bytes, more than %d", st.Size, limit)
+	}
+	content := make([]byte, st.Size)
+	for n := 0; n < len(content); {
+		m, err := unix.Pread(fd, content[n:], int64(n))
+		if err == nil && m == 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		if err != nil && err != unix.EINTR {
+			return nil, os.NewSyscallError("pread", err)
+		}
+		n += max(m, 0)
+	}
+	return content, nil
 }
