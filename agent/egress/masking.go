@@ -205,18 +205,16 @@ func (n *Networks) broker(p *Plan, o *Operator, session string, environ []string
 	}
 	fmt.Fprintf(scope, "%q %q", session, environment)
 	return mask.New(mask.Config{
-		Environ: environ, Operator: providers(o.Masking, true), Providers: providers(p.asked.Proxy.CredentialProviders, false),
+		Environ: environ, Operator: providers(o.Masking), Providers: providers(p.asked.Proxy.CredentialProviders),
 		Scope: scope.Sum(nil), Log: n.Log,
 	})
 }
 
-// providers returns what package mask takes. The values of hidden ones are seen by nobody.
-func providers(asked map[string]protocol.CredentialProvider, hidden bool) map[string]mask.Provider {
+// providers returns what package mask takes.
+func providers(asked map[string]protocol.CredentialProvider) map[string]mask.Provider {
 	all := make(map[string]mask.Provider, len(asked))
 	for name, c := range asked {
-		p := provider(c)
-		p.Hide = hidden
-		all[name] = p
+		all[name] = provider(c)
 	}
 	return all
 }

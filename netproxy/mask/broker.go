@@ -19,7 +19,8 @@ type Config struct {
 	// Environ is the environment that the command would have, as in os.Environ.
 	Environ []string
 	// Operator are providers, by name, that come before those that are built in, and Providers
-	// those that come after: of a variable that more than one names, the first one counts.
+	// those that come after: of a variable that more than one names, the first one counts. A
+	// value of the operator's that matches no pattern, or whose provider is no use, is removed.
 	Operator, Providers map[string]Provider
 	// Scope is a secret: in one scope equal credentials have equal placeholders, so that
 	// commands of a session may hand them to each other. None: a scope of its own.
@@ -64,7 +65,7 @@ func New(c Config) (*Broker, error) {
 	}
 	lookup := func(name string) string { return strings.Join(values[name], "\x00") } // two are none
 	taken := map[string]bool{}
-	families := custom(c.Operator, taken, lookup, c.Log)
+	families := custom(c.Operator, true, taken, lookup, c.Log)
 	for _, f := range builtin(lookup) {
 		f.env = slices.DeleteFunc(f.env, func(env string) bool { return taken[env] })
 		families = append(families, f)
@@ -74,12 +75,7 @@ func New(c Config) (*Broker, error) {
 			taken[env] = true
 		}
 	}
-	for _, p := range c.Operator { // also of one that is ignored
-		for _, env := range p.Env {
-			taken[env] = true
-		}
-	}
-	families = append(families, custom(c.Providers, taken, lookup, c.Log)...)
+	families = append(families, custom(c.Providers, false, taken, lookup, c.Log)...)
 
 	m := masking{scope: c.Scope, log: c.Log, known: map[string]*credential{}, names: map[string]*credential{}}
 	for _, f := range families {

@@ -413,7 +413,8 @@ func TestIgnoredProviders(t *testing.T) {
 	}
 }
 
-// TestHiddenProvider: what the variables of such a provider hold is masked or removed, never shown.
+// TestHiddenProvider: what the variables of an operator's provider hold is masked or removed,
+// never shown.
 func TestHiddenProvider(t *testing.T) {
 	t.Parallel()
 	const other = "in-no-shape-at-all"
@@ -424,9 +425,10 @@ func TestHiddenProvider(t *testing.T) {
 		func(p *Provider) { p.Env = []string{"TOK", "MORE"} },
 	} {
 		p := mine["mine"]
-		p.Hide = true
 		change(&p)
-		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Providers: map[string]Provider{"x": p}}, other)
+		earlier := mine["mine"]
+		earlier.Env = []string{"GITHUB_TOKEN"}
+		_, env, _ := masked(t, Config{Environ: []string{"PATH=/bin", "TOK=" + other, "COPY=a " + other}, Operator: map[string]Provider{"earlier": earlier, "x": p}}, other)
 		if _, ok := env["TOK"]; ok || env["PATH"] != "/bin" {
 			t.Errorf("%+v: %v", p, env)
 		}

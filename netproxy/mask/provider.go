@@ -19,8 +19,6 @@ type Provider struct {
 	URLPrefixFromEnv string   // the variable with one more URL prefix, or ""
 	Auth             []string // bearer, token, basic, header; none: bearer
 	Header, Prefix   string   // of Auth header: what has the credential behind a prefix
-	// Hide removes a value that cannot be masked: it matches no pattern, or the provider is no use.
-	Hide bool
 }
 
 // Check returns why the provider is no use, whatever is in the environment.
@@ -45,25 +43,26 @@ type family struct {
 	// built tells that the family is one of ours: values of its shape are masked wherever they
 	// are, and have their prefix before the placeholder.
 	built   bool
-	hide    bool // Provider.Hide
+	hide    bool // values that cannot be masked are removed
 	prefix  []string
 	without []string // prefixes of values that belong to others
 }
 
-// custom checks the providers of a client. One that is no use is ignored, and a line in the
-// log says why; so the variables that it names are left as they are, unless it hides them.
-func custom(providers map[string]Provider, taken map[string]bool, lookup func(string) string, log *slog.Logger) []*family {
+// custom checks providers. One that is no use is ignored, and a line in the log says why. If hide
+// is set nobody sees what its variables, and those of the others, hold where that cannot be masked.
+func custom(providers map[string]Provider, hide bool, taken map[string]bool, lookup func(string) string, log *slog.Logger) []*family {
 	var families []*family
 	for _, name := range slices.Sorted(maps.Keys(providers)) {
 		f, err := newFamily(name, providers[name], taken, lookup)
 		if err != nil {
 			log.Warn("a provider of credentials is ignored", "provider", name, "error", err)
-			if !providers[name].Hide {
+			if !hide {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(providers[name].Env), func(env string) bool { return taken[env] })
-			f = &family{env: others, hide: true}
+			f = &family{env: others}
 		}
+		f.hide = hide
 		for _, env := range f.env {
 			taken[env] = true
 		}
@@ -83,7 +82,7 @@ func newFamily(name string, p Provider, taken map[string]bool, lookup func(strin
 	case len(p.URLPrefixes) == 0 && p.URLPrefixFromEnv == "":
 		return nil, errors.New("it has no destination")
 	}
-	f := &family{env: p.Env, bound: &binding{}, hide: p.Hide}
+	f := &family{env: p.Env, bound: &binding{}}
 	for _, env := range p.Env {
 		if env == "" || strings.ContainsAny(env, "=\x00") {
 			return nil, fmt.Errorf("%q is no name of a variable", env)
