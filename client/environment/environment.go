@@ -39,8 +39,9 @@ type Environment struct {
 	set         *Set
 	holds       int // guarded by set.mu: the set itself, and everybody who has called hold
 
-	mu          sync.Mutex // guards what follows
-	transport   Transport  // nil for local, and until Ready was called
+	mu          sync.Mutex       // guards what follows
+	transport   Transport        // nil for local, and until Ready was called
+	roots       []CapabilityRoot // of the report that there is a transport
 	unavailable *UnavailableError
 	wanted      bool // Start was called before Ready
 	startup     *attempt

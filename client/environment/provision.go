@@ -1,6 +1,24 @@
 package environment
 
-import "reflect"
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// MaxCapabilityRoots is how many capability roots an environment may report.
+const MaxCapabilityRoots = 256
+
+// CapabilityRoot is a folder with skills or a plugin that whoever has made an environment reports
+// with it. Package capability finds out what is in it.
+type CapabilityRoot struct {
+	ID   string // not blank, and unique in the environment
+	Path protocol.PathURI
+}
 
 // Provision registers an environment that is still being made: there is nothing to connect
 // to until [Environment.Ready] says so, and calls wait. Provision of an id that it has
@@ -32,8 +50,9 @@ func (s *Set) Provision(id string, skills Skills) (*Environment, error) {
 
 // Ready reports that the environment of [Set.Provision] is there, also after
 // [Environment.Fail]. It connects if somebody has asked for it, or else when somebody
-// does. A second report has to have the same transport, and changes nothing.
-func (e *Environment) Ready(t Transport) error {
+// does. Its capability roots count for every thread while it is ready. A second report has to
+// have the same transport and roots, and changes nothing.
+func (e *Environment) Ready(t Transport, roots ...CapabilityRoot) error {
 	if !e.provisioned {
 		return &ConflictError{ID: e.id}
 	}
@@ -43,6 +62,9 @@ func (e *Environment) Ready(t Transport) error {
 	if err := t.check(); err != nil {
 		return err
 	}
+	if err := checkRoots(roots); err != nil {
+		return configErrorf("environment `%s` reports %v", e.id, err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -50,14 +72,44 @@ func (e *Environment) Ready(t Transport) error {
 		return ErrClosed
 	case e.transport != nil && !reflect.DeepEqual(e.transport, t):
 		return configErrorf("environment `%s` is already ready with another transport", e.id)
+	case e.transport != nil && !slices.Equal(e.roots, roots):
+		return configErrorf("environment `%s` is already ready with other capability roots", e.id)
 	case e.transport != nil:
 		return nil
 	}
-	e.transport, e.unavailable = t, nil
+	e.transport, e.unavailable, e.roots = t, nil, slices.Clone(roots)
 	if e.wanted {
 		_, _, _ = e.nextLocked() // who needs the result asks for it
 	}
 	e.changeLocked()
+	return nil
+}
+
+// CapabilityRoots returns what was reported with [Environment.Ready], which the caller may not
+// change.
+func (e *Environment) CapabilityRoots() []CapabilityRoot {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.roots
+}
+
+// checkRoots refuses roots that could not be told apart.
+func checkRoots(roots []CapabilityRoot) error {
+	if len(roots) > MaxCapabilityRoots {
+		return fmt.Errorf("%d capability roots, %d are allowed", len(roots), MaxCapabilityRoots)
+	}
+	seen := make(map[string]bool, len(roots))
+	for _, r := range roots {
+		switch {
+		case strings.TrimSpace(r.ID) == "":
+			return errors.New("a capability root with a blank id")
+		case seen[r.ID]:
+			return fmt.Errorf("two capability roots with the id `%.256s`", r.ID)
+		case r.Path.IsZero():
+			return fmt.Errorf("a capability root without a path: `%.256s`", r.ID)
+		}
+		seen[r.ID] = true
+	}
 	return nil
 }
 

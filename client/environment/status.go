@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -44,6 +45,17 @@ func (e *Environment) State() (State, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stateLocked()
+}
+
+// capture returns the state with the client that a ready environment has, see [Captured].
+func (e *Environment) capture() (State, *client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state, err := e.stateLocked()
+	if state != Ready || e.current == nil || e.current.Err() != nil {
+		return state, nil, err
+	}
+	return state, e.current, nil
 }
 
 func (e *Environment) stateLocked() (State, error) {

@@ -3,6 +3,7 @@ package environment
 import (
 	"fmt"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -21,6 +22,9 @@ type Selection struct {
 type Step struct {
 	ID           string
 	Environments []Captured // in the order of the selection; the first is the primary one
+	// Others are captured too, but no model is told of them: they only have something that the
+	// thread uses, such as skills.
+	Others []Captured
 
 	releases []func()
 }
@@ -33,28 +37,30 @@ type Captured struct {
 	// step.
 	State State
 	Err   error // why it has failed; nil for the other states
+	// Client is the one that a ready environment had; nil for one that is local and that nobody
+	// has used yet, and for all that are not ready.
+	Client *client.Client
 	// Environment is nil if it is missing. One that is starting or has failed may be waited
 	// for with [Environment.Client].
 	Environment *Environment
 }
 
-// Step captures the selected environments, all at the same moment, and waits for nothing.
-// Afterwards it starts those that have no usable client, so a later step may find them
-// ready. The caller releases the step when it is over.
-func (s *Set) Step(id string, selection []Selection) *Step {
+// Step captures the selected environments and others, those whose ids are not selected, all at
+// the same moment, and waits for nothing. Afterwards it starts those that have no usable client,
+// so a later step may find them ready. The caller releases the step when it is over.
+func (s *Set) Step(id string, selection []Selection, others ...string) *Step {
 	step := &Step{ID: id}
 	s.mu.Lock()
 	for _, selected := range selection {
-		captured := Captured{Selection: selected, State: Missing}
-		if e, ok := s.environments[selected.ID]; ok {
-			captured.Environment = e
-			captured.State, captured.Err = e.State()
-			step.releases = append(step.releases, e.holdLocked())
+		step.Environments = append(step.Environments, s.captureLocked(step, selected))
+	}
+	for _, other := range others {
+		if _, known := step.Get(other); !known {
+			step.Others = append(step.Others, s.captureLocked(step, Selection{ID: other}))
 		}
-		step.Environments = append(step.Environments, captured)
 	}
 	s.mu.Unlock()
-	for _, captured := range step.Environments {
+	for captured := range step.all {
 		if captured.Environment != nil {
 			captured.Environment.Start()
 		}
@@ -62,9 +68,31 @@ func (s *Set) Step(id string, selection []Selection) *Step {
 	return step
 }
 
-// Get returns the environment with an id, as the step has it.
+// captureLocked captures one environment for step.
+func (s *Set) captureLocked(step *Step, selected Selection) Captured {
+	captured := Captured{Selection: selected, State: Missing}
+	if e, ok := s.environments[selected.ID]; ok {
+		captured.Environment = e
+		captured.State, captured.Client, captured.Err = e.capture()
+		step.releases = append(step.releases, e.holdLocked())
+	}
+	return captured
+}
+
+// all calls yield for each environment of the step.
+func (s *Step) all(yield func(Captured) bool) {
+	for _, list := range [][]Captured{s.Environments, s.Others} {
+		for _, captured := range list {
+			if !yield(captured) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the environment with an id, as the step has it, selected or not.
 func (s *Step) Get(id string) (Captured, bool) {
-	for _, captured := range s.Environments {
+	for captured := range s.all {
 		if captured.ID == id {
 			return captured, true
 		}
