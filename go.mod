@@ -25,6 +25,9 @@ require (
 	mvdan.cc/sh/v3 v3.14.1 // rules about commands: the commands in a script of a shell
 )
 
+// Clients that project capabilities, never the agent.
+require github.com/modelcontextprotocol/go-sdk v1.8.0 // MCP servers: the protocol's own library
+
 // The registry, never the agent.
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2 // state and routing, embedded
@@ -57,6 +60,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -64,5 +68,8 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/segmentio/encoding v0.5.4 // indirect
+	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	golang.org/x/oauth2 v0.37.0 // indirect
 )

@@ -10,9 +10,8 @@
 //
 // [Read] is one walk and some opens, bounded in entries, bytes and depth; whoever has an
 // FS under a policy reads under that policy. What cannot be read becomes a [Warning] and
-// never an error. [Root.Describe] reads what Read has found, without any file: front
-// matter, YAML and JSON, each within bounds. Nothing in a file can make either of them
-// work more than the bytes of that file are worth: aliases of YAML are refused.
+// never an error. [Root.Describe] says what the files mean that Read has found, see package
+// describe.
 //
 // The rules are those of capabilities.md 2 and 3.
 package discovery

@@ -8,24 +8,6 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
-// manifest is what a plugin.json says of the plugin.
-type manifest struct {
-	name        string
-	displayName string // without white space around it
-}
-
-// UnmarshalObject reads the members that count; the others may be anything.
-func (m *manifest) UnmarshalObject(o *strict.Object) {
-	if name := o.OptString("name"); name != nil {
-		m.name = *name
-	}
-	o.OptIn("interface", func(o *strict.Object) {
-		if name := o.OptString("displayName"); name != nil {
-			m.displayName = strings.TrimSpace(*name)
-		}
-	})
-}
-
 // declarations are what a plugin.json says of other files: where they are, by members
 // that are texts; members of other types are nil. With inlineMCP the servers are in the
 // manifest itself.

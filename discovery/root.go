@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/discovery/describe"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 )
@@ -39,7 +40,7 @@ const (
 var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}
 
 // File is a file as it was read.
-type File struct{ Path, Contents string }
+type File = describe.File
 
 // Plugin is the manifest of a root and the files that it declares; nil: there is none.
 type Plugin struct {
@@ -48,10 +49,7 @@ type Plugin struct {
 }
 
 // Skill is a SKILL.md and, if there is one, its openai.yaml.
-type Skill struct {
-	Instructions File
-	Metadata     *File
-}
+type Skill = describe.Skill
 
 // Root is what was found in one folder.
 type Root struct {
@@ -63,6 +61,17 @@ type Root struct {
 	// the nearest folder above it; then those below, sorted.
 	Namespaces []File
 	Warnings   []Warning
+}
+
+// Describe reads the manifest, the front matter and the metadata of what was found in a folder.
+func (r *Root) Describe(folder string) describe.Described {
+	var own *File
+	if r.Plugin != nil {
+		own = &r.Plugin.Manifest
+	}
+	d := describe.Root(folder, own, r.Skills, r.Namespaces)
+	d.Incomplete = d.Incomplete || len(r.Warnings) > 0
+	return d
 }
 
 // size is how many bytes the contents of r have.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/discovery"
+	"github.com/execagent/execagent/discovery/describe"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 )
@@ -186,7 +187,7 @@ func pluginFiles(p *discovery.Plugin) protocol.PluginFiles {
 	return protocol.PluginFiles{Manifest: *file(&p.Manifest), MCPConfig: file(p.MCP), AppsConfig: file(p.Apps)}
 }
 
-func installedSkill(s *discovery.DescribedSkill) protocol.InstalledSkill {
+func installedSkill(s *describe.DescribedSkill) protocol.InstalledSkill {
 	out := protocol.InstalledSkill{
 		Name: s.Name, Description: s.Description, ShortDescription: optional(s.ShortDescription), Path: protocol.NewPathURI(s.Path),
 	}

@@ -1,4 +1,8 @@
-package discovery
+// Package describe reads what the files of skills and plugins say: the front matter of a
+// SKILL.md, the metadata beside it, the name in a manifest. It opens no file, so both ends use
+// it. Nothing in a file can make it work more than the bytes of that file are worth: aliases
+// of YAML are refused. The rules are those of capabilities.md 3.2.
+package describe
 
 import (
 	"path"
@@ -8,17 +12,44 @@ import (
 	"github.com/execagent/execagent/protocol/strict"
 )
 
+// File is a file as it was read.
+type File struct{ Path, Contents string }
+
+// Skill is a SKILL.md and, if there is one, its openai.yaml.
+type Skill struct {
+	Instructions File
+	Metadata     *File
+}
+
+// manifest is what a plugin.json says of the plugin.
+type manifest struct {
+	name        string
+	displayName string // without white space around it
+}
+
+// UnmarshalObject reads the members that count; the others may be anything.
+func (m *manifest) UnmarshalObject(o *strict.Object) {
+	if name := o.OptString("name"); name != nil {
+		m.name = *name
+	}
+	o.OptIn("interface", func(o *strict.Object) {
+		if name := o.OptString("displayName"); name != nil {
+			m.displayName = strings.TrimSpace(*name)
+		}
+	})
+}
+
 // maxQualifiedName is how long NAMESPACE:NAME may be, in characters.
 const maxQualifiedName = 2*maxName + 1
 
-// Described is what the files of a root say.
+// Described is what the files of a folder say.
 type Described struct {
 	// DisplayName is how the plugin calls itself, or its folder.
 	DisplayName string
 	// IsPlugin: the root has a manifest that decodes.
 	IsPlugin bool
 	Skills   []DescribedSkill
-	// Incomplete: something was refused, or could not be read.
+	// Incomplete: a skill was refused.
 	Incomplete bool
 }
 
@@ -29,25 +60,26 @@ type DescribedSkill struct {
 	Metadata
 }
 
-// Describe reads the manifest, the front matter and the metadata of what was found.
-func (r *Root) Describe(root string) Described {
-	d := Described{Incomplete: len(r.Warnings) > 0}
-	var own manifest
-	if r.Plugin != nil && strict.Unmarshal([]byte(r.Plugin.Manifest.Contents), &own) == nil {
+// Root reads the manifest, the front matter and the metadata of what was found in a folder.
+// Without own it has no manifest. Namespaces are the manifests that name skills.
+func Root(folder string, own *File, skills []Skill, namespaces []File) Described {
+	var d Described
+	var m manifest
+	if own != nil && strict.Unmarshal([]byte(own.Contents), &m) == nil {
 		d.IsPlugin = true
-		d.DisplayName = firstText(own.displayName, own.name, path.Base(root))
+		d.DisplayName = firstText(m.displayName, m.name, path.Base(folder))
 	}
-	namespaces := map[string]string{} // of folders
-	for _, file := range r.Namespaces {
+	named := map[string]string{} // namespaces by folders
+	for _, file := range namespaces {
 		var m manifest
 		if strict.Unmarshal([]byte(file.Contents), &m) != nil {
 			continue
 		}
 		folder := path.Dir(path.Dir(file.Path))
-		namespaces[folder] = firstText(m.name, path.Base(folder))
+		named[folder] = firstText(m.name, path.Base(folder))
 	}
-	for _, skill := range r.Skills {
-		described, ok := describe(&skill, namespaces)
+	for _, skill := range skills {
+		described, ok := describe(&skill, named)
 		if !ok {
 			d.Incomplete = true
 			continue

@@ -1,0 +1,25 @@
+// Package mcpserver runs one server of the Model Context Protocol for a harness, at an
+// executor or from there: a program that the executor starts and that speaks on its
+// standard input and output, or an HTTP server that the executor sends requests to.
+//
+//	s := mcpserver.Start(mcpserver.Config{Client: c, Notify: show}, mcpserver.Spec{Name: "search", Argv: []string{"search-mcp"}, Dir: dir})
+//	defer s.Close()
+//	result, err := s.Call(ctx, "find", map[string]any{"text": "needle"})
+//
+// # Life
+//
+//	starting ──► ready ──► failed
+//	    └────────────────────▲
+//
+// [Start] returns at once; each change of the state is told to [Config.Notify]. A server
+// that has failed is not started again: who wants that starts another one. A lost
+// connection to the executor is repaired by the client, and the program does not notice.
+// Close ends the program with all that it has started, and waits for that.
+//
+// # Servers that mean no good
+//
+// A server has a bound on the time that it takes to start and to answer, on the size of a
+// message, on the size of its list of tools, and on what it says without having been asked:
+// notifications, its standard error, lines that are no messages. One that goes beyond has
+// failed, and is ended.
+package mcpserver

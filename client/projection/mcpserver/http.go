@@ -1,0 +1,155 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// maxBody is how large the body of one answer may be, in bytes: an event stream may have
+	// notifications in front of the answer.
+	maxBody = 32 << 20
+	// requestTimeout bounds requests that have no bound of their own: answers to requests of
+	// the server.
+	requestTimeout = 30 * time.Second
+)
+
+// httpLink is a server that the executor sends HTTP requests to. It is the
+// [http.RoundTripper] of the SDK's transport.
+//
+// There is no stream of events beside the answers: it would end with each connection to
+// the executor, and with it the session.
+type httpLink struct {
+	mcp.StreamableClientTransport
+	client  *client.Client
+	headers []protocol.HTTPHeader
+
+	life   context.Context // ends with the session
+	cancel context.CancelCauseFunc
+	open   sync.WaitGroup // bodies
+}
+
+func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
+	h := &httpLink{client: c, headers: spec.Headers}
+	h.life, h.cancel = context.WithCancelCause(context.Background())
+	h.StreamableClientTransport = mcp.StreamableClientTransport{
+		Endpoint: spec.URL,
+		HTTPClient: &http.Client{
+			Transport: h,
+			// A redirect is an answer like any other: what would follow it is the executor,
+			// which is asked not to.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		DisableStandaloneSSE: true,
+		MaxEventSize:         maxMessage,
+	}
+	return h
+}
+
+func (h *httpLink) cut(err error) { h.cancel(err) }
+
+func (h *httpLink) shut() {
+	h.cut(ErrClosed)
+	h.open.Wait() // the SDK closes them, since reading fails now
+}
+
+// RoundTrip makes the executor send a request (capabilities.md 6.2). The executor ends it after a
+// while by itself, as there is no way to tell it that nobody wants the answer any more.
+func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
+	params := protocol.HTTPRequestParams{
+		Method: r.Method, URL: r.URL.String(), RedirectPolicy: protocol.RedirectStop, Headers: slices.Clone(h.headers),
+	}
+	for name, values := range r.Header {
+		for _, value := range values {
+			params.Headers = append(params.Headers, protocol.HTTPHeader{Name: strings.ToLower(name), Value: value})
+		}
+	}
+	if r.Body != nil {
+		data, err := io.ReadAll(r.Body) // of ours, in memory
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		params.BodyBase64 = data
+	}
+	limit := requestTimeout
+	if deadline, ok := r.Context().Deadline(); ok {
+		limit = max(time.Until(deadline), time.Millisecond)
+	}
+	params.TimeoutMs = new(uint64(limit.Milliseconds()))
+
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	if r.Method != http.MethodDelete { // the last one, after the session
+		ctx, cancel = h.within(ctx, cancel)
+	}
+	answer, err := h.client.HTTP(ctx, params)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	h.open.Add(1)
+	response := &http.Response{
+		Status:     fmt.Sprintf("%d %s", answer.Status, http.StatusText(answer.Status)),
+		StatusCode: answer.Status,
+		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{},
+		ContentLength: -1,
+		Body: &body{ReadCloser: answer.Body, left: maxBody, close: func() {
+			cancel()
+			h.open.Done()
+		}},
+		Request: r,
+	}
+	for _, header := range answer.Headers {
+		response.Header.Add(header.Name, header.Value)
+	}
+	return response, nil
+}
+
+// within makes a context end with the link.
+func (h *httpLink) within(ctx context.Context, expire context.CancelFunc) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(h.life, func() { cancel(context.Cause(h.life)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		expire()
+	}
+}
+
+// body is the body of an answer, which may not be too large.
+type body struct {
+	io.ReadCloser
+	left  int
+	close func()
+	once  sync.Once
+}
+
+var errBody = errors.New("an answer of the server is too large")
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errBody
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.once.Do(b.close)
+	return err
+}

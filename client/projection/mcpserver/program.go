@@ -1,0 +1,335 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// startAttempts is how often a program is started whose start was lost with the
+	// connection.
+	startAttempts = 3
+	// leave is how long a program has to end by itself once its standard input has ended,
+	// and ending is how long that may take with everything else.
+	leave  = 2 * time.Second
+	ending = 30 * time.Second
+	// stdinChunk is how much of a message goes into one request, in bytes.
+	stdinChunk = 256 << 10
+
+	// maxUnasked is how many bytes a program may print that are no answer, at once;
+	// unaskedRate of them are forgotten in a second.
+	maxUnasked  = 64 << 20
+	unaskedRate = 1 << 20
+	// maxAsked is how many requests of the server may wait for an answer.
+	maxAsked = 64
+	// maxStderr is how much of the standard error an error repeats, in bytes.
+	maxStderr = 1 << 10
+)
+
+// notificationListChanged is the one notification that matters here.
+const notificationListChanged = "notifications/tools/list_changed"
+
+// program is a server on the standard input and output of a process of the executor: one
+// JSON message per line. It is the transport and the connection of the SDK.
+type program struct {
+	client *client.Client
+	spec   *Spec
+
+	life    context.Context // ends with the connection
+	cancel  context.CancelCauseFunc
+	process *client.Process // nil if it could not be started
+	writing chan struct{}   // has one while a message is written, so that lines stay whole
+
+	// Only Read uses these.
+	lines   lines
+	unasked allowance
+
+	mu    sync.Mutex
+	tail  []byte // the end of standard error
+	asked int    // requests of the server that wait for an answer
+}
+
+func newProgram(c *client.Client, spec *Spec) *program {
+	p := &program{client: c, spec: spec, writing: make(chan struct{}, 1)}
+	p.life, p.cancel = context.WithCancelCause(context.Background())
+	return p
+}
+
+// Connect starts the program (capabilities.md 6.2).
+func (p *program) Connect(ctx context.Context) (mcp.Connection, error) {
+	for attempt := 1; ; attempt++ {
+		var err error
+		p.process, err = p.client.Start(ctx, p.params())
+		if err == nil {
+			return p, nil
+		}
+		if _, lost := errors.AsType[*client.DisconnectedError](err); !lost || p.client.Err() != nil || attempt == startAttempts {
+			return nil, err
+		}
+	}
+}
+
+func (p *program) params() protocol.StartParams {
+	// The number is unlike that of every other program of the session, also of those that
+	// another harness has started, or this one before it resumed the session.
+	var number [6]byte
+	_, _ = rand.Read(number[:]) // it never fails
+	n := binary.BigEndian.Uint64(append([]byte{0, 0}, number[:]...))
+	env := p.spec.Env
+	if env == nil {
+		env = map[string]string{}
+	}
+	return protocol.StartParams{
+		ProcessID: "mcp-stdio-" + strconv.FormatUint(n, 10),
+		Argv:      p.spec.Argv,
+		Cwd:       p.spec.Dir,
+		EnvPolicy: &protocol.EnvPolicy{Inherit: protocol.InheritCore, Set: env},
+		Env:       env,
+		PipeStdin: true,
+	}
+}
+
+// Read returns the next message that matters. It is called by one goroutine of the SDK, which
+// goes on at once: so the events of the process are always taken, and hold nothing up.
+func (p *program) Read(context.Context) (jsonrpc.Message, error) {
+	for {
+		line, ok := p.lines.next()
+		msg, err := jsonrpc.Message(nil), error(nil)
+		if ok {
+			msg, err = p.take(line)
+		} else {
+			err = p.more()
+		}
+		if err != nil {
+			p.cut(err) // an answer that the program does not read would never end
+			return nil, err
+		}
+		if msg != nil {
+			return msg, nil
+		}
+	}
+}
+
+// take decodes a line. It returns nothing for what is of no interest.
+func (p *program) take(line []byte) (jsonrpc.Message, error) {
+	msg, err := jsonrpc.DecodeMessage(line)
+	if err != nil {
+		return nil, p.unaskedFor(len(line)) // programs print greetings
+	}
+	request, ok := msg.(*jsonrpc.Request)
+	switch {
+	case !ok:
+		return msg, nil
+	case !request.IsCall() && request.Method != notificationListChanged:
+		return nil, p.unaskedFor(len(line))
+	case request.IsCall():
+		p.mu.Lock()
+		p.asked++
+		asked := p.asked
+		p.mu.Unlock()
+		if asked > maxAsked {
+			return nil, fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
+		}
+	}
+	return msg, p.unaskedFor(len(line))
+}
+
+// unaskedFor counts what nobody has asked for.
+func (p *program) unaskedFor(n int) error {
+	if !p.unasked.spend(n, time.Now()) {
+		return fmt.Errorf("the server prints more than %d bytes that nobody has asked for", maxUnasked)
+	}
+	return nil
+}
+
+// more takes the next event.
+func (p *program) more() error {
+	for e, err := range p.process.Events(p.life) {
+		switch {
+		case err != nil:
+			return err
+		case e.Kind != client.Output:
+			continue
+		case e.Stream == protocol.StreamStderr:
+			p.mu.Lock()
+			p.tail = append(p.tail, e.Data...)
+			p.tail = p.tail[max(0, len(p.tail)-maxStderr):]
+			p.mu.Unlock()
+			if err := p.unaskedFor(len(e.Data)); err != nil {
+				return err
+			}
+			continue
+		}
+		return p.lines.add(e.Data)
+	}
+	code, err := p.process.Wait(p.life)
+	if err != nil {
+		return err
+	}
+	return &ExitError{Code: code, Stderr: p.stderr()}
+}
+
+func (p *program) stderr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.ToValidUTF8(string(bytes.TrimSpace(p.tail)), "\uFFFD")
+}
+
+// ExitError says that the program of a server has ended.
+type ExitError struct {
+	Code   int    // 128+n after signal n
+	Stderr string // the end of what it has printed there
+}
+
+func (e *ExitError) Error() string {
+	text := fmt.Sprintf("the server has exited with code %d", e.Code)
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
+}
+
+// Write sends a message as one line.
+func (p *program) Write(ctx context.Context, msg jsonrpc.Message) error {
+	text, err := jsonrpc.EncodeMessage(msg)
+	if err != nil {
+		return err
+	}
+	if _, answer := msg.(*jsonrpc.Response); answer {
+		defer func() {
+			p.mu.Lock()
+			p.asked--
+			p.mu.Unlock()
+		}()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })()
+	select {
+	case p.writing <- struct{}{}:
+		defer func() { <-p.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	text = append(text, '\n')
+	for begun := false; len(text) > 0; begun = true {
+		chunk := text[:min(len(text), stdinChunk)]
+		if err := p.process.Write(ctx, chunk); err != nil {
+			if begun {
+				p.cut(fmt.Errorf("a message was cut short: %w", err)) // no line after it could be read
+			}
+			return err
+		}
+		text = text[len(chunk):]
+	}
+	return nil
+}
+
+// cut ends the connection: reading and writing fail from now on.
+func (p *program) cut(err error) { p.cancel(err) }
+
+// Close is cut, and leaves the program to shut: the SDK calls it with a mutex
+// held.
+func (p *program) Close() error {
+	p.cut(ErrClosed)
+	return nil
+}
+
+// SessionID is of other transports.
+func (p *program) SessionID() string { return "" }
+
+// shut ends the program: it is asked to go by the end of its standard input, as the protocol
+// says, and killed with its process group. Where the executor cannot be reached, it is left to
+// the end of the session there.
+func (p *program) shut() {
+	p.cut(ErrClosed)
+	if p.process == nil {
+		return
+	}
+	defer p.process.Close()
+	p.process.Discard()
+	ctx, cancel := context.WithTimeout(context.Background(), ending)
+	defer cancel()
+	p.ask(ctx)
+	for p.client.Err() == nil && ctx.Err() == nil {
+		err := p.process.Terminate(ctx)
+		if _, lost := errors.AsType[*client.DisconnectedError](err); !lost {
+			break
+		}
+	}
+	_, _ = p.process.Wait(ctx) // how it has ended does not matter
+}
+
+// ask ends the program's standard input and gives it time to leave.
+func (p *program) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leave)
+	defer cancel()
+	if p.process.CloseStdin(ctx) == nil {
+		_, _ = p.process.Wait(ctx) // it is killed otherwise
+	}
+}
+
+// lines cuts output into lines. The zero value is empty.
+type lines struct {
+	rest    []byte // not given yet
+	scanned int    // of rest: no end of a line is there
+}
+
+// add appends output, unless a line would be too long. All whole lines were taken before.
+func (l *lines) add(data []byte) error {
+	end := bytes.IndexByte(data, '\n')
+	if end < 0 {
+		end = len(data)
+	}
+	if len(l.rest)+end > maxMessage {
+		return errLine
+	}
+	l.rest = append(l.rest, data...)
+	return nil
+}
+
+var errLine = fmt.Errorf("a message of the server is longer than %d bytes", maxMessage)
+
+// next returns the next whole line.
+func (l *lines) next() ([]byte, bool) {
+	end := bytes.IndexByte(l.rest[l.scanned:], '\n')
+	if end < 0 {
+		l.scanned = len(l.rest)
+		return nil, false
+	}
+	line := l.rest[:l.scanned+end]
+	if l.rest, l.scanned = l.rest[l.scanned+end+1:], 0; len(l.rest) == 0 {
+		l.rest = nil // its array may be large
+	}
+	return line, true
+}
+
+// allowance is how much may be spent: at most maxUnasked at once, and unaskedRate in a second.
+// The zero value is full.
+type allowance struct {
+	spent float64
+	at    time.Time
+}
+
+func (a *allowance) spend(n int, now time.Time) bool {
+	if !a.at.IsZero() {
+		a.spent = max(0, a.spent-now.Sub(a.at).Seconds()*unaskedRate)
+	}
+	a.at = now
+	a.spent += float64(n)
+	return a.spent <= maxUnasked
+}
