@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -197,7 +198,7 @@ func (s *Server) Call(ctx context.Context, tool string, arguments any) (*mcp.Cal
 	}
 	result, err := session.CallTool(ctx, params)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
+		if cause := cmp.Or(context.Cause(s.life), context.Cause(ctx)); cause != nil {
 			err = cause
 		}
 		return nil, fmt.Errorf("calling %s of MCP server %s: %w", tool, s.spec.Name, err)
