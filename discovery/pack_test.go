@@ -13,12 +13,12 @@ import (
 // full has every member.
 var full = Root{
 	Failure: &Warning{Trouble: NoRoot, Path: "/r", Err: unix.ENOENT},
-	Plugin:  &Plugin{Manifest: File{"/r/.codex-plugin/plugin.json", "{}"}, MCP: &File{"/r/.mcp.json", "m"}, Apps: &File{"/r/a\xff", ""}},
+	Plugin:  &Plugin{Manifest: File{Path: "/r/.codex-plugin/plugin.json", Contents: "{}"}, MCP: &File{Path: "/r/.mcp.json", Contents: "m"}, Apps: &File{Path: "/r/a\xff", Contents: ""}},
 	Skills: []Skill{
-		{Instructions: File{"/r/SKILL.md", "s"}, Metadata: &File{"/r/agents/openai.yaml", "y"}},
-		{Instructions: File{"/r/t/SKILL.md", "t"}},
+		{Instructions: File{Path: "/r/SKILL.md", Contents: "s"}, Metadata: &File{Path: "/r/agents/openai.yaml", Contents: "y"}},
+		{Instructions: File{Path: "/r/t/SKILL.md", Contents: "t"}},
 	},
-	Namespaces: []File{{"/r/.codex-plugin/plugin.json", "{}"}},
+	Namespaces: []File{{Path: "/r/.codex-plugin/plugin.json", Contents: "{}"}},
 	Warnings: []Warning{
 		{Trouble: NotScanned, Path: "/r/x", Err: fsops.ErrNotUTF8}, {Trouble: Outside, Path: "/r/p", Member: "apps"},
 	},

@@ -3,41 +3,23 @@ package discovery
 import (
 	"context"
 	"errors"
-	"path"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/discovery/describe"
+	"github.com/execagent/execagent/discovery/layout"
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/protocol"
 )
 
 // Bounds of one root (capabilities.md 2.2).
 const (
 	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
-	MaxFile = 1 << 20
+	MaxFile = layout.MaxFile
 	// MaxBundle is what the files of a root may have together, in bytes.
-	MaxBundle = 16 << 20
-
-	maxDepth       = 6
-	maxDirectories = 2000
-	maxEntries     = 20_000
+	MaxBundle = layout.MaxBundle
 )
-
-// Names of files.
-const (
-	skillFile    = "SKILL.md"
-	metadataFile = "agents/openai.yaml"
-	mcpFile      = ".mcp.json"
-	appsFile     = ".app.json"
-	manifestFile = "plugin.json"
-)
-
-// manifestFolders hold a manifest, best first.
-var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}
 
 // File is a file as it was read.
 type File = describe.File
@@ -187,35 +169,30 @@ func (r *reader) read(ctx context.Context) error {
 	r.namespaces(ctx, manifest, found)
 	if manifest != nil {
 		r.out.Plugin = &Plugin{Manifest: *manifest}
-		mcp, apps := r.declared(manifest)
-		if mcp != "" {
-			r.out.Plugin.MCP = r.file(ctx, mcp)
+		declared := layout.Declare(r.root, manifest.Contents)
+		for _, ignored := range declared.Ignored {
+			r.ignore(manifest.Path, ignored)
 		}
-		if apps != "" {
-			r.out.Plugin.Apps = r.file(ctx, apps)
+		if declared.MCP != "" {
+			r.out.Plugin.MCP = r.file(ctx, declared.MCP)
+		}
+		if declared.Apps != "" {
+			r.out.Plugin.Apps = r.file(ctx, declared.Apps)
 		}
 	}
-	for _, skill := range found.skills {
+	for _, skill := range found.Skills {
 		instructions := r.file(ctx, skill)
 		if instructions == nil {
 			continue
 		}
-		r.out.Skills = append(r.out.Skills, Skill{*instructions, r.file(ctx, path.Join(path.Dir(skill), metadataFile))})
+		r.out.Skills = append(r.out.Skills, Skill{Instructions: *instructions, Metadata: r.file(ctx, layout.Metadata(skill))})
 	}
 	return r.err
 }
 
-// walked are the paths of a walk that matter, sorted.
-type walked struct {
-	skills    []string
-	manifests map[string][len(manifestFolders)]string // of each folder
-	folders   []string                                // that have manifests
-}
-
-func (r *reader) walk(ctx context.Context) (walked, error) {
-	w := walked{manifests: map[string][len(manifestFolders)]string{}}
+func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
 	result, err := r.files.Walk(ctx, r.root, fsops.WalkOptions{
-		MaxDepth: maxDepth, MaxDirectories: maxDirectories, MaxEntries: maxEntries, FollowDirectoryLinks: true,
+		MaxDepth: layout.MaxDepth, MaxDirectories: layout.MaxDirectories, MaxEntries: layout.MaxEntries, FollowDirectoryLinks: true,
 	})
 	if err != nil {
 		// The root has gone meanwhile, or cannot be walked.
@@ -223,7 +200,7 @@ func (r *reader) walk(ctx context.Context) (walked, error) {
 		if err == nil {
 			r.warn(NotScanned, r.root, errno)
 		}
-		return w, err
+		return layout.Tree{}, err
 	}
 	for _, e := range result.Errors {
 		r.warn(NotScanned, e.Path, e.Err)
@@ -231,47 +208,19 @@ func (r *reader) walk(ctx context.Context) (walked, error) {
 	if result.Truncated {
 		r.warn(Truncated, r.root, nil)
 	}
-	for _, e := range result.Entries {
-		dir, name := path.Split(e.Path)
-		if e.IsDirectory {
-			continue
-		}
-		switch name {
-		case skillFile:
-			w.skills = append(w.skills, e.Path)
-		case manifestFile:
-			at := slices.Index(manifestFolders[:], path.Base(dir))
-			if at < 0 {
-				continue
+	return layout.Sort(r.root, func(yield func(string) bool) {
+		for _, e := range result.Entries {
+			if !e.IsDirectory && !yield(e.Path) {
+				return
 			}
-			folder := path.Dir(path.Clean(dir))
-			of, known := w.manifests[folder]
-			if !known {
-				w.folders = append(w.folders, folder)
-			}
-			of[at] = e.Path
-			w.manifests[folder] = of
 		}
-	}
-	sortURIs(w.skills)
-	sortURIs(w.folders)
-	return w, nil
-}
-
-// sortURIs sorts paths by the text of their URIs, as the wire has them: in it é is %C3%A9,
-// and comes before A.
-func sortURIs(paths []string) {
-	uris := make(map[string]string, len(paths))
-	for _, p := range paths {
-		uris[p] = protocol.FormatPathURI(p)
-	}
-	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(uris[a], uris[b]) })
+	}), nil
 }
 
 // manifestIn returns the best manifest of a folder that can be read; nil: none.
 func (r *reader) manifestIn(ctx context.Context, folder string) *File {
-	for _, name := range manifestFolders {
-		if file := r.file(ctx, path.Join(folder, name, manifestFile)); file != nil {
+	for _, path := range layout.Manifests(folder) {
+		if file := r.file(ctx, path); file != nil {
 			return file
 		}
 	}
@@ -279,27 +228,20 @@ func (r *reader) manifestIn(ctx context.Context, folder string) *File {
 }
 
 // namespaces collects the manifests that name skills.
-func (r *reader) namespaces(ctx context.Context, own *File, found walked) {
-	for above := r.root; own == nil && above != "/" && r.err == nil && ctx.Err() == nil; {
-		above = path.Dir(above)
-		own = r.manifestIn(ctx, above)
+func (r *reader) namespaces(ctx context.Context, own *File, found layout.Tree) {
+	if own == nil {
+		for above := range layout.Above(r.root) {
+			if own = r.manifestIn(ctx, above); own != nil || r.err != nil || ctx.Err() != nil {
+				break
+			}
+		}
 	}
 	if own != nil {
 		r.out.Namespaces = append(r.out.Namespaces, *own)
 	}
-	for _, folder := range found.folders {
-		if folder == r.root {
-			continue // its manifests were tried
-		}
-		for _, manifest := range found.manifests[folder] {
-			if manifest == "" {
-				continue
-			}
-			// One that cannot be read hides the others of its folder.
-			if file := r.file(ctx, manifest); file != nil {
-				r.out.Namespaces = append(r.out.Namespaces, *file)
-			}
-			break
+	for _, manifest := range found.Manifests {
+		if file := r.file(ctx, manifest); file != nil {
+			r.out.Namespaces = append(r.out.Namespaces, *file)
 		}
 	}
 }
@@ -392,6 +334,15 @@ func (r *reader) cannotOpen(ctx context.Context, path string, err error) {
 
 func (r *reader) warn(t Trouble, path string, err error) {
 	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: t, Path: path, Err: err})
+}
+
+// ignore warns of what the manifest of the root names in a way that is not allowed.
+func (r *reader) ignore(manifest string, ignored layout.Ignored) {
+	trouble := NotDotSlash
+	if ignored.Outside {
+		trouble = Outside
+	}
+	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: trouble, Path: manifest, Member: ignored.Member})
 }
 
 // systemError returns the errno of an error about one path. Any other error is one of the
