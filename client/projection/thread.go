@@ -1,0 +1,384 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/capability"
+	"github.com/execagent/execagent/client/environment"
+	"github.com/execagent/execagent/client/projection/declared"
+	"github.com/execagent/execagent/client/projection/mcpserver"
+	"github.com/execagent/execagent/client/projection/skills"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// configTimeout bounds reading the configuration of an executor (capabilities.md 6.3).
+	configTimeout = 10 * time.Second
+	// maxKnown is how many roots and environments are remembered.
+	maxKnown = 1024
+)
+
+// Status is the state of an MCP server.
+type Status = mcpserver.Status
+
+// Config says what a [Thread] does with what is declared. The zero value uses everything but
+// installed plugins. Its functions are called from several goroutines.
+type Config struct {
+	// Notify is told how the servers of the current runtime are doing, of each in order.
+	Notify func(Status)
+	// Allow tells whether a server may be used, by the policies of the user; nil: each.
+	Allow func(*mcpserver.Spec) bool
+	// Enabled tells which installed plugins are used; nil: none.
+	Enabled func(plugin string) bool
+	// Sandbox confines what is read of skills in an environment; nil: nothing does. Servers are
+	// not confined by it.
+	Sandbox func(environmentID string) *protocol.Sandbox
+	// Info is what servers are told of the harness.
+	Info *mcp.Implementation
+	// StartTimeout and CallTimeout bound servers, see [mcpserver.Config].
+	StartTimeout, CallTimeout time.Duration
+}
+
+// ErrClosed: [Thread.Close] was called.
+var ErrClosed = errors.New("projection closed")
+
+// RequiredSkillError says that a skill is missing that has to be there before a model is called
+// ([environment.Skills]).
+type RequiredSkillError struct{ EnvironmentID, Skill string }
+
+func (e *RequiredSkillError) Error() string {
+	return fmt.Sprintf("Required skill %q from environment %q is unavailable", e.Skill, e.EnvironmentID)
+}
+
+// Thread is what is projected for one thread. Its methods may be called at once.
+type Thread struct {
+	cfg     Config
+	closing sync.WaitGroup
+	// stepping has one while a step is made. It guards what follows.
+	stepping chan struct{}
+	cache    *skills.Cache
+	section  skills.Section
+	seen     fingerprint // of the last step
+	list     *skills.List
+	rendered string
+	sources  []source // of the current runtime
+	roots    map[*capability.Found]*declared.Declarations
+	plugins  map[*capability.Installed][]*declared.Declarations
+	configs  map[string]source // of environments
+
+	mu      sync.Mutex // guards what follows
+	dirty   bool       // the next step has another runtime in any case
+	current *runtime   // nil before the first step
+	live    map[*runtime]struct{}
+	listed  *skills.List // of the last step
+	closed  bool
+}
+
+// source is where declarations come from, and the client by which they become live.
+type source struct {
+	client   *client.Client
+	declared *declared.Declarations
+}
+
+// New returns a thread that has projected nothing. The caller closes it.
+func New(cfg Config) *Thread {
+	if cfg.Notify == nil {
+		cfg.Notify = func(Status) {}
+	}
+	if cfg.Allow == nil {
+		cfg.Allow = func(*mcpserver.Spec) bool { return true }
+	}
+	if cfg.Enabled == nil {
+		cfg.Enabled = func(string) bool { return false }
+	}
+	t := &Thread{cfg: cfg, stepping: make(chan struct{}, 1), live: map[*runtime]struct{}{}}
+	t.forget()
+	return t
+}
+
+// forget drops what was made of declarations.
+func (t *Thread) forget() {
+	t.cache = skills.New(skills.Config{Enabled: t.cfg.Enabled, Sandbox: t.cfg.Sandbox})
+	t.seen, t.list = nil, nil
+	t.roots = map[*capability.Found]*declared.Declarations{}
+	t.plugins = map[*capability.Installed][]*declared.Declarations{}
+	t.configs = map[string]source{}
+}
+
+// Invalidate makes the next step have another runtime, with everything read anew that is not
+// discovered: after the configuration of the harness was loaded again, or the selection of
+// environments has changed.
+func (t *Thread) Invalidate() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dirty = true
+}
+
+// Step projects what a step has, and waits for no server. The caller releases the result. An
+// error is a [RequiredSkillError], [ErrClosed] or the cause of ctx.
+func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capability.View) (*Step, error) {
+	select {
+	case t.stepping <- struct{}{}:
+		defer func() { <-t.stepping }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	r, err := t.project(ctx, step, view)
+	if err != nil {
+		return nil, err
+	}
+	if now := fingerprintOf(view); t.list == nil || !slices.Equal(now, t.seen) {
+		t.seen, t.list = now, t.cache.List(view)
+		t.rendered = t.list.Render()
+	}
+	s := &Step{thread: t, runtime: r, skills: t.list}
+	if err := required(step, t.list); err != nil {
+		s.Release()
+		return nil, err
+	}
+	s.message, s.news = t.section.Next(t.rendered)
+	t.mu.Lock()
+	t.listed = t.list
+	t.mu.Unlock()
+	return s, nil
+}
+
+// required checks what environments must have.
+func required(step *environment.Step, list *skills.List) error {
+	for _, captured := range step.Environments {
+		if captured.Environment == nil {
+			continue
+		}
+		for _, name := range captured.Environment.Skills().Required {
+			if !list.EnvironmentHas(captured.ID, name) {
+				return &RequiredSkillError{captured.ID, name}
+			}
+		}
+	}
+	return nil
+}
+
+// project returns the runtime of a step, with a hold for it.
+func (t *Thread) project(ctx context.Context, step *environment.Step, view *capability.View) (*runtime, error) {
+	t.mu.Lock()
+	t.dirty = t.dirty || view.Recovered // which is told once
+	dirty, first := t.dirty, t.current == nil
+	t.mu.Unlock()
+	if dirty {
+		t.forget()
+	}
+	sources := t.find(ctx, step, view)
+	if !dirty && !first {
+		if slices.Equal(sources, t.sources) {
+			return t.hold()
+		}
+		clear(t.configs) // what executors declare themselves may have changed since
+		sources = t.find(ctx, step, view)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err // something may be missing
+	}
+	r := t.begin(sources)
+	if !t.install(r) {
+		r.close()
+		return nil, ErrClosed
+	}
+	t.sources = sources
+	return r, nil
+}
+
+// install makes a runtime the current one, with a hold for a step. The result is false if the
+// thread is closed.
+func (t *Thread) install(r *runtime) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	if old := t.current; old != nil {
+		old.retired.Store(true)
+		t.releaseLocked(old)
+	}
+	r.holds = 2 // of the thread, and of the step
+	t.current, t.dirty = r, false
+	t.live[r] = struct{}{}
+	return true
+}
+
+// hold returns the current runtime.
+func (t *Thread) hold() (*runtime, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, ErrClosed
+	}
+	t.current.holds++
+	return t.current, nil
+}
+
+// releaseLocked takes back one hold. The last one ends the runtime, in the background.
+func (t *Thread) releaseLocked(r *runtime) {
+	if r.holds--; r.holds > 0 || t.closed {
+		return
+	}
+	delete(t.live, r)
+	t.closing.Go(r.close)
+}
+
+// Current returns the projection of the last step, for what is asked for outside of steps. The
+// caller releases it. There is none before the first step.
+func (t *Thread) Current() (*Step, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.listed == nil {
+		return nil, false
+	}
+	t.current.holds++
+	return &Step{thread: t, runtime: t.current, skills: t.listed}, true
+}
+
+// Close ends all servers, also those that steps hold, and waits for that.
+func (t *Thread) Close() {
+	t.mu.Lock()
+	if !t.closed {
+		t.closed = true
+		for r := range t.live {
+			t.closing.Go(r.close)
+		}
+	}
+	t.mu.Unlock()
+	t.closing.Wait()
+}
+
+// find returns all that is declared, in order: by executors themselves, in selected roots, and by
+// installed plugins.
+func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source) {
+	if len(t.roots) > maxKnown || len(t.plugins) > maxKnown || len(t.configs) > maxKnown {
+		t.forget()
+	}
+	for i := range step.Environments {
+		if s := t.config(ctx, &step.Environments[i]); s.declared != nil && !s.declared.IsEmpty() {
+			all = append(all, s)
+		}
+	}
+	for i := range view.Roots {
+		root := &view.Roots[i]
+		if root.Found == nil || root.Plugin == nil {
+			continue
+		}
+		if d := t.root(root); !d.IsEmpty() {
+			all = append(all, source{root.Client, d})
+		}
+	}
+	for i := range view.Environments {
+		e := &view.Environments[i]
+		if e.Installed == nil {
+			continue
+		}
+		for _, d := range t.installed(e.Installed) {
+			all = append(all, source{e.Client, d})
+		}
+	}
+	return all
+}
+
+// root returns what a root declares.
+func (t *Thread) root(root *capability.RootView) *declared.Declarations {
+	if known, ok := t.roots[root.Found]; ok {
+		return known
+	}
+	d := declared.Plugin(root.ID, root.Path, root.Plugin)
+	t.roots[root.Found] = &d
+	return &d
+}
+
+// installed returns what the enabled plugins among those installed declare.
+func (t *Thread) installed(installed *capability.Installed) []*declared.Declarations {
+	if known, ok := t.plugins[installed]; ok {
+		return known
+	}
+	var all []*declared.Declarations
+	for i := range installed.Plugins {
+		plugin := &installed.Plugins[i]
+		if !t.cfg.Enabled(plugin.ID) {
+			continue
+		}
+		if d := declared.Plugin(plugin.ID, plugin.Root, &plugin.Files); !d.IsEmpty() {
+			all = append(all, &d)
+		}
+	}
+	t.plugins[installed] = all
+	return all
+}
+
+// config returns what an executor declares itself. One that is not ready, or does not answer,
+// declares nothing.
+func (t *Thread) config(ctx context.Context, captured *environment.Captured) source {
+	if captured.State != environment.Ready {
+		return source{}
+	}
+	atOnce, cancel := context.WithCancel(ctx)
+	cancel() // a client that is usable is there without waiting
+	c, err := captured.Environment.Client(atOnce)
+	if err != nil {
+		return source{} // it has failed since
+	}
+	if known, ok := t.configs[captured.ID]; ok && known.client == c {
+		return known
+	}
+	d, err := readConfig(ctx, c, captured.Cwd)
+	if err != nil && client.Retryable(err) || ctx.Err() != nil {
+		return source{} // the next step asks again
+	}
+	if err != nil {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("environment %s: %v", captured.ID, err))
+	}
+	s := source{c, &d}
+	t.configs[captured.ID] = s
+	return s
+}
+
+// readConfig asks an executor for the servers of its own configuration.
+func readConfig(ctx context.Context, c *client.Client, cwd protocol.PathURI) (d declared.Declarations, err error) {
+	ctx, cancel := context.WithTimeout(ctx, configTimeout)
+	defer cancel()
+	info, err := c.Info(ctx)
+	if err != nil || !info.Capabilities.EnvironmentConfigRead {
+		return d, err
+	}
+	paths := [][]string{declared.Path}
+	config, err := c.ReadConfig(ctx, protocol.ConfigReadParams{Cwd: cwd, ConfigPaths: paths, RequirementsPaths: paths})
+	if err != nil {
+		return d, err
+	}
+	return declared.Configured(config, info.Capabilities.HTTPHeaderEnvVars)
+}
+
+// fingerprint tells views apart, as far as skills go.
+type fingerprint []seen
+
+type seen struct {
+	resolved  capability.Resolved
+	found     *capability.Found
+	installed *capability.Installed // in the environment of resolved; found is nil then
+}
+
+func fingerprintOf(view *capability.View) fingerprint {
+	f := make(fingerprint, 0, len(view.Roots)+len(view.Environments))
+	for i := range view.Roots {
+		f = append(f, seen{view.Roots[i].Resolved, view.Roots[i].Found, nil})
+	}
+	for i := range view.Environments {
+		e := &view.Environments[i]
+		f = append(f, seen{capability.Resolved{Root: capability.Root{EnvironmentID: e.EnvironmentID}, Client: e.Client}, nil, e.Installed})
+	}
+	return f
+}
