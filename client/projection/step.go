@@ -148,7 +148,9 @@ func (s *Step) Tools() (all []Tool) {
 // UnknownServerError says that a step has no server of that name.
 type UnknownServerError struct{ Server string }
 
-func (e *UnknownServerError) Error() string { return fmt.Sprintf("there is no MCP server %.64q", e.Server) }
+func (e *UnknownServerError) Error() string {
+	return fmt.Sprintf("there is no MCP server %.64q", e.Server)
+}
 
 // Call calls a tool of a server, which is waited for while it is starting.
 func (s *Step) Call(ctx context.Context, server, tool string, arguments any) (*mcp.CallToolResult, error) {

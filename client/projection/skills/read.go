@@ -53,7 +53,9 @@ type Installation struct {
 // UnknownError says that there is no such skill in the step.
 type UnknownError struct{ Package string }
 
-func (e *UnknownError) Error() string { return fmt.Sprintf("there is no skill package %.256q", e.Package) }
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("there is no skill package %.256q", e.Package)
+}
 
 var (
 	errCursor   = errors.New("the cursor is of no page")
