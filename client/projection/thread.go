@@ -171,6 +171,7 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 	t.mu.Lock()
 	t.dirty = t.dirty || view.Recovered // which is told once
 	dirty, first := t.dirty, t.current == nil
+	t.dirty = false
 	t.mu.Unlock()
 	if dirty {
 		t.forget()
@@ -184,6 +185,9 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 		sources = t.find(ctx, step, view)
 	}
 	if err := context.Cause(ctx); err != nil {
+		if dirty {
+			t.Invalidate() // the next step has to do it
+		}
 		return nil, err // something may be missing
 	}
 	r := t.begin(sources)
@@ -208,7 +212,7 @@ func (t *Thread) install(r *runtime) bool {
 		t.releaseLocked(old)
 	}
 	r.holds = 2 // of the thread, and of the step
-	t.current, t.dirty = r, false
+	t.current = r
 	t.live[r] = struct{}{}
 	return true
 }
