@@ -2,6 +2,8 @@ package capability
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/environment"
@@ -22,18 +24,50 @@ type Config struct {
 // was found in them. What was found once stays: files that change later, environments that go
 // and come back, and handles that are replaced change nothing. So a thread that is resumed and a
 // fork, which are new Threads, find out anew. Its methods may be called at once.
-type Thread struct{}
+type Thread struct {
+	cfg          Config
+	environments []string
+
+	// turn is held by the one Discover that looks or reads; it guards what follows.
+	turn      chan struct{}
+	roots     memory[rootKey, Found]
+	installed memory[installedKey, Installed]
+	kept      int // bytes of both
+}
+
+// rootKey is what a root was read by; sandbox is its JSON.
+type rootKey struct {
+	root    Root
+	sandbox string
+}
+
+type installedKey struct{ environmentID, sandbox string }
 
 // New returns the state of a thread. It refuses what [Check] does.
-func New(cfg Config) (*Thread, error) { panic("to come") }
+func New(cfg Config) (*Thread, error) {
+	if err := Check(cfg.Roots); err != nil {
+		return nil, err
+	}
+	t := &Thread{
+		cfg: cfg, turn: make(chan struct{}, 1),
+		roots: memory[rootKey, Found]{}, installed: memory[installedKey, Installed]{},
+	}
+	t.cfg.Roots = slices.Clone(cfg.Roots)
+	for _, r := range cfg.Roots {
+		if !slices.Contains(t.environments, r.EnvironmentID) {
+			t.environments = append(t.environments, r.EnvironmentID)
+		}
+	}
+	return t, nil
+}
 
 // Roots returns what the thread has selected, in order. The caller may not change it.
-func (t *Thread) Roots() []Root { panic("to come") }
+func (t *Thread) Roots() []Root { return t.cfg.Roots }
 
 // Environments returns the ids of the environments that the selected roots are in, each once. A
 // harness hands them to [environment.Set.Step], so that the step also captures those that are
-// not among the environments of the turn.
-func (t *Thread) Environments() []string { panic("to come") }
+// not among the environments of the turn. The caller may not change the slice.
+func (t *Thread) Environments() []string { return t.environments }
 
 // Resolved is a root that can be used in a step: its environment was ready when the step began.
 type Resolved struct {
@@ -44,10 +78,55 @@ type Resolved struct {
 }
 
 // Resolve returns the roots that can be used in a step: first the selected ones in their order,
-// then those that ready environments of the step report, in the order of the step. The roots of
+// then those that ready environments of the turn report, in the order of the step. The roots of
 // environments that are starting, have failed or are missing are left out, and stay selected. No
-// file is read.
-func (t *Thread) Resolve(ctx context.Context, step *environment.Step) []Resolved { panic("to come") }
+// file is read; a local environment that nobody has used yet is connected, which ctx bounds.
+func (t *Thread) Resolve(ctx context.Context, step *environment.Step) []Resolved {
+	return t.resolve(captured{ctx, step, map[string]*client.Client{}})
+}
+
+func (t *Thread) resolve(c captured) (all []Resolved) {
+	for _, r := range t.cfg.Roots {
+		if ready := c.client(r.EnvironmentID); ready != nil {
+			all = append(all, Resolved{r, ready})
+		}
+	}
+	for i := range c.step.Environments {
+		e := &c.step.Environments[i]
+		if e.Environment == nil {
+			continue
+		}
+		for _, reported := range e.Environment.CapabilityRoots() {
+			r := Root{ID: reported.ID, EnvironmentID: e.ID, Path: reported.Path}
+			if ready := c.client(e.ID); ready != nil && !slices.Contains(t.cfg.Roots, r) {
+				all = append(all, Resolved{r, ready})
+			}
+		}
+	}
+	return all
+}
+
+// captured are the environments of a step, with one decision for each.
+type captured struct {
+	ctx     context.Context
+	step    *environment.Step
+	clients map[string]*client.Client // nil: not ready
+}
+
+// client returns the client of an environment, if that is ready.
+func (c captured) client(id string) *client.Client {
+	ready, decided := c.clients[id]
+	if decided {
+		return ready
+	}
+	if e, ok := c.step.Get(id); ok && e.State == environment.Ready {
+		if ready = e.Client; ready == nil { // it is local, and has not been used
+			ready, _ = e.Environment.Client(c.ctx) // with an error it is not ready
+		}
+	}
+	c.clients[id] = ready
+	return ready
+}
 
 // Found is what was found in one root: files as they are, which mean nothing yet. Paths are those
 // of the environment. Nobody changes it: as long as a pointer to it stays the same, so does all
@@ -78,7 +157,8 @@ type Installed struct {
 // View is what a step has: what its roots and environments contain, as far as they are ready.
 type View struct {
 	Roots []RootView // in the order of [Thread.Resolve]
-	// Environments are those of the step that are ready and tell what is installed, in its order.
+	// Environments are those of the turn that are ready and tell what is installed, in the order
+	// of the step.
 	Environments []EnvironmentView
 	// Recovered: something was found that could not be found before. It is told once. What is
 	// made of the roots has to be made again, even if the same roots are there.
@@ -99,17 +179,117 @@ type EnvironmentView struct {
 }
 
 // Discover resolves the roots of a step and reads what is in them, and what is installed in the
-// environments of the step, as far as that is not known already. Environments are read at once,
-// the roots of one in one request. What cannot be read is an error of
-// its root. Found is kept, with errors that will not pass; others are tried again at the next
-// call. The error is the cause of ctx.
+// environments of the turn, as far as that is not known already. Environments are read at once,
+// the roots of one in one request. What cannot be read is an error of its root. What was found is
+// kept, and so are errors that will not pass; after others the next call tries again. One Discover
+// of a thread runs after the other. The error is the cause of ctx, and then nothing is kept.
 func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, error) {
-	panic("to come")
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	c := captured{ctx, step, map[string]*client.Client{}}
+	resolved := t.resolve(c)
+	var all places
+	for i := range step.Environments {
+		if e := &step.Environments[i]; c.client(e.ID) != nil {
+			p := t.place(&all, c, e.ID)
+			p.selected = true
+			p.unknown = !t.installed.has(installedKey{e.ID, p.key})
+		}
+	}
+	for _, r := range resolved {
+		p := t.place(&all, c, r.EnvironmentID)
+		if !t.roots.has(rootKey{r.Root, p.key}) {
+			p.missing = append(p.missing, r.Root)
+		}
+	}
+	if err := all.read(ctx); err != nil {
+		return nil, err
+	}
+	return t.view(resolved, all), nil
 }
 
-// Inspect tells which roots could be used now, and why others could not, for people who ask. It
-// starts no environment and waits for none. Environments that are starting, or are recovering
-// their connection, are not worth a warning.
-func Inspect(set *environment.Set, roots []Root) (ready []Root, warnings []string) {
-	panic("to come")
+// place returns the place of an environment that is ready, and makes it.
+func (t *Thread) place(all *places, c captured, id string) *place {
+	for _, p := range *all {
+		if p.id == id {
+			return p
+		}
+	}
+	p := &place{id: id, client: c.client(id)}
+	if t.cfg.Sandbox != nil {
+		if s := t.cfg.Sandbox(id); s != nil && !s.UnrestrictedFiles() {
+			if text, err := json.Marshal(s); err == nil { // no Sandbox fails
+				p.sandbox, p.key = s, string(text)
+			}
+		}
+	}
+	if e, ok := c.step.Get(id); ok {
+		p.cwd = e.Cwd
+	}
+	*all = append(*all, p)
+	return p
+}
+
+// view keeps what was read, and returns what the step has.
+func (t *Thread) view(resolved []Resolved, all places) *View {
+	v := &View{Roots: make([]RootView, 0, len(resolved))}
+	if all.haveRead() {
+		v.Recovered = t.keep(resolved, all)
+	}
+	for _, r := range resolved {
+		v.Roots = append(v.Roots, RootView{r, t.roots[rootKey{r.Root, all.key(r.EnvironmentID)}].value})
+	}
+	for _, p := range all {
+		if installed := t.installed[installedKey{p.id, p.key}].value; p.selected && installed != nil {
+			v.Environments = append(v.Environments, EnvironmentView{p.id, p.client, installed})
+		}
+	}
+	return v
+}
+
+// keep keeps what was read. What the step does not use is forgotten if there is no room for both.
+func (t *Thread) keep(resolved []Resolved, all places) (recovered bool) {
+	read := 0
+	for _, p := range all {
+		for _, f := range p.found {
+			read += f.size
+		}
+		read += p.installed.size
+	}
+	if t.kept+read > MaxKept || len(t.roots)+len(t.installed) > maxEntries {
+		t.forget(resolved, all)
+	}
+	for _, p := range all {
+		for i, r := range p.missing {
+			recovered = keep(t, t.roots, rootKey{r, p.key}, p.found[i], func(err error) *Found { return &Found{Err: err} }) || recovered
+		}
+		if p.unknown {
+			recovered = keep(t, t.installed, installedKey{p.id, p.key}, p.installed, func(err error) *Installed { return &Installed{Err: err} }) || recovered
+		}
+	}
+	return recovered
+}
+
+// forget drops what the step does not use.
+func (t *Thread) forget(resolved []Resolved, all places) {
+	roots, installed := t.roots, t.installed
+	t.roots, t.installed, t.kept = memory[rootKey, Found]{}, memory[installedKey, Installed]{}, 0
+	for _, r := range resolved {
+		key := rootKey{r.Root, all.key(r.EnvironmentID)}
+		if e, ok := roots[key]; ok && t.roots[key].value == nil {
+			t.roots[key] = e
+			t.kept += e.size
+		}
+	}
+	for _, p := range all {
+		key := installedKey{p.id, p.key}
+		if e, ok := installed[key]; ok {
+			t.installed[key] = e
+			t.kept += e.size
+		}
+	}
 }

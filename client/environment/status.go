@@ -47,8 +47,8 @@ func (e *Environment) State() (State, error) {
 	return e.stateLocked()
 }
 
-// capture returns the state with the client that a ready environment has, see [Captured].
-func (e *Environment) capture() (State, *client.Client, error) {
+// Peek is State, with the client that a ready environment has, as in [Captured].
+func (e *Environment) Peek() (State, *client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state, err := e.stateLocked()

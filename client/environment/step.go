@@ -73,7 +73,7 @@ func (s *Set) captureLocked(step *Step, selected Selection) Captured {
 	captured := Captured{Selection: selected, State: Missing}
 	if e, ok := s.environments[selected.ID]; ok {
 		captured.Environment = e
-		captured.State, captured.Client, captured.Err = e.capture()
+		captured.State, captured.Client, captured.Err = e.Peek()
 		step.releases = append(step.releases, e.holdLocked())
 	}
 	return captured

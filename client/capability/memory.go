@@ -1,0 +1,63 @@
+package capability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/execagent/execagent/client"
+)
+
+const (
+	// MaxKept is how many bytes a thread keeps of what it has found. What no longer fits is an
+	// error.
+	MaxKept = 64 << 20
+	// maxEntries is from how many entries on a thread forgets those that a step does not use.
+	maxEntries = 1024
+)
+
+// memory is what was found, by what was looked for.
+type memory[K comparable, V any] map[K]entry[V]
+
+// entry is what came of looking.
+type entry[V any] struct {
+	value *V // nil: the environment does not tell, or nobody has looked
+	err   error
+	size  int // bytes
+}
+
+// has tells whether there is no need to look again.
+func (m memory[K, V]) has(key K) bool {
+	e, ok := m[key]
+	return ok && !mayPass(e.err)
+}
+
+// keep keeps what came of looking, or that there is no room for it. It tells whether something was
+// found that could not be found before.
+func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], failed func(error) *V) (recovered bool) {
+	before, known := m[key]
+	if known && before.err != nil && e.err != nil && before.err.Error() == e.err.Error() {
+		return false // the same as before, also for who compares pointers
+	}
+	if t.kept+e.size-before.size > MaxKept {
+		err := fmt.Errorf("a thread keeps %d bytes of what is in its capability roots, and %d more do not fit", MaxKept, e.size)
+		e = entry[V]{value: failed(err), err: err}
+	}
+	m[key] = e
+	t.kept += e.size - before.size
+	return known && before.err != nil && e.err == nil
+}
+
+// mayPass tells whether looking again may bring something else.
+func mayPass(err error) bool {
+	if err == nil {
+		return false
+	}
+	return isLoss(err) || errors.Is(err, context.DeadlineExceeded) || client.Retryable(err)
+}
+
+// isLoss tells whether something that only reads has failed for want of a connection.
+func isLoss(err error) bool {
+	_, lost := errors.AsType[*client.DisconnectedError](err)
+	return lost || errors.Is(err, client.ErrRecovering)
+}
