@@ -68,10 +68,11 @@ var rules = map[string]rule{
 	"sandbox/resolve":                  {[]string{"sandbox", "sandbox/hold", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a policy is looked up, for whatever is done with it then"},
 	"sandbox/view":                     {[]string{"sandbox", "sandbox/resolve", "sandbox/internal/openat", "sandbox/internal/pathname"}, "a view shows what a resolved policy says, to whomever"},
 
-	"client/projection":           {[]string{"client", "client/capability", "client/environment", "client/projection/declared", "client/projection/mcpserver", "client/projection/skills", "protocol"}, "what was found becomes what a step can use; how it was found is known below"},
-	"client/projection/declared":  {[]string{"client/projection/mcpserver", "protocol", "protocol/strict"}, "texts become declarations; nothing is started"},
-	"client/projection/mcpserver": {[]string{"client", "protocol"}, "one server, whoever has declared it"},
-	"client/projection/skills":    {[]string{"client", "client/capability", "discovery/describe", "protocol"}, "skills are listed and read, for whatever model"},
+	"client/projection":                  {[]string{"client", "client/capability", "client/environment", "client/projection/declared", "client/projection/mcpserver", "client/projection/skills", "protocol"}, "what was found becomes what a step can use; how it was found is known below"},
+	"client/projection/declared":         {[]string{"client/projection/mcpserver", "protocol", "protocol/strict"}, "texts become declarations; nothing is started"},
+	"client/projection/internal/fakemcp": {nil, "a server for tests, whoever starts it"},
+	"client/projection/mcpserver":        {[]string{"client", "protocol"}, "one server, whoever has declared it"},
+	"client/projection/skills":           {[]string{"client", "client/capability", "discovery/describe", "protocol"}, "skills are listed and read, for whatever model"},
 
 	"filecopy":       {nil, "files and streams; it knows neither agents nor clients"},
 	"helper/builtin": {[]string{"filecopy"}, "which tools there are, and not what they do"},
@@ -194,7 +195,7 @@ var rules = map[string]rule{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig", "test/rawclient"}
+var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/internal/helpertest", "sandbox/internal/childtest", "test/rig", "test/rawclient", "client/projection/internal/fakemcp"}
 
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.

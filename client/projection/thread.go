@@ -88,6 +88,9 @@ type source struct {
 	declared *declared.Declarations
 }
 
+// equal tells whether the same servers and connectors become live in the same place.
+func (s source) equal(o source) bool { return s.client == o.client && s.declared.Equal(o.declared) }
+
 // New returns a thread that has projected nothing. The caller closes it.
 func New(cfg Config) *Thread {
 	if cfg.Notify == nil {
@@ -178,7 +181,8 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 	}
 	sources := t.find(ctx, step, view)
 	if !dirty && !first {
-		if slices.Equal(sources, t.sources) {
+		if slices.EqualFunc(sources, t.sources, source.equal) {
+			t.sources = sources
 			return t.hold()
 		}
 		clear(t.configs) // what executors declare themselves may have changed since
@@ -329,11 +333,12 @@ func (t *Thread) config(ctx context.Context, captured *environment.Captured) sou
 	if captured.State != environment.Ready {
 		return source{}
 	}
-	atOnce, cancel := context.WithCancel(ctx)
-	cancel() // a client that is usable is there without waiting
-	c, err := captured.Environment.Client(atOnce)
-	if err != nil {
-		return source{} // it has failed since
+	c := captured.Client
+	if c == nil { // it is local, and has not been used
+		var err error
+		if c, err = captured.Environment.Client(ctx); err != nil {
+			return source{}
+		}
 	}
 	if known, ok := t.configs[captured.ID]; ok && known.client == c {
 		return known

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 
@@ -11,8 +12,14 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxConfig is how large the layers of a configuration may be together, in bytes.
-const maxConfig = 4 << 20
+const (
+	// maxConfig is how large the layers of a configuration may be together, in bytes.
+	maxConfig = 256 << 10
+	// maxDots and maxTables bound the depth of tables, in dots of a line and in tables within
+	// lines: the decoder takes time and memory that grow with the square of the depth.
+	maxDots   = 256
+	maxTables = 1024
+)
 
 // Path is the table of a configuration that declares servers.
 var Path = []string{"mcp_servers"}
@@ -121,6 +128,9 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 		if size += len(layer.TOML); size > maxConfig {
 			return nil, false, fmt.Errorf("more than %d bytes", maxConfig)
 		}
+		if !isFlat(layer.TOML) {
+			return nil, false, fmt.Errorf("%.256s: nested too deep", layer.Source)
+		}
 		var values map[string]any
 		if _, err := toml.Decode(layer.TOML, &values); err != nil {
 			return nil, false, fmt.Errorf("%.256s: %w", layer.Source, err)
@@ -129,6 +139,16 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 	}
 	servers, there = merged[Path[0]].(map[string]any)
 	return servers, there, nil
+}
+
+// isFlat tells whether a text can be no deeper than is allowed.
+func isFlat(text string) bool {
+	for line := range strings.Lines(text) {
+		if strings.Count(line, ".") > maxDots {
+			return false
+		}
+	}
+	return strings.Count(text, "{") <= maxTables
 }
 
 // merge puts values over what is there, table by table.

@@ -36,6 +36,12 @@ type Declarations struct {
 // IsEmpty tells whether nothing is declared.
 func (d *Declarations) IsEmpty() bool { return len(d.Servers) == 0 && len(d.Connectors) == 0 }
 
+// Equal tells whether the same is declared.
+func (d *Declarations) Equal(o *Declarations) bool {
+	return d == o || slices.Equal(d.Connectors, o.Connectors) &&
+		slices.EqualFunc(d.Servers, o.Servers, func(a, b mcpserver.Spec) bool { return a.Equal(&b) })
+}
+
 func (d *Declarations) warn(format string, args ...any) {
 	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
 }

@@ -24,6 +24,9 @@ const (
 	// requestTimeout bounds requests that have no bound of their own: answers to requests of
 	// the server.
 	requestTimeout = 30 * time.Second
+	// requestGrace is how much later the executor ends a request than we do, so that the error
+	// is ours.
+	requestGrace = 5 * time.Second
 )
 
 // httpLink is a server that the executor sends HTTP requests to. It is the
@@ -88,7 +91,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	if deadline, ok := r.Context().Deadline(); ok {
 		limit = max(time.Until(deadline), time.Millisecond)
 	}
-	params.TimeoutMs = new(uint64(limit.Milliseconds()))
+	params.TimeoutMs = new(uint64((limit + requestGrace).Milliseconds()))
 
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	if r.Method != http.MethodDelete { // the last one, after the session

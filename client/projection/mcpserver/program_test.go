@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/execagent/execagent/client/projection/internal/fakemcp"
 	"github.com/execagent/execagent/client/projection/mcpserver"
 	"github.com/execagent/execagent/protocol"
 )
@@ -59,11 +60,11 @@ func TestProgram(t *testing.T) {
 			if states := told.states(); states != "starting ready" {
 				t.Errorf("the states are %s", states)
 			}
-			if n := len(s.started(t)); mode != "stubborn" && n != 1 {
+			if n := len(fakemcp.Started(t, s.pids)); mode != "stubborn" && n != 1 {
 				t.Errorf("there were %d starts", n)
 			}
 			server.Close()
-			s.gone(t)
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 			if _, err := say(t, server, "hello"); !errors.Is(err, mcpserver.ErrClosed) {
 				t.Errorf("after Close the error is %v", err)
 			}
@@ -119,7 +120,7 @@ func TestHostile(t *testing.T) {
 				t.Error("a tool can be called")
 			}
 			server.Close()
-			s.gone(t)
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 		})
 	}
 }
@@ -134,8 +135,8 @@ func TestDyingInCall(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	server.Close()
-	s.gone(t)
-	if n := len(s.started(t)); n != 1 {
+	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+	if n := len(fakemcp.Started(t, s.pids)); n != 1 {
 		t.Errorf("there were %d starts", n)
 	}
 }
