@@ -17,7 +17,7 @@ import (
 )
 
 // A thread selects a plugin, and its log keeps the selection. What the plugin has is known in each
-// step in which its environment is ready. The environment of the example is an agent in this process.
+// step in which its environment is ready. The environment here is an agent in the process.
 func Example() {
 	ctx := context.Background()
 	home, err := os.MkdirTemp("", "")

@@ -169,7 +169,7 @@ func large(t *testing.T, n int) func(json.RawMessage) any {
 	}
 }
 
-// TestRoom: a root that there was no room for in an answer is asked for alone; and a thread keeps no
+// TestRoom: a root that found no room in an answer is asked for alone; and a thread keeps no
 // more than it may.
 func TestRoom(t *testing.T) {
 	t.Parallel()
