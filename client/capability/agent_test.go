@@ -108,8 +108,8 @@ func TestFileCalls(t *testing.T) {
 	}
 }
 
-// phases checks the order of file calls (client.md 5.5): the root, the manifests, what they declare,
-// one walk, the skills.
+// phases checks the order of file calls (client.md 5.5): the root, the manifests, what they
+// declare, one walk, the skills.
 func phases(t *testing.T, called []string) {
 	t.Helper()
 	stat, read, walk := protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk
@@ -123,7 +123,7 @@ func phases(t *testing.T, called []string) {
 	}
 }
 
-// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in forks of any kind.
+// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in all kinds of forks.
 // What was found is kept as long as the thread, and found out again by those.
 func TestLifeOfThread(t *testing.T) {
 	t.Parallel()

@@ -235,7 +235,7 @@ func TestErrorsKept(t *testing.T) {
 	})
 }
 
-// TestLoss: a call that the loss of the connection has ended is made once more, if the connection is
+// TestLoss: a call that the loss of the connection has ended is made again, if the connection is
 // back within 8 s.
 func TestLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 	maxFound = layout.MaxBundle + 8<<20
 	// largeAnswer is from how many bytes on an error in an answer may be for want of room in it.
 	largeAnswer = 16 << 20
-	// maxInstalled is how many bytes of JSON are taken of what is installed. Agents send half of it.
+	// maxInstalled is how many bytes of JSON are taken of what is installed. Agents send 4 MiB.
 	maxInstalled = 8 << 20
 	// maxErrorText is how much of the text of an error is kept, in bytes.
 	maxErrorText = 1024

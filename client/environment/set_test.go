@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/environment"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -292,6 +294,48 @@ func TestProvision(t *testing.T) {
 		n.dialled(2)
 		status(t, s, "p", environment.StatusReady, "")
 	})
+}
+
+// TestReportedRoots: roots come with the report that an environment is there.
+func TestReportedRoots(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := func(id string) environment.CapabilityRoot {
+		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
+	}
+	var many []environment.CapabilityRoot
+	for i := range environment.MaxCapabilityRoots + 1 {
+		many = append(many, root(strconv.Itoa(i)))
+	}
+	for want, roots := range map[string][]environment.CapabilityRoot{
+		"a capability root with a blank id":     {root(" ")},
+		"two capability roots with the id `a`":  {root("a"), root("b"), root("a")},
+		"a capability root without a path: `a`": {{ID: "a"}},
+		"257 capability roots, 256 are allowed": many,
+	} {
+		if err := e.Ready(server, roots...); text(err) != withPrefix("environment `p` reports "+want) {
+			t.Errorf("Ready gives %v", err)
+		}
+	}
+	if got := e.CapabilityRoots(); got != nil {
+		t.Errorf("after refusals there are %v", got)
+	}
+	want := []environment.CapabilityRoot{root("b"), root("a")}
+	for range 2 {
+		if err := e.Ready(server, want...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Ready(server, root("a")); text(err) != withPrefix("environment `p` is already ready with other capability roots") {
+		t.Errorf("Ready with other roots gives %v", err)
+	}
+	if got := e.CapabilityRoots(); !slices.Equal(got, want) {
+		t.Errorf("there are %v", got)
+	}
 }
 
 // TestSelectedBeforeReady: who waits for a pending environment makes it connect.

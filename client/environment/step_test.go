@@ -83,6 +83,54 @@ func TestStep(t *testing.T) {
 	})
 }
 
+// TestOthers: what is not selected is captured and started in the same way, once, and apart.
+func TestOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		plan := environment.Plan{Entries: []environment.Entry{{ID: "lazy", Transport: program}, {ID: "ready", Transport: server}}, IncludeLocal: true}
+		s := n.set(plan)
+		synctest.Wait()
+		step := s.Step("1", selection("local"), "ready", "local", "lazy", "gone", "ready")
+		defer step.Release()
+		others := func(s *environment.Step) (all []string) {
+			for _, c := range s.Others {
+				all = append(all, c.ID+" "+string(c.State))
+				if (c.Client != nil) != (c.State == environment.Ready) {
+					t.Errorf("%s is %s with client %p", c.ID, c.State, c.Client)
+				}
+			}
+			return all
+		}
+		if got := others(step); !slices.Equal(got, []string{"ready ready", "lazy starting", "gone missing"}) || len(step.Environments) != 1 {
+			t.Errorf("others are %v", got)
+		}
+		if c := step.Environments[0]; c.State != environment.Ready || c.Client != nil {
+			t.Errorf("a local environment that nobody has used is %+v", c)
+		}
+		ready, _ := step.Get("ready")
+		if c, err := get(t, s, "ready").Client(t.Context()); ready.Client != c || err != nil {
+			t.Errorf("the captured client is %p, want %p, %v", ready.Client, c, err)
+		}
+		if _, err := s.Upsert(environment.Entry{ID: "ready", Transport: server}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := ready.Client.Err(); err != nil {
+			t.Errorf("what was replaced during the step has ended: %v", err)
+		}
+		next := s.Step("2", nil, "lazy", "ready")
+		defer next.Release()
+		if got := others(next); !slices.Equal(got, []string{"lazy ready", "ready ready"}) || next.Others[1].Client == ready.Client {
+			t.Errorf("in the next step others are %v", got)
+		}
+		n.cut()
+		synctest.Wait()
+		if state, c, err := get(t, s, "lazy").Peek(); state != environment.Failed || c != nil || err == nil {
+			t.Errorf("Peek gives %s, %p, %v", state, c, err)
+		}
+	})
+}
+
 // TestReplaceDuringStep: the step goes on with what it has captured, the next one has the
 // new environment.
 func TestReplaceDuringStep(t *testing.T) {
