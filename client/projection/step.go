@@ -34,7 +34,6 @@ func (t *Thread) begin(sources []source) *runtime {
 	r := &runtime{}
 	names := map[string]bool{}
 	for _, s := range sources {
-		r.warnings = append(r.warnings, s.declared.Warnings...)
 		for _, id := range s.declared.Connectors {
 			if !slices.Contains(r.connectors, id) {
 				r.connectors = append(r.connectors, id)
@@ -85,6 +84,8 @@ type Step struct {
 	message string
 	news    bool
 	once    sync.Once
+
+	warnings []string
 }
 
 // Release ends the step: its runtime is shut down if another one has taken its place, and no
@@ -108,7 +109,9 @@ func (s *Step) Skills() *skills.List { return s.skills }
 func (s *Step) Connectors() []string { return s.runtime.connectors }
 
 // Warnings say what is wrong with what was declared, for people.
-func (s *Step) Warnings() []string { return slices.Concat(s.runtime.warnings, s.skills.Warnings()) }
+func (s *Step) Warnings() []string {
+	return slices.Concat(s.warnings, s.runtime.warnings, s.skills.Warnings())
+}
 
 // Statuses tell how the servers are, in order.
 func (s *Step) Statuses() (all []Status) {

@@ -134,7 +134,7 @@ func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capabil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	r, err := t.project(ctx, step, view)
+	r, warnings, err := t.project(ctx, step, view)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capabil
 		t.seen, t.list = now, t.cache.List(view)
 		t.rendered = t.list.Render()
 	}
-	s := &Step{thread: t, runtime: r, skills: t.list}
+	s := &Step{thread: t, runtime: r, skills: t.list, warnings: warnings}
 	if err := required(step, t.list); err != nil {
 		s.Release()
 		return nil, err
@@ -169,8 +169,8 @@ func required(step *environment.Step, list *skills.List) error {
 	return nil
 }
 
-// project returns the runtime of a step, with a hold for it.
-func (t *Thread) project(ctx context.Context, step *environment.Step, view *capability.View) (*runtime, error) {
+// project returns the runtime of a step, with a hold for it, and what is wrong with declarations.
+func (t *Thread) project(ctx context.Context, step *environment.Step, view *capability.View) (*runtime, []string, error) {
 	t.mu.Lock()
 	t.dirty = t.dirty || view.Recovered // which is told once
 	dirty, first := t.dirty, t.current == nil
@@ -179,28 +179,29 @@ func (t *Thread) project(ctx context.Context, step *environment.Step, view *capa
 	if dirty {
 		t.forget()
 	}
-	sources := t.find(ctx, step, view)
+	sources, warnings := t.find(ctx, step, view)
 	if !dirty && !first {
 		if slices.EqualFunc(sources, t.sources, source.equal) {
 			t.sources = sources
-			return t.hold()
+			r, err := t.hold()
+			return r, warnings, err
 		}
 		clear(t.configs) // what executors declare themselves may have changed since
-		sources = t.find(ctx, step, view)
+		sources, warnings = t.find(ctx, step, view)
 	}
 	if err := context.Cause(ctx); err != nil {
 		if dirty {
 			t.Invalidate() // the next step has to do it
 		}
-		return nil, err // something may be missing
+		return nil, nil, err // something may be missing
 	}
 	r := t.begin(sources)
 	if !t.install(r) {
 		r.close()
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
 	t.sources = sources
-	return r, nil
+	return r, warnings, nil
 }
 
 // install makes a runtime the current one, with a hold for a step. The result is false if the
@@ -268,22 +269,25 @@ func (t *Thread) Close() {
 
 // find returns all that is declared, in order: by executors themselves, in selected roots, and by
 // installed plugins.
-func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source) {
+func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source, warnings []string) {
 	if len(t.roots) > maxKnown || len(t.plugins) > maxKnown || len(t.configs) > maxKnown {
 		t.forget()
 	}
-	for i := range step.Environments {
-		if s := t.config(ctx, &step.Environments[i]); s.declared != nil && !s.declared.IsEmpty() {
+	add := func(s source) {
+		if s.declared == nil {
+			return
+		}
+		warnings = append(warnings, s.declared.Warnings...)
+		if !s.declared.IsEmpty() {
 			all = append(all, s)
 		}
 	}
+	for i := range step.Environments {
+		add(t.config(ctx, &step.Environments[i]))
+	}
 	for i := range view.Roots {
-		root := &view.Roots[i]
-		if root.Found == nil || root.Plugin == nil {
-			continue
-		}
-		if d := t.root(root); !d.IsEmpty() {
-			all = append(all, source{root.Client, d})
+		if root := &view.Roots[i]; root.Found != nil && root.Plugin != nil {
+			add(source{root.Client, t.root(root)})
 		}
 	}
 	for i := range view.Environments {
@@ -292,10 +296,10 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 			continue
 		}
 		for _, d := range t.installed(e.Installed) {
-			all = append(all, source{e.Client, d})
+			add(source{e.Client, d})
 		}
 	}
-	return all
+	return all, warnings
 }
 
 // root returns what a root declares.
@@ -319,9 +323,8 @@ func (t *Thread) installed(installed *capability.Installed) []*declared.Declarat
 		if !t.cfg.Enabled(plugin.ID) {
 			continue
 		}
-		if d := declared.Plugin(plugin.ID, plugin.Root, &plugin.Files); !d.IsEmpty() {
-			all = append(all, &d)
-		}
+		d := declared.Plugin(plugin.ID, plugin.Root, &plugin.Files)
+		all = append(all, &d)
 	}
 	t.plugins[installed] = all
 	return all
