@@ -27,6 +27,9 @@ type runtime struct {
 	warnings   []string
 	retired    atomic.Bool // another one has taken its place: nobody is told of it any more
 	holds      int         // guarded by Thread.mu: the thread, while it is current, and steps
+	// releases give up the environments. With a replaced one its client would end, and then nobody
+	// could end the servers.
+	releases []func()
 }
 
 // begin starts the servers of all sources. Of two with one name the first one counts.
@@ -34,6 +37,7 @@ func (t *Thread) begin(sources []source) *runtime {
 	r := &runtime{}
 	names := map[string]bool{}
 	for _, s := range sources {
+		r.releases = append(r.releases, s.environment.Hold())
 		for _, id := range s.declared.Connectors {
 			if !slices.Contains(r.connectors, id) {
 				r.connectors = append(r.connectors, id)
@@ -74,6 +78,9 @@ func (r *runtime) close() {
 		ending.Go(s.Close)
 	}
 	ending.Wait()
+	for _, release := range r.releases {
+		release()
+	}
 }
 
 // Step is what one step of a model can use. Its methods may be called at once.

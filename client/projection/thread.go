@@ -84,8 +84,9 @@ type Thread struct {
 
 // source is where declarations come from, and the client by which they become live.
 type source struct {
-	client   *client.Client
-	declared *declared.Declarations
+	environment *environment.Environment
+	client      *client.Client // of it
+	declared    *declared.Declarations
 }
 
 // equal tells whether the same servers and connectors become live in the same place.
@@ -286,17 +287,19 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 		add(t.config(ctx, &step.Environments[i]))
 	}
 	for i := range view.Roots {
-		if root := &view.Roots[i]; root.Found != nil && root.Plugin != nil {
-			add(source{root.Client, t.root(root)})
+		root := &view.Roots[i]
+		if captured, ok := step.Get(root.EnvironmentID); ok && root.Found != nil && root.Plugin != nil {
+			add(source{captured.Environment, root.Client, t.root(root)})
 		}
 	}
 	for i := range view.Environments {
 		e := &view.Environments[i]
-		if e.Installed == nil {
+		captured, ok := step.Get(e.EnvironmentID)
+		if !ok || e.Installed == nil {
 			continue
 		}
 		for _, d := range t.installed(e.Installed) {
-			add(source{e.Client, d})
+			add(source{captured.Environment, e.Client, d})
 		}
 	}
 	return all, warnings
@@ -353,7 +356,7 @@ func (t *Thread) config(ctx context.Context, captured *environment.Captured) sou
 	if err != nil {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("environment %s: %v", captured.ID, err))
 	}
-	s := source{c, &d}
+	s := source{captured.Environment, c, &d}
 	t.configs[captured.ID] = s
 	return s
 }
