@@ -313,6 +313,29 @@ func list(t *testing.T) []listed {
 	}
 }
 
+// notInAgent are libraries that the agent does not link: clients of it, or the registry, do.
+var notInAgent = []string{"github.com/modelcontextprotocol/", "github.com/nats-io/", "github.com/prometheus/"}
+
+// TestLinked: what only other programs need is not in the agent, whichever way it would come.
+func TestLinked(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, module+"agent") {
+		t.Fatal("go list has not told of the agent")
+	}
+	for _, name := range linked {
+		for _, library := range notInAgent {
+			if strings.HasPrefix(name, library) {
+				t.Errorf("the agent links %s", name)
+			}
+		}
+	}
+}
+
 // slowToFuzz is a package that takes minutes to build for fuzzing: go test -fuzz
 // instruments a package with everything that it imports.
 const slowToFuzz = "github.com/nats-io/nats-server/v2/server"

@@ -26,6 +26,8 @@ var unusedOnPurpose = map[string]string{
 	"client/remote":                    "the same",
 	"client/environment":               "the same",
 	"client/capability":                "the same",
+	"client/projection":                "the same",
+	"client/projection/skills":         "the same",
 	"client/threadlog":                 "the same",
 	"agent.Session":                    "the life of a client over its connections: most of what Agent does is told by its methods",
 	"agent.WireError":                  "the one place where errors become those of the wire, which the guides name",

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// MaxServers is how many servers a step may have.
-	MaxServers = 128
+	// maxServers is how many servers a step may have.
+	maxServers = 128
 	// namespace is what the tools of a server are known to a model by, before its name.
 	namespace = "mcp__"
 )
@@ -50,7 +50,7 @@ func (t *Thread) begin(sources []source) *runtime {
 			case names[spec.Name]:
 				r.warnings = append(r.warnings, fmt.Sprintf("plugin %.256q: there is another MCP server %s", spec.Plugin, spec.Name))
 				continue
-			case len(r.servers) == MaxServers:
+			case len(r.servers) == maxServers:
 				r.warnings = append(r.warnings, fmt.Sprintf("plugin %.256q: MCP server %s is one too many", spec.Plugin, spec.Name))
 				continue
 			}

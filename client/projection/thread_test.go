@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -42,7 +43,7 @@ func TestRuntime(t *testing.T) {
 	}
 	first := w.step("a")
 	wants(first, 1, 0, "mcp__one.echo")
-	if text, err := say(t, first, "one"); err != nil || text != "hello of one with " {
+	if text, err := say(t, first, "one"); err != nil || text != "hello of one" {
 		t.Errorf("%q, %v", text, err)
 	}
 	if told := w.told(); told != "one ready, one starting" {
@@ -204,7 +205,7 @@ func TestNames(t *testing.T) {
 	if got := tools(s); !slices.Equal(got, []string{"mcp__same.echo", "mcp__other.echo"}) {
 		t.Errorf("the tools are %q", got)
 	}
-	if text, err := say(t, s, "same"); text != "hello of 1 with " || err != nil {
+	if text, err := say(t, s, "same"); text != "hello of 1" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 	if got := s.Connectors(); !slices.Equal(got, []string{"c1", "c2", "c3"}) {
@@ -227,6 +228,11 @@ func TestFailing(t *testing.T) {
 	}
 	if _, err := say(t, s, "one"); err == nil {
 		t.Error("the server has survived")
+	}
+	for ctx := bounded(t); s.Statuses()[0].State != mcpserver.Failed; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("the server is %+v", s.Statuses()[0])
+		}
 	}
 	again := w.step("a")
 	wantStates(t, again, mcpserver.Failed)
@@ -336,7 +342,7 @@ func TestInstalled(t *testing.T) {
 	w.write(filepath.Join("a.home", ".codex", "skills", "k", "SKILL.md"), "---\nname: k\ndescription: d\n---\n")
 	w.ready("a")
 	s := w.step("a")
-	if text, err := say(t, s, "on"); text != "hello of on@mk with " || err != nil || len(s.Statuses()) != 1 {
+	if text, err := say(t, s, "on"); text != "hello of on@mk" || err != nil || len(s.Statuses()) != 1 {
 		t.Errorf("%q, %v; %v", text, err, s.Statuses())
 	}
 	message, _ := s.SkillsMessage()

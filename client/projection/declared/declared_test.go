@@ -28,6 +28,9 @@ func files(manifest, mcp, apps string) *protocol.PluginFiles {
 	return f
 }
 
+// The bounds of the package.
+const maxServers, maxConnectors = 32, 256
+
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	stdio := func(name, dir string, argv ...string) mcpserver.Spec {
@@ -86,14 +89,14 @@ func TestPlugin(t *testing.T) {
 func TestTooMany(t *testing.T) {
 	t.Parallel()
 	var servers, apps []string
-	for i := range declared.MaxServers + 1 {
+	for i := range maxServers + 1 {
 		servers = append(servers, fmt.Sprintf(`"s%03d":{"command":"x"}`, i))
 	}
-	for i := range declared.MaxConnectors + 1 {
+	for i := range maxConnectors + 1 {
 		apps = append(apps, fmt.Sprintf(`"a%03d":{"id":"c%03d"}`, i, i))
 	}
 	d := declared.Plugin("p", root, files(`{}`, `{"mcpServers":{`+strings.Join(servers, ",")+`}}`, `{"apps":{`+strings.Join(apps, ",")+`}}`))
-	if len(d.Servers) != declared.MaxServers || len(d.Connectors) != declared.MaxConnectors || len(d.Warnings) != 1 {
+	if len(d.Servers) != maxServers || len(d.Connectors) != maxConnectors || len(d.Warnings) != 1 {
 		t.Errorf("%d servers, %d connectors, %q", len(d.Servers), len(d.Connectors), d.Warnings)
 	}
 }
@@ -160,7 +163,7 @@ func FuzzPlugin(f *testing.F) {
 	f.Add(`{"mcpServers":{"a\u0062":{"type":"http","url":"http://x","headers":{"a":"b"}}}}`, `{"apps":[]}`)
 	f.Fuzz(func(t *testing.T, mcp, apps string) {
 		d := declared.Plugin("p", root, files(mcp, mcp, apps))
-		if len(d.Servers) > declared.MaxServers || len(d.Connectors) > declared.MaxConnectors {
+		if len(d.Servers) > maxServers || len(d.Connectors) > maxConnectors {
 			t.Errorf("%d servers, %d connectors", len(d.Servers), len(d.Connectors))
 		}
 		for _, s := range d.Servers {

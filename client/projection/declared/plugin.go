@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// MaxServers and MaxConnectors are how many servers and connectors one plugin, or the
+	// maxServers and maxConnectors are how many servers and connectors one plugin, or the
 	// configuration of one executor, may declare.
-	MaxServers    = 32
-	MaxConnectors = 256
+	maxServers    = 32
+	maxConnectors = 256
 	// maxName is how long the name of a server may be. It becomes a part of names of tools.
 	maxName = 64
 	// maxConnector is how long the id of a connector may be, in bytes.
@@ -82,9 +82,9 @@ func Plugin(id string, root protocol.PathURI, files *protocol.PluginFiles) Decla
 // sort sorts the servers, and leaves out those that are too many.
 func (d *Declarations) sort(of string) {
 	slices.SortFunc(d.Servers, func(a, b mcpserver.Spec) int { return strings.Compare(a.Name, b.Name) })
-	if len(d.Servers) > MaxServers {
-		d.warn("%s: more than %d MCP servers", of, MaxServers)
-		d.Servers = d.Servers[:MaxServers]
+	if len(d.Servers) > maxServers {
+		d.warn("%s: more than %d MCP servers", of, maxServers)
+		d.Servers = d.Servers[:maxServers]
 	}
 }
 
@@ -220,7 +220,7 @@ func (d *Declarations) connectors(id, text string) {
 		if id := byName[name]; !slices.Contains(d.Connectors, id) {
 			d.Connectors = append(d.Connectors, id)
 		}
-		if len(d.Connectors) == MaxConnectors {
+		if len(d.Connectors) == maxConnectors {
 			break
 		}
 	}

@@ -151,9 +151,6 @@ func Start(cfg Config, spec Spec) *Server {
 	return s
 }
 
-// Spec is what the server was started by.
-func (s *Server) Spec() Spec { return s.spec }
-
 // Status tells how the server is.
 func (s *Server) Status() Status {
 	s.mu.Lock()

@@ -204,8 +204,8 @@ func reach(t testing.TB) *client.Client {
 	return c
 }
 
-// TestRead: texts come in pages that are whole characters, the instructions as they were discovered, and
-// nothing comes from outside the package.
+// TestRead: texts come in pages that are whole characters, the instructions as they were
+// discovered, and nothing comes from outside the package.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	c := reach(t)

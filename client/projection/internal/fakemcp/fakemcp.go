@@ -1,5 +1,5 @@
-// Package fakemcp is an MCP server for tests: a mode of the test binary, which counts its starts and
-// misbehaves as it is told.
+// Package fakemcp is an MCP server for tests: a mode of the test binary, which counts its starts
+// and misbehaves as it is told.
 package fakemcp
 
 import (
@@ -181,7 +181,10 @@ func (f fake) serve() {
 			case "questions":
 				f.say(`{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{}}`)
 			}
-			text := fmt.Sprintf("%s of %s with %s", m.Params.Arguments.Text, m.Params.Meta.Plugin, os.Getenv("EXTRA"))
+			text := m.Params.Arguments.Text + " of " + m.Params.Meta.Plugin
+			if extra := os.Getenv("EXTRA"); extra != "" {
+				text += " with " + extra
+			}
 			f.say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`, m.ID, text)
 		default:
 			f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
