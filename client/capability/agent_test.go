@@ -284,3 +284,65 @@ func TestReported(t *testing.T) {
 		t.Errorf("in a turn without it there are %v", ids(v))
 	}
 }
+
+// without is a sandbox that may read everything but one path.
+func without(path string) *protocol.Sandbox {
+	entry := func(access string, path protocol.SandboxPath) protocol.SandboxEntry {
+		return protocol.SandboxEntry{Path: path, Access: access}
+	}
+	return &protocol.Sandbox{
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+		Permissions: protocol.Permissions{Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
+			Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+				entry("read", protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}),
+				entry("none", protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}),
+			},
+		}},
+	}
+}
+
+// TestConfined: what a sandbox denies is not found, with discovery and with file calls alike.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, home, map[string]string{
+		"r/.codex-plugin/plugin.json": `{"name":"demo"}`, "r/a/SKILL.md": skill, "r/b/SKILL.md": skill,
+		".agents/skills/b/SKILL.md": "---\nname: k\ndescription: D\n---\n",
+	})
+	_, set := newNetwork(t, map[string]executor{"new": newAgent(t, home), "old": newAgent(t, home, protocol.MethodDiscoverRoots)})
+	var now *protocol.Sandbox
+	thread, err := capability.New(capability.Config{
+		Roots:   []capability.Root{root("n", "new", home+"/r"), root("o", "old", home+"/r")},
+		Sandbox: func(string) *protocol.Sandbox { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		sandbox           *protocol.Sandbox
+		plugin            bool
+		skills, installed int
+	}{
+		{nil, true, 2, 1},
+		{without(home + "/r/b"), true, 1, 1},
+		{without(home + "/r/.codex-plugin"), false, 2, 1},
+		{without(home + "/.agents"), true, 2, 0},
+		{nil, true, 2, 1},
+	} {
+		now = tt.sandbox
+		v := discover(t, set, thread, "new", "old")
+		for _, r := range v.Roots {
+			if r.Err != nil || (r.Plugin != nil) != tt.plugin || len(r.Skills) != tt.skills {
+				t.Errorf("%s: %d skills, plugin %+v, %v", r.ID, len(r.Skills), r.Plugin, r.Err)
+			}
+		}
+		for _, e := range v.Environments {
+			if e.Err != nil || len(e.Skills) != tt.installed {
+				t.Errorf("%s: %d skills are installed, %v", e.EnvironmentID, len(e.Skills), e.Err)
+			}
+		}
+		if len(v.Environments) != 2 {
+			t.Errorf("the environments are %+v", v.Environments)
+		}
+	}
+}

@@ -225,7 +225,7 @@ func TestErrorsKept(t *testing.T) {
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, enough)
 		defer cancel()
-		if _, err := thread.Discover(ctx, step); err != enough { //nolint:errorlint // the cause itself
+		if _, err := thread.Discover(ctx, step); err != enough {
 			t.Errorf("the error is %v", err)
 		}
 		f.answer(protocol.MethodDiscoverRoots, f.discover)

@@ -63,11 +63,8 @@ func (all places) haveRead() bool {
 	return slices.ContainsFunc(all, func(p *place) bool { return p.unknown || p.missing != nil })
 }
 
-// read reads what is missing, in all places at once. The error is the cause of ctx.
-func (all places) read(ctx context.Context) error {
-	if !all.haveRead() {
-		return nil
-	}
+// read reads what is missing, in all places at once.
+func (all places) read(ctx context.Context) {
 	var reading sync.WaitGroup
 	for _, p := range all {
 		if p.missing != nil {
@@ -78,10 +75,6 @@ func (all places) read(ctx context.Context) error {
 		}
 	}
 	reading.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // persist does what only reads: within limit, and once more when the connection was lost

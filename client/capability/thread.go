@@ -206,8 +206,9 @@ func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, e
 			p.missing = append(p.missing, r.Root)
 		}
 	}
-	if err := all.read(ctx); err != nil {
-		return nil, err
+	all.read(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return t.view(resolved, all), nil
 }
