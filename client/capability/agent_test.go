@@ -243,9 +243,10 @@ func TestInstalled(t *testing.T) {
 	if called := n.take("outside"); slices.Contains(called, protocol.MethodDiscoverInstalled) {
 		t.Errorf("an environment that is not of the turn is asked for %v", called)
 	}
+	discover(t, set, thread, "outside")
 	n.take("a")
 	write(t, home, map[string]string{".agents/skills/l/SKILL.md": "---\nname: l\ndescription: D\n---\n"})
-	if again := discover(t, set, thread, "a"); again.Environments[0].Installed != e.Installed || n.take("a") != nil {
+	if again := discover(t, set, thread, "a"); len(again.Environments) != 1 || again.Environments[0].Installed != e.Installed || n.take("a") != nil {
 		t.Error("it was found out again")
 	}
 }
