@@ -123,8 +123,8 @@ func phases(t *testing.T, called []string) {
 	}
 }
 
-// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in all kinds of forks.
-// What was found is kept as long as the thread, and found out again by those.
+// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in forks of all
+// kinds. What was found is kept as long as the thread, and found out again by those.
 func TestLifeOfThread(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -86,7 +86,11 @@ func (p *place) persist(ctx context.Context, method string, do func(context.Cont
 	if !isLoss(err) || !p.comesBack(ctx) {
 		return err
 	}
-	return do(ctx)
+	err = do(ctx)
+	if lost, ok := errors.AsType[*client.DisconnectedError](err); ok && lost.Sent {
+		return &fatalError{err}
+	}
+	return err
 }
 
 // comesBack waits until the client is connected.
@@ -134,7 +138,7 @@ func (p *place) readInstalled(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		p.installed = entry[Installed]{&Installed{Err: err}, err, 0}
+		p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
 		return
 	case !supported:
 		return
@@ -146,12 +150,12 @@ func (p *place) readInstalled(ctx context.Context) {
 			err = checkInstalled(&r)
 		}
 		if err == nil {
-			p.installed = entry[Installed]{&Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, nil, len(raw)}
+			p.installed = entry[Installed]{value: &Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, size: len(raw)}
 			return
 		}
 	}
 	err = &client.ProtocolError{Reason: protocol.MethodDiscoverInstalled + ": " + err.Error()}
-	p.installed = entry[Installed]{&Installed{Err: err}, err, 0}
+	p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
 }
 
 // checkInstalled refuses what nobody could refer to.
@@ -179,7 +183,7 @@ func (p *place) readRoots(ctx context.Context) {
 }
 
 // failed says that a root cannot be read.
-func failed(err error) entry[Found] { return entry[Found]{&Found{Err: err}, err, 0} }
+func failed(err error) entry[Found] { return entry[Found]{value: &Found{Err: err}, err: err} }
 
 func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 	var found []entry[Found]
@@ -189,6 +193,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 		return err
 	})
 	refused, _ := errors.AsType[*client.ServerError](err)
+	fatal, _ := errors.AsType[*fatalError](err)
 	switch {
 	case ctx.Err() != nil:
 		return slices.Repeat([]entry[Found]{failed(context.Cause(ctx))}, len(batch))
@@ -203,6 +208,10 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 		for _, r := range batch {
 			found = append(found, p.readBatch(ctx, []Root{r})...)
 		}
+	case fatal != nil && len(batch) > 1 && p.comesBack(ctx):
+		// The answer may be too large for a message.
+		half := len(batch) / 2
+		return append(p.readBatch(ctx, batch[:half]), p.readBatch(ctx, batch[half:])...)
 	case err != nil:
 		return slices.Repeat([]entry[Found]{failed(err)}, len(batch))
 	case len(batch) > 1 && size > largeAnswer:
@@ -304,7 +313,7 @@ func checked(f *Found) entry[Found] {
 	case size > maxFound:
 		return failed(wrongf("a root with %d bytes, %d are allowed", size, maxFound))
 	}
-	return entry[Found]{f, nil, size}
+	return entry[Found]{value: f, size: size}
 }
 
 // cut bounds a text that is kept.
