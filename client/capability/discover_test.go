@@ -134,6 +134,12 @@ func TestKept(t *testing.T) {
 				}
 			}
 		}
+		if again := discover(t, set, thread, "a", "b"); again != v {
+			t.Error("nothing has changed, and the view is another")
+		}
+		if narrow := discover(t, set, thread, "a"); narrow == v || len(narrow.Roots) != 3 {
+			t.Errorf("in another turn the view is %+v", narrow)
+		}
 		same(0, 1, 2)
 		// Another handle under the id, a lost session, an environment that goes and comes back.
 		upsert(t, set, "a", url("a"))
@@ -311,7 +317,7 @@ func TestFatal(t *testing.T) {
 		thread := newThread(t, roots...)
 		cuts := 0
 		var v *capability.View
-		for range 5 {
+		for range 10 {
 			v = discover(t, set, thread, "a")
 			synctest.Wait()
 			for _, params := range f.takeSeen(protocol.MethodDiscoverRoots) {

@@ -40,8 +40,11 @@ func (m memory[K, V]) has(key K) bool {
 // found that could not be found before.
 func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], failed func(error) *V) (recovered bool) {
 	before, known := m[key]
-	if _, ok := errors.AsType[*fatalError](e.err); ok {
-		e.fatal = before.fatal + 1
+	if mayPass(e.err) {
+		e.fatal = before.fatal
+		if _, ok := errors.AsType[*fatalError](e.err); ok {
+			e.fatal++
+		}
 	}
 	if known && before.err != nil && e.err != nil && before.err.Error() == e.err.Error() {
 		e.value = before.value // the same as before, also for who compares pointers
@@ -55,7 +58,7 @@ func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], fai
 	return known && before.err != nil && e.err == nil
 }
 
-// fatalError says that a request has ended the connection twice.
+// fatalError says that a request was made on a new connection, and that this was lost, too.
 type fatalError struct{ error }
 
 func (e *fatalError) Unwrap() error { return e.error }

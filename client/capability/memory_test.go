@@ -19,7 +19,7 @@ func TestForget(t *testing.T) {
 	}
 	// step keeps roots of a size, and uses others that are known.
 	step := func(size int, ids string, known ...string) (errs []string) {
-		p := &place{id: "e"}
+		p := &place{standing: standing{id: "e"}}
 		var resolved []Resolved
 		for id := range strings.FieldsSeq(ids) {
 			p.missing = append(p.missing, root(id))

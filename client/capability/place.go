@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/environment"
 	"github.com/execagent/execagent/discovery/layout"
 	"github.com/execagent/execagent/protocol"
 )
@@ -32,15 +33,21 @@ const (
 	maxErrorText = 1024
 )
 
-// place is an environment as one Discover reads it.
+// standing is what a View depends on, of an environment that is ready.
+type standing struct {
+	id       string
+	selected bool                     // for the turn
+	handle   *environment.Environment // which may report roots
+	client   *client.Client
+	key      string // the sandbox, as JSON
+}
+
+// place is such an environment as one Discover reads it.
 type place struct {
-	id      string
-	client  *client.Client
+	standing
 	cwd     protocol.PathURI
 	sandbox *protocol.Sandbox // nil: reading is not confined
-	key     string            // the sandbox, as JSON
 
-	selected  bool // for the turn
 	missing   []Root
 	found     []entry[Found] // of missing
 	unknown   bool           // what is installed
@@ -49,14 +56,19 @@ type place struct {
 
 type places []*place
 
-// key returns the sandbox of an environment.
-func (all places) key(id string) string {
+// of returns the place of an environment; nil: it is not ready.
+func (all places) of(id string) *place {
 	for _, p := range all {
 		if p.id == id {
-			return p.key
+			return p
 		}
 	}
-	return ""
+	return nil
+}
+
+// stand tells whether all is as it was.
+func (all places) stand(before []standing) bool {
+	return slices.EqualFunc(all, before, func(p *place, s standing) bool { return p.standing == s })
 }
 
 func (all places) haveRead() bool {
