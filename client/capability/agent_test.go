@@ -123,8 +123,8 @@ func phases(t *testing.T, called []string) {
 	}
 }
 
-// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in all kinds of forks.
-// What was found is kept as long as the thread, and found out again by those.
+// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in forks of all
+// kinds. What was found is kept as long as the thread, and found out again by those.
 func TestLifeOfThread(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -243,9 +243,10 @@ func TestInstalled(t *testing.T) {
 	if called := n.take("outside"); slices.Contains(called, protocol.MethodDiscoverInstalled) {
 		t.Errorf("an environment that is not of the turn is asked for %v", called)
 	}
+	discover(t, set, thread, "outside")
 	n.take("a")
 	write(t, home, map[string]string{".agents/skills/l/SKILL.md": "---\nname: l\ndescription: D\n---\n"})
-	if again := discover(t, set, thread, "a"); again.Environments[0].Installed != e.Installed || n.take("a") != nil {
+	if again := discover(t, set, thread, "a"); len(again.Environments) != 1 || again.Environments[0].Installed != e.Installed || n.take("a") != nil {
 		t.Error("it was found out again")
 	}
 }
@@ -282,5 +283,67 @@ func TestReported(t *testing.T) {
 	}
 	if v := discover(t, set, thread, "e"); !slices.Equal(ids(v), []string{"a", "x"}) {
 		t.Errorf("in a turn without it there are %v", ids(v))
+	}
+}
+
+// without is a sandbox that may read everything but one path.
+func without(path string) *protocol.Sandbox {
+	entry := func(access string, path protocol.SandboxPath) protocol.SandboxEntry {
+		return protocol.SandboxEntry{Path: path, Access: access}
+	}
+	return &protocol.Sandbox{
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+		Permissions: protocol.Permissions{Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
+			Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+				entry("read", protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}),
+				entry("none", protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}),
+			},
+		}},
+	}
+}
+
+// TestConfined: what a sandbox denies is not found, with discovery and with file calls alike.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, home, map[string]string{
+		"r/.codex-plugin/plugin.json": `{"name":"demo"}`, "r/a/SKILL.md": skill, "r/b/SKILL.md": skill,
+		".agents/skills/b/SKILL.md": "---\nname: k\ndescription: D\n---\n",
+	})
+	_, set := newNetwork(t, map[string]executor{"new": newAgent(t, home), "old": newAgent(t, home, protocol.MethodDiscoverRoots)})
+	var now *protocol.Sandbox
+	thread, err := capability.New(capability.Config{
+		Roots:   []capability.Root{root("n", "new", home+"/r"), root("o", "old", home+"/r")},
+		Sandbox: func(string) *protocol.Sandbox { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		sandbox           *protocol.Sandbox
+		plugin            bool
+		skills, installed int
+	}{
+		{nil, true, 2, 1},
+		{without(home + "/r/b"), true, 1, 1},
+		{without(home + "/r/.codex-plugin"), false, 2, 1},
+		{without(home + "/.agents"), true, 2, 0},
+		{nil, true, 2, 1},
+	} {
+		now = tt.sandbox
+		v := discover(t, set, thread, "new", "old")
+		for _, r := range v.Roots {
+			if r.Err != nil || (r.Plugin != nil) != tt.plugin || len(r.Skills) != tt.skills {
+				t.Errorf("%s: %d skills, plugin %+v, %v", r.ID, len(r.Skills), r.Plugin, r.Err)
+			}
+		}
+		for _, e := range v.Environments {
+			if e.Err != nil || len(e.Skills) != tt.installed {
+				t.Errorf("%s: %d skills are installed, %v", e.EnvironmentID, len(e.Skills), e.Err)
+			}
+		}
+		if len(v.Environments) != 2 {
+			t.Errorf("the environments are %+v", v.Environments)
+		}
 	}
 }

@@ -134,6 +134,12 @@ func TestKept(t *testing.T) {
 				}
 			}
 		}
+		if again := discover(t, set, thread, "a", "b"); again != v {
+			t.Error("nothing has changed, and the view is another")
+		}
+		if narrow := discover(t, set, thread, "a"); narrow == v || len(narrow.Roots) != 3 {
+			t.Errorf("in another turn the view is %+v", narrow)
+		}
 		same(0, 1, 2)
 		// Another handle under the id, a lost session, an environment that goes and comes back.
 		upsert(t, set, "a", url("a"))
@@ -225,7 +231,7 @@ func TestErrorsKept(t *testing.T) {
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, enough)
 		defer cancel()
-		if _, err := thread.Discover(ctx, step); err != enough { //nolint:errorlint // the cause itself
+		if _, err := thread.Discover(ctx, step); err != enough {
 			t.Errorf("the error is %v", err)
 		}
 		f.answer(protocol.MethodDiscoverRoots, f.discover)
@@ -286,6 +292,48 @@ func TestLoss(t *testing.T) {
 		synctest.Wait()
 		if v = discover(t, set, thread, "a"); v.Roots[0].Err != nil || !v.Recovered {
 			t.Errorf("when it is back: %+v", v.Roots[0].Found)
+		}
+	})
+}
+
+// TestFatal: a root whose answer ends the connection each time, as one does that is too large for a
+// message, does so a few times, and does not keep the others away.
+func TestFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFake(t)
+		_, set := newNetwork(t, map[string]executor{"a": f})
+		f.answer(protocol.MethodDiscoverRoots, func(params json.RawMessage) any {
+			if strings.Contains(string(params), "/poison") {
+				f.cut()
+				return nil
+			}
+			return f.discover(params)
+		})
+		var roots []capability.Root
+		for i := range 9 {
+			roots = append(roots, root(fmt.Sprint(i), "a", fmt.Sprintf("/%d", i)))
+		}
+		roots[4] = root("4", "a", "/poison")
+		thread := newThread(t, roots...)
+		cuts := 0
+		var v *capability.View
+		for range 10 {
+			v = discover(t, set, thread, "a")
+			synctest.Wait()
+			for _, params := range f.takeSeen(protocol.MethodDiscoverRoots) {
+				if strings.Contains(string(params), "/poison") {
+					cuts++
+				}
+			}
+		}
+		for i, r := range v.Roots {
+			if (r.Err != nil) != (i == 4) {
+				t.Errorf("root %d has error %v", i, r.Err)
+			}
+		}
+		// Nine, halved to 5, 3, 2, 1, asked for twice each; then the one twice more each time.
+		if _, lost := errors.AsType[*client.DisconnectedError](v.Roots[4].Err); !lost || cuts > 2*5+2*2 {
+			t.Errorf("after %d cuts: %v", cuts, v.Roots[4].Err)
 		}
 	})
 }

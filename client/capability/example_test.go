@@ -2,7 +2,6 @@ package capability_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,7 +76,7 @@ func Example() {
 	defer log.Close()
 
 	// So for a new thread, one that is resumed, and a fork.
-	roots, err := capability.Parse(json.RawMessage(log.Meta().SelectedCapabilityRoots))
+	roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,11 +18,18 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/capability"
 	"github.com/execagent/execagent/client/environment"
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain also runs the helpers that the agents of the tests start.
+func TestMain(m *testing.M) {
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // executor is what answers a connection until that ends.
 type executor interface{ serve(conn rpc.Conn) }
@@ -140,7 +147,7 @@ type realAgent struct {
 
 func newAgent(t testing.TB, home string, without ...string) *realAgent {
 	a := &realAgent{agent.New(agent.Config{
-		Version: "0.169.0", Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
+		Version: "0.169.0", Confines: true, Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
 	}), without}
 	t.Cleanup(func() {
 		if err := a.agent.Close(); err != nil {

@@ -90,7 +90,6 @@ func TestHostileFiles(t *testing.T) {
 		`{"id":"1","path":"file:///1","skills":[{"metadata":{}}]}`:                  "a file has no path",
 		`{"id":"1","path":"file:///1","error":"` + strings.Repeat("é", 5000) + `"}`: "éé",
 		skills(file("file:///1/SKILL.md", strings.Repeat("x", 25<<20))):             "26214418 bytes, 25165824 are allowed",
-		skills(file("file:///"+strings.Repeat("x", 25<<20), "")):                    "are allowed",
 	} {
 		f := newFake(t)
 		f.answer(protocol.MethodDiscoverRoots, raw(`{"roots":[`+answer+`]}`))
@@ -151,21 +150,19 @@ func TestOneBadRoot(t *testing.T) {
 	}
 }
 
-// large answers with a root of n bytes for each.
+// large answers with n bytes for each of the first three roots, and has no room for others.
 func large(t *testing.T, n int) func(json.RawMessage) any {
+	contents := strings.Repeat("x", n)
 	return func(params json.RawMessage) any {
-		var r protocol.DiscoverRootsResult
+		var all []string
 		for i, a := range asked(t, params) {
-			root := protocol.DiscoveredRoot{ID: a.ID, Path: a.Path}
-			if i >= 3 {
-				root.Error = new("no room")
-			} else {
-				at := protocol.DiscoveredFile{Path: protocol.NewPathURI("/x"), Contents: strings.Repeat("x", n)}
-				root.NamespaceManifests = []protocol.DiscoveredFile{at}
+			members := `"error":"no room"`
+			if i < 3 {
+				members = `"namespaceManifests":[{"path":"file:///x","contents":"` + contents + `"}]`
 			}
-			r.Roots = append(r.Roots, root)
+			all = append(all, fmt.Sprintf(`{"id":%q,"path":%q,%s}`, a.ID, a.Path, members))
 		}
-		return &r
+		return json.RawMessage(`{"roots":[` + strings.Join(all, ",") + `]}`)
 	}
 }
 
@@ -206,20 +203,15 @@ func TestRoom(t *testing.T) {
 // and an agent that would ignore a sandbox is not sent one.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
-	sandbox := func(path string) *protocol.Sandbox {
-		return &protocol.Sandbox{
-			WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
-			Permissions: protocol.Permissions{Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-				Type:    protocol.FileSystemRestricted,
-				Entries: []protocol.SandboxEntry{{Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}, Access: "read"}},
-			}},
-		}
-	}
 	knows, ignores := newFake(t), newFake(t)
 	knows.capabilities.CapabilityDiscoverySandbox, knows.capabilities.CapabilityDiscoveryV2 = true, true
 	knows.answer(protocol.MethodDiscoverInstalled, raw(`{}`))
-	stat := func(json.RawMessage) any { return &protocol.FileMetadata{} }
-	ignores.answer(protocol.MethodFSGetMetadata, stat)
+	ignores.answer(protocol.MethodFSGetMetadata, func(params json.RawMessage) any {
+		isRoot := strings.Contains(string(params), `"file:///2"`)
+		return &protocol.FileMetadata{IsDirectory: isRoot, IsFile: !isRoot, Size: 2}
+	})
+	ignores.answer(protocol.MethodFSReadFile, func(json.RawMessage) any { return &protocol.ReadFileResult{Data: []byte("{}")} })
+	ignores.answer(protocol.MethodFSWalk, func(json.RawMessage) any { return &protocol.WalkResult{} })
 	_, set := newNetwork(t, map[string]executor{"k": knows, "i": ignores})
 	var now *protocol.Sandbox
 	thread, err := capability.New(capability.Config{
@@ -249,18 +241,19 @@ func TestSandbox(t *testing.T) {
 	if seen := ignores.takeSeen(protocol.MethodDiscoverRoots); len(seen) != 1 {
 		t.Errorf("without a sandbox it was asked %d times", len(seen))
 	}
-	count(sandbox("/a"), 1)
-	count(sandbox("/b"), 1)
+	count(without("/a"), 1)
+	count(without("/b"), 1)
 	count(nil, 0)
-	count(sandbox("/a"), 0)
+	count(without("/a"), 0)
 	count(&protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}, WindowsSandboxLevel: "disabled"}, 0)
 	if seen := ignores.takeSeen(protocol.MethodDiscoverRoots); seen != nil {
 		t.Errorf("it was sent a sandbox that it ignores: %s", seen)
 	}
-	if seen := ignores.takeSeen(protocol.MethodFSGetMetadata); len(seen) != 2 || slices.ContainsFunc(seen, func(p json.RawMessage) bool {
-		return !strings.Contains(string(p), `"sandbox":{`)
-	}) {
-		t.Errorf("file calls are %s", seen)
+	for _, method := range []string{protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk} {
+		seen := ignores.takeSeen(method)
+		if len(seen) < 2 || slices.ContainsFunc(seen, func(p json.RawMessage) bool { return !strings.Contains(string(p), `"sandbox":{`) }) {
+			t.Errorf("%s: %s", method, seen)
+		}
 	}
 }
 

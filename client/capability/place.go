@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/environment"
 	"github.com/execagent/execagent/discovery/layout"
 	"github.com/execagent/execagent/protocol"
 )
@@ -32,15 +33,21 @@ const (
 	maxErrorText = 1024
 )
 
-// place is an environment as one Discover reads it.
+// standing is what a View depends on, of an environment that is ready.
+type standing struct {
+	id       string
+	selected bool                     // for the turn
+	handle   *environment.Environment // which may report roots
+	client   *client.Client
+	key      string // the sandbox, as JSON
+}
+
+// place is such an environment as one Discover reads it.
 type place struct {
-	id      string
-	client  *client.Client
+	standing
 	cwd     protocol.PathURI
 	sandbox *protocol.Sandbox // nil: reading is not confined
-	key     string            // the sandbox, as JSON
 
-	selected  bool // for the turn
 	missing   []Root
 	found     []entry[Found] // of missing
 	unknown   bool           // what is installed
@@ -49,25 +56,27 @@ type place struct {
 
 type places []*place
 
-// key returns the sandbox of an environment.
-func (all places) key(id string) string {
+// of returns the place of an environment; nil: it is not ready.
+func (all places) of(id string) *place {
 	for _, p := range all {
 		if p.id == id {
-			return p.key
+			return p
 		}
 	}
-	return ""
+	return nil
+}
+
+// stand tells whether all is as it was.
+func (all places) stand(before []standing) bool {
+	return slices.EqualFunc(all, before, func(p *place, s standing) bool { return p.standing == s })
 }
 
 func (all places) haveRead() bool {
 	return slices.ContainsFunc(all, func(p *place) bool { return p.unknown || p.missing != nil })
 }
 
-// read reads what is missing, in all places at once. The error is the cause of ctx.
-func (all places) read(ctx context.Context) error {
-	if !all.haveRead() {
-		return nil
-	}
+// read reads what is missing, in all places at once.
+func (all places) read(ctx context.Context) {
 	var reading sync.WaitGroup
 	for _, p := range all {
 		if p.missing != nil {
@@ -78,10 +87,6 @@ func (all places) read(ctx context.Context) error {
 		}
 	}
 	reading.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // persist does what only reads: within limit, and once more when the connection was lost
@@ -93,7 +98,11 @@ func (p *place) persist(ctx context.Context, method string, do func(context.Cont
 	if !isLoss(err) || !p.comesBack(ctx) {
 		return err
 	}
-	return do(ctx)
+	err = do(ctx)
+	if lost, ok := errors.AsType[*client.DisconnectedError](err); ok && lost.Sent {
+		return &fatalError{err}
+	}
+	return err
 }
 
 // comesBack waits until the client is connected.
@@ -141,7 +150,7 @@ func (p *place) readInstalled(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		p.installed = entry[Installed]{&Installed{Err: err}, err, 0}
+		p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
 		return
 	case !supported:
 		return
@@ -153,12 +162,12 @@ func (p *place) readInstalled(ctx context.Context) {
 			err = checkInstalled(&r)
 		}
 		if err == nil {
-			p.installed = entry[Installed]{&Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, nil, len(raw)}
+			p.installed = entry[Installed]{value: &Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, size: len(raw)}
 			return
 		}
 	}
 	err = &client.ProtocolError{Reason: protocol.MethodDiscoverInstalled + ": " + err.Error()}
-	p.installed = entry[Installed]{&Installed{Err: err}, err, 0}
+	p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
 }
 
 // checkInstalled refuses what nobody could refer to.
@@ -186,7 +195,7 @@ func (p *place) readRoots(ctx context.Context) {
 }
 
 // failed says that a root cannot be read.
-func failed(err error) entry[Found] { return entry[Found]{&Found{Err: err}, err, 0} }
+func failed(err error) entry[Found] { return entry[Found]{value: &Found{Err: err}, err: err} }
 
 func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 	var found []entry[Found]
@@ -196,6 +205,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 		return err
 	})
 	refused, _ := errors.AsType[*client.ServerError](err)
+	fatal, _ := errors.AsType[*fatalError](err)
 	switch {
 	case ctx.Err() != nil:
 		return slices.Repeat([]entry[Found]{failed(context.Cause(ctx))}, len(batch))
@@ -210,6 +220,10 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 		for _, r := range batch {
 			found = append(found, p.readBatch(ctx, []Root{r})...)
 		}
+	case fatal != nil && len(batch) > 1 && p.comesBack(ctx):
+		// The answer may be too large for a message.
+		half := len(batch) / 2
+		return append(p.readBatch(ctx, batch[:half]), p.readBatch(ctx, batch[half:])...)
 	case err != nil:
 		return slices.Repeat([]entry[Found]{failed(err)}, len(batch))
 	case len(batch) > 1 && size > largeAnswer:
@@ -311,7 +325,7 @@ func checked(f *Found) entry[Found] {
 	case size > maxFound:
 		return failed(wrongf("a root with %d bytes, %d are allowed", size, maxFound))
 	}
-	return entry[Found]{f, nil, size}
+	return entry[Found]{value: f, size: size}
 }
 
 // cut bounds a text that is kept.

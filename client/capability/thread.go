@@ -33,6 +33,10 @@ type Thread struct {
 	roots     memory[rootKey, Found]
 	installed memory[installedKey, Installed]
 	kept      int // bytes of both
+	// last is the view of the last step, if nothing in it has to be looked for again, and standings
+	// what it was made for.
+	last      *View
+	standings []standing
 }
 
 // rootKey is what a root was read by; sandbox is its JSON.
@@ -155,6 +159,7 @@ type Installed struct {
 }
 
 // View is what a step has: what its roots and environments contain, as far as they are ready.
+// Nobody changes it: a step in which all is as before has the same View.
 type View struct {
 	Roots []RootView // in the order of [Thread.Resolve]
 	// Environments are those of the turn that are ready and tell what is installed, in the order
@@ -191,62 +196,88 @@ func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, e
 		return nil, context.Cause(ctx)
 	}
 	c := captured{ctx, step, map[string]*client.Client{}}
-	resolved := t.resolve(c)
-	var all places
-	for i := range step.Environments {
-		if e := &step.Environments[i]; c.client(e.ID) != nil {
-			p := t.place(&all, c, e.ID)
-			p.selected = true
-			p.unknown = !t.installed.has(installedKey{e.ID, p.key})
-		}
+	all := t.places(c)
+	if t.last != nil && all.stand(t.standings) {
+		return t.last, nil
 	}
+	resolved := t.resolve(c)
 	for _, r := range resolved {
-		p := t.place(&all, c, r.EnvironmentID)
-		if !t.roots.has(rootKey{r.Root, p.key}) {
+		if p := all.of(r.EnvironmentID); !t.roots.has(rootKey{r.Root, p.key}) {
 			p.missing = append(p.missing, r.Root)
 		}
 	}
-	if err := all.read(ctx); err != nil {
-		return nil, err
+	for _, p := range all {
+		p.unknown = p.selected && !t.installed.has(installedKey{p.id, p.key})
+	}
+	all.read(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return t.view(resolved, all), nil
 }
 
-// place returns the place of an environment that is ready, and makes it.
-func (t *Thread) place(all *places, c captured, id string) *place {
-	for _, p := range *all {
-		if p.id == id {
-			return p
+// places returns the environments of a step that are ready: those of the turn, then others with
+// selected roots.
+func (t *Thread) places(c captured) (all places) {
+	add := func(id string, selected bool) {
+		if e, ok := c.step.Get(id); ok && c.client(id) != nil && all.of(id) == nil {
+			p := &place{standing: standing{id: id, selected: selected, handle: e.Environment, client: c.client(id)}, cwd: e.Cwd}
+			t.confine(p)
+			all = append(all, p)
 		}
 	}
-	p := &place{id: id, client: c.client(id)}
-	if t.cfg.Sandbox != nil {
-		if s := t.cfg.Sandbox(id); s != nil && !s.UnrestrictedFiles() {
-			if text, err := json.Marshal(s); err == nil { // no Sandbox fails
-				p.sandbox, p.key = s, string(text)
-			}
+	for i := range c.step.Environments {
+		add(c.step.Environments[i].ID, true)
+	}
+	for _, id := range t.environments {
+		add(id, false)
+	}
+	return all
+}
+
+// confine asks for the sandbox of a place.
+func (t *Thread) confine(p *place) {
+	if t.cfg.Sandbox == nil {
+		return
+	}
+	if s := t.cfg.Sandbox(p.id); s != nil && !s.UnrestrictedFiles() {
+		if text, err := json.Marshal(s); err == nil { // no Sandbox fails
+			p.sandbox, p.key = s, string(text)
 		}
 	}
-	if e, ok := c.step.Get(id); ok {
-		p.cwd = e.Cwd
-	}
-	*all = append(*all, p)
-	return p
 }
 
 // view keeps what was read, and returns what the step has.
 func (t *Thread) view(resolved []Resolved, all places) *View {
 	v := &View{Roots: make([]RootView, 0, len(resolved))}
-	if all.haveRead() {
-		v.Recovered = t.keep(resolved, all)
-	}
+	recovered := all.haveRead() && t.keep(resolved, all)
+	settled := true
 	for _, r := range resolved {
-		v.Roots = append(v.Roots, RootView{r, t.roots[rootKey{r.Root, all.key(r.EnvironmentID)}].value})
+		key := rootKey{r.Root, all.of(r.EnvironmentID).key}
+		v.Roots = append(v.Roots, RootView{r, t.roots[key].value})
+		settled = settled && t.roots.has(key)
 	}
 	for _, p := range all {
-		if installed := t.installed[installedKey{p.id, p.key}].value; p.selected && installed != nil {
+		if !p.selected {
+			continue
+		}
+		key := installedKey{p.id, p.key}
+		if installed := t.installed[key].value; installed != nil {
 			v.Environments = append(v.Environments, EnvironmentView{p.id, p.client, installed})
 		}
+		settled = settled && t.installed.has(key)
+	}
+	t.last, t.standings = nil, nil
+	if settled {
+		t.last = v
+		for _, p := range all {
+			t.standings = append(t.standings, p.standing)
+		}
+	}
+	if recovered {
+		once := *v
+		once.Recovered = true
+		return &once
 	}
 	return v
 }
@@ -279,7 +310,7 @@ func (t *Thread) forget(resolved []Resolved, all places) {
 	roots, installed := t.roots, t.installed
 	t.roots, t.installed, t.kept = memory[rootKey, Found]{}, memory[installedKey, Installed]{}, 0
 	for _, r := range resolved {
-		key := rootKey{r.Root, all.key(r.EnvironmentID)}
+		key := rootKey{r.Root, all.of(r.EnvironmentID).key}
 		if e, ok := roots[key]; ok && t.roots[key].value == nil {
 			t.roots[key] = e
 			t.kept += e.size

@@ -1,0 +1,69 @@
+package capability
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// TestForget: what a step does not use goes before there is no room, and all that is kept counts.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	thread, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := func(id string) Root {
+		return Root{ID: id, EnvironmentID: "e", Path: protocol.NewPathURI("/")}
+	}
+	// step keeps roots of a size, and uses others that are known.
+	step := func(size int, ids string, known ...string) (errs []string) {
+		p := &place{standing: standing{id: "e"}}
+		var resolved []Resolved
+		for id := range strings.FieldsSeq(ids) {
+			p.missing = append(p.missing, root(id))
+			p.found = append(p.found, entry[Found]{value: &Found{}, size: size})
+			resolved = append(resolved, Resolved{Root: root(id)})
+		}
+		for _, id := range known {
+			resolved = append(resolved, Resolved{Root: root(id)})
+		}
+		for _, r := range thread.view(resolved, places{p}).Roots {
+			if r.Found == nil {
+				t.Fatalf("%s is not known", r.ID)
+			}
+			if r.Err != nil {
+				errs = append(errs, r.ID)
+			}
+		}
+		sum := 0
+		for _, e := range thread.roots {
+			sum += e.size
+		}
+		if sum != thread.kept || sum > MaxKept {
+			t.Errorf("%d bytes are kept, %d are counted", sum, thread.kept)
+		}
+		return errs
+	}
+	const part = MaxKept / 4
+	if errs := step(part, "a b c"); errs != nil {
+		t.Errorf("errors of %v", errs)
+	}
+	if errs := step(part, "d e", "a"); errs != nil || len(thread.roots) != 3 {
+		t.Errorf("errors of %v, %d roots", errs, len(thread.roots))
+	}
+	if errs := step(part, "f g h", "a", "d"); len(errs) != 1 || errs[0] != "h" {
+		t.Errorf("errors of %v", errs)
+	}
+	if errs := step(part, "i", "a"); errs != nil || len(thread.roots) != 2 {
+		t.Errorf("errors of %v, %d roots", errs, len(thread.roots))
+	}
+	// Small ones count by their number.
+	for i := range maxEntries + 10 {
+		step(1, "x"+strings.Repeat("x", i), "a")
+	}
+	if len(thread.roots) > maxEntries+1 || thread.roots[rootKey{root("a"), ""}].value == nil {
+		t.Errorf("%d roots are kept", len(thread.roots))
+	}
+}
