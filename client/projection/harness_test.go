@@ -242,13 +242,6 @@ func (w *world) pids(name string) string { return filepath.Join(w.dir, name+".pi
 // starts returns the processes of a server so far.
 func (w *world) starts(name string) []int { return fakemcp.Started(w.t, w.pids(name)) }
 
-// plugin are the files of a plugin with servers, all of which answer.
-func (w *world) plugin(servers ...string) map[string]string { return w.plugins("good", servers...) }
-
-func (w *world) plugins(mode string, servers ...string) map[string]string {
-	return map[string]string{".codex-plugin/plugin.json": `{"name":"demo"}`, ".mcp.json": declare(w.t, w.dir, mode, servers...)}
-}
-
 // declare is the text of a file of servers.
 func declare(t testing.TB, dir, mode string, servers ...string) string {
 	self, err := os.Executable()

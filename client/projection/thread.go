@@ -47,7 +47,7 @@ type Config struct {
 	StartTimeout, CallTimeout time.Duration
 }
 
-// ErrClosed: [Thread.Close] was called.
+// ErrClosed is the error of a step of a thread that was closed.
 var ErrClosed = errors.New("projection closed")
 
 // RequiredSkillError says that a skill is missing that has to be there before a model is called

@@ -132,7 +132,7 @@ type Server struct {
 	tools   []*mcp.Tool
 }
 
-// ErrClosed: [Server.Close] was called.
+// ErrClosed is the error of what waits for a server when [Server.Close] is called.
 var ErrClosed = errors.New("MCP server closed")
 
 // Start starts a server in the background. The caller closes it.
