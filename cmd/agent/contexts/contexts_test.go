@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/execagent/execagent/cmd/internal/layers"
 )
 
 // written writes a file of contexts and returns its path.
@@ -87,7 +89,7 @@ func TestErrors(t *testing.T) {
 		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: not TOML, after the key contexts.a.url"},
 		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
 		{"\xff", " is not UTF-8"},
-		{"# " + strings.Repeat("x", maxFile), " is longer than 65536 bytes"},
+		{"# " + strings.Repeat("x", layers.MaxFile), " is longer than 1048576 bytes"},
 	} {
 		path := written(t, tt.text)
 		_, err := Read(path)

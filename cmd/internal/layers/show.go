@@ -1,0 +1,130 @@
+package layers
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// Shown is an option with its value, and where that is from.
+type Shown struct {
+	Command string `json:"command"`
+	Option  string `json:"option"`
+	// Value has several texts only for a list. It is nil if nothing says it.
+	Value []string `json:"value"`
+	// Source is requirement, flag, variable, file or default.
+	Source   string `json:"source"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Variable string `json:"variable,omitempty"`
+}
+
+const (
+	sourceDefault     = "default"
+	sourceFile        = "file"
+	sourceVariable    = "variable"
+	sourceFlag        = "flag"
+	sourceRequirement = "requirement"
+	// notShown stands for a secret.
+	notShown = "(not shown)"
+)
+
+// Explain tells of the options of a command that can be set in several places which one counts.
+// given has those on a command line.
+func Explain(command string, options []Option, values Values, given map[string]string) (all []Shown) {
+	for i := range options {
+		o := &options[i]
+		if !o.Settable() {
+			continue
+		}
+		s := Shown{Command: command, Option: o.Name, Source: sourceDefault}
+		v, filed := values[o.Name]
+		name, text := o.Variable()
+		flag, onLine := given[o.Name]
+		switch {
+		case filed && (v.Required || !onLine && name == ""):
+			if s.Source = sourceFile; v.Required {
+				s.Source = sourceRequirement
+			}
+			s.Value, s.File, s.Line = v.Texts, v.Path, v.Line
+		case onLine:
+			s.Source, s.Value = sourceFlag, []string{flag}
+		case name != "":
+			s.Source, s.Value, s.Variable = sourceVariable, []string{text}, name
+		case o.Default != "":
+			s.Value = []string{o.Default}
+		}
+		for i, text := range s.Value {
+			if i == 0 {
+				s.Value = append([]string{}, s.Value...)
+			}
+			s.Value[i] = harmless(text, o.Secret)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// inURL finds what in a text with a URL may be a secret: who signs in, and the query.
+var inURL = regexp.MustCompile(`://[^,\s]*@|\?[^,\s]*`)
+
+// harmless is a value without what is secret in it.
+func harmless(text string, secret bool) string {
+	switch {
+	case secret && text != "":
+		return notShown
+	case strings.Contains(text, "://"):
+		return inURL.ReplaceAllStringFunc(text, func(found string) string {
+			if found[0] == '?' {
+				return "?" + notShown
+			}
+			return "://" + notShown + "@"
+		})
+	}
+	return text
+}
+
+// Set tells whether something says the value but its default.
+func (s *Shown) Set() bool { return s.Source != sourceDefault }
+
+// From says where the value is from.
+func (s *Shown) From() string {
+	switch s.Source {
+	case sourceFile:
+		return fmt.Sprintf("%s:%d", s.File, s.Line)
+	case sourceRequirement:
+		return fmt.Sprintf("%s:%d (required)", s.File, s.Line)
+	case sourceVariable:
+		return s.Variable
+	case sourceFlag:
+		return "--" + s.Option
+	}
+	return s.Source
+}
+
+// Print prints options as a table, or as a JSON array.
+func Print(w io.Writer, json bool, all []Shown) error {
+	if json {
+		return program.PrintJSON(w, append([]Shown{}, all...))
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, err := fmt.Fprintln(t, "COMMAND\tOPTION\tVALUE\tFROM")
+	for i := range all {
+		s := &all[i]
+		value := strings.Join(s.Value, " ")
+		if len(s.Value) == 0 {
+			value = "-"
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Command, s.Option, program.Plain(value), program.Plain(s.From()))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return t.Flush()
+}
