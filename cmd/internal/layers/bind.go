@@ -2,10 +2,24 @@ package layers
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
+
+// Find returns a command of the grammar, "exec" or "keys create"; nil if there is none.
+func Find(app *kong.Application, command string) *kong.Node {
+	node := app.Node
+	for word := range strings.SplitSeq(command, " ") {
+		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == word })
+		if i < 0 {
+			return nil
+		}
+		node = node.Children[i]
+	}
+	return node
+}
 
 // Options are those of a command in the grammar.
 func Options(command *kong.Node) (options []Option) {
@@ -41,9 +55,16 @@ type Bound struct {
 //
 // A required value is put in its place, and the parser is given another place for what the line
 // says: that is checked as always, and has no effect.
-func Bind(parser *kong.Kong, command *kong.Node, values Values) (*Bound, error) {
+func Bind(parser *kong.Kong, command string, values Values) (*Bound, error) {
 	b := &Bound{map[*kong.Flag]Value{}, map[*kong.Flag]reflect.Value{}, map[*kong.Flag]reflect.Value{}}
-	for _, flag := range command.Flags {
+	if len(values) == 0 {
+		return b, nil
+	}
+	node := Find(parser.Model, command)
+	if node == nil {
+		return b, nil
+	}
+	for _, flag := range node.Flags {
 		v, ok := values[flag.Name]
 		if !ok {
 			continue
@@ -65,19 +86,14 @@ func (b *Bound) Validate(*kong.Application) error { return nil }
 
 // Resolve returns the value of a flag that is not on the line, and has no variable.
 func (b *Bound) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	v, ok := b.values[flag]
-	if !ok || v.Required && b.asked[flag].IsValid() && variable(flag) != "" {
-		return nil, nil
+	if v, ok := b.values[flag]; ok && variable(flag) == "" {
+		return v.raw, nil
 	}
-	if variable(flag) != "" {
-		return nil, nil
-	}
-	return v.raw, nil
+	return nil, nil
 }
 
 func variable(flag *kong.Flag) string {
-	o := optionOf(flag)
-	name, _ := o.Variable()
+	name, _, _ := Variable(flag.Envs, flag.Tag.Type == "path")
 	return name
 }
 

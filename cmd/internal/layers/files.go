@@ -56,7 +56,7 @@ const (
 // agentTables are the commands of agent that have options which a file can set.
 var agentTables = []string{
 	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
-	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments", "version",
+	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
 // Table tells whether a key at the top of a file is a table with options.
@@ -202,44 +202,29 @@ func (f *Files) Of(command string, options []Option) (*Layers, error) {
 	return l, nil
 }
 
-// Check finds what is wrong in any table; commands are all that the program has.
-func (f *Files) Check(commands map[string][]Option) error {
-	for command, options := range commands {
-		if _, err := f.Of(command, options); err != nil {
-			return err
-		}
-	}
-	if f.program != registry {
-		return nil
-	}
+// Known finds tables that are of none of the commands, for a program whose commands have others
+// below them.
+func (f *Files) Known(commands []string) error {
 	for _, file := range f.files {
-		if file.unknown("", file.tables, commands); file.doc.Err() != nil {
+		if file.known("", file.tables, commands); file.doc.Err() != nil {
 			return file.doc.Err()
 		}
 	}
 	return nil
 }
 
-// unknown finds tables that are of no command; above are those around them, with a blank behind.
-func (f *file) unknown(above string, tables map[string]tomlfile.Value, commands map[string][]Option) {
+// known notes what is no command; above are the tables around these, with a blank behind.
+func (f *file) known(above string, tables map[string]tomlfile.Value, commands []string) {
 	for key, at := range tables {
 		name := above + key
-		if _, ok := commands[name]; ok {
-			continue
+		switch {
+		case slices.Contains(commands, name):
+		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
+			f.known(name+" ", f.doc.Table(key, at), commands)
+		default:
+			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, commandline.Meant(commandline.Near(name, commands)))
 		}
-		if !slices.ContainsFunc(keys(commands), func(c string) bool { return strings.HasPrefix(c, name+" ") }) {
-			f.doc.Fail(at, "unknown key %.64q: registry has no such command%s", key, commandline.Meant(commandline.Near(name, keys(commands))))
-			continue
-		}
-		f.unknown(name+" ", f.doc.Table(key, at), commands)
 	}
-}
-
-func keys(commands map[string][]Option) (names []string) {
-	for name := range commands {
-		names = append(names, name)
-	}
-	return names
 }
 
 // values are those of the options of a command in one file.

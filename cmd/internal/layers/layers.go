@@ -75,15 +75,14 @@ func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(s
 	}
 }
 
-// Variable returns the variable that gives an option its value, "" if none does. A path has no
-// empty value.
-func (o *Option) Variable() (name, text string) {
-	for _, name := range o.Env {
-		if text, ok := os.LookupEnv(name); ok && (text != "" || !o.Path) {
-			return name, text
+// Variable returns the first of some variables that is set. No path is empty.
+func Variable(names []string, path bool) (name, text string, ok bool) {
+	for _, name := range names {
+		if text, ok := os.LookupEnv(name); ok && (text != "" || !path) {
+			return name, text, true
 		}
 	}
-	return "", ""
+	return "", "", false
 }
 
 // Override says that a file is over what a flag or a variable asks for; by is its name.

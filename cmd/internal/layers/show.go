@@ -2,10 +2,8 @@ package layers
 
 import (
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -43,7 +41,7 @@ func Explain(command string, options []Option, values Values, given map[string]s
 		}
 		s := Shown{Command: command, Option: o.Name, Source: sourceDefault}
 		v, filed := values[o.Name]
-		name, text := o.Variable()
+		name, text, _ := Variable(o.Env, o.Path)
 		flag, onLine := given[o.Name]
 		switch {
 		case filed && (v.Required || !onLine && name == ""):
@@ -106,25 +104,14 @@ func (s *Shown) From() string {
 	return s.Source
 }
 
-// Print prints options as a table, or as a JSON array.
-func Print(w io.Writer, json bool, all []Shown) error {
-	if json {
-		return program.PrintJSON(w, append([]Shown{}, all...))
+// Heading is that of a table of options.
+const Heading = "COMMAND\tOPTION\tVALUE\tFROM"
+
+// Row is the option in such a table.
+func (s *Shown) Row() []string {
+	value := "-"
+	if len(s.Value) > 0 {
+		value = strings.Join(s.Value, " ")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, err := fmt.Fprintln(t, "COMMAND\tOPTION\tVALUE\tFROM")
-	for i := range all {
-		s := &all[i]
-		value := strings.Join(s.Value, " ")
-		if len(s.Value) == 0 {
-			value = "-"
-		}
-		if err == nil {
-			_, err = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Command, s.Option, program.Plain(value), program.Plain(s.From()))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return t.Flush()
+	return []string{s.Command, s.Option, program.Plain(value), program.Plain(s.From())}
 }
