@@ -103,7 +103,9 @@ func run(sys system) int {
 	case &commands.Identities.Remove:
 		err = commands.Identities.Remove.run(sys)
 	case &commands.Config.Show:
-		err = commands.Config.Show.run(sys)
+		if err := commands.Config.Show.run(sys); err != nil {
+			return sys.wrong("config show", err)
+		}
 	case &commands.Environments:
 		err = commands.Environments.run(sys)
 	case &commands.Backup:

@@ -60,7 +60,7 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	for _, tt := range []struct{ text, want string }{
-		{"x = 1\n", `:1: unknown key "x": current and contexts are known`},
+		{"x = 1\n", `:1: unknown key "x": current and contexts are known, and tables of commands such as [exec]`},
 		{"\n\ncurrent = 3\n", ":3: current is not a string"},
 		{"current = ''", ":1: current is empty"},
 		{"current = 'a'", `:1: current names the context "a", which is not there`},

@@ -5,6 +5,7 @@ package tomlfile
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
@@ -152,7 +153,11 @@ func quoted(text string) int {
 		case text[i] == '\n' && !several:
 			return i
 		case len(text)-i >= len(quote) && text[i:i+len(quote)] == quote:
-			return i + len(quote)
+			rest := strings.TrimLeft(text[i:], quote[:1])
+			if several { // up to two more belong to it
+				return min(len(text)-len(rest), i+len(quote)+2)
+			}
+			return i + 1
 		}
 		i++
 	}
