@@ -180,14 +180,6 @@ func (f *Files) Empty() bool { return len(f.files) == 0 }
 // Hidden tells whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Paths are those of the files that are there, the stronger ones first.
-func (f *Files) Paths() (paths []string) {
-	for _, file := range f.files {
-		paths = append(paths, file.path)
-	}
-	return paths
-}
-
 // Of returns what the files say about the options of a command, "exec" or "keys create". An error
 // names the file and the line.
 func (f *Files) Of(command string, options []Option) (*Layers, error) {
@@ -269,5 +261,5 @@ func names(options []Option) (all []string) {
 	return all
 }
 
-// Place is where a value stands, as FILE:LINE.
-func (v Value) Place() string { return fmt.Sprintf("%s:%d", v.Path, v.Line) }
+// place is where a value stands, as FILE:LINE.
+func (v Value) place() string { return fmt.Sprintf("%s:%d", v.Path, v.Line) }

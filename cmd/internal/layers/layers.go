@@ -87,5 +87,5 @@ func Variable(names []string, path bool) (name, text string, ok bool) {
 
 // Override says that a file is over what a flag or a variable asks for; by is its name.
 func (v Value) Override(by string) string {
-	return fmt.Sprintf("%s has no effect: %s requires another value", by, v.Place())
+	return fmt.Sprintf("%s has no effect: %s requires another value", by, v.place())
 }

@@ -217,7 +217,7 @@ func TestOrder(t *testing.T) {
 		"words": s.folder + "/requirements.toml:2 r true", "text": s.user + ":3 u false", "mode": s.folder + "/config.toml:4 b false",
 	} {
 		v := got[name]
-		if said := strings.Join([]string{v.Place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "); said != want {
+		if said := strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "); said != want {
 			t.Errorf("%s: %s, want %s", name, said, want)
 		}
 	}

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -67,23 +66,27 @@ func Explain(command string, options []Option, values Values, given map[string]s
 	return all
 }
 
-// inURL finds what in a text with a URL may be a secret: who signs in, and the query.
-var inURL = regexp.MustCompile(`://[^,\s]*@|\?[^,\s]*`)
-
-// harmless is a value without what is secret in it.
+// harmless is a value without what is secret in it: in a URL, or several of them, who signs in, and
+// the query.
 func harmless(text string, secret bool) string {
 	switch {
 	case secret && text != "":
 		return notShown
-	case strings.Contains(text, "://"):
-		return inURL.ReplaceAllStringFunc(text, func(found string) string {
-			if found[0] == '?' {
-				return "?" + notShown
-			}
-			return "://" + notShown + "@"
-		})
+	case !strings.Contains(text, "://"):
+		return text
 	}
-	return text
+	urls := strings.Split(text, ",")
+	for i, url := range urls {
+		scheme, rest, _ := strings.Cut(url, "://")
+		rest, _, query := strings.Cut(rest, "?")
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = notShown + rest[at:]
+		}
+		if urls[i] = scheme + "://" + rest; query {
+			urls[i] += "?" + notShown
+		}
+	}
+	return strings.Join(urls, ",")
 }
 
 // Set tells whether something says the value but its default.
