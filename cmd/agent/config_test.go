@@ -159,3 +159,54 @@ func TestRequired(t *testing.T) {
 		t.Error("a wrong level is taken")
 	}
 }
+
+// TestPlace: who names an agent by a flag or a variable gets that one, with nothing that a file says
+// about another one.
+func TestPlace(t *testing.T) {
+	const box = "[exec]\nurl = 'wss://box:1'\ntoken-file = '/box'\ntls-ca = '/ca'\n"
+	const reg = "[exec]\nregistry = 'https://reg'\nenvironment-id = 'e'\nregistry-token-file = '/reg'\n"
+	for _, tt := range []struct{ file, variable, line, want string }{
+		{box, "", "", "wss://box:1 /box /ca"},
+		{box, "", "--local", ""},
+		{box, "", "--url wss://other:1", "wss://other:1"},
+		{box, "", "--url wss://box:1", "wss://box:1 /box /ca"},
+		{box, "", "--token-file /mine", "wss://box:1 /mine /ca"},
+		{box, "AGENT_URL=wss://other:1", "", "wss://other:1"},
+		{box, "AGENT_TOKEN_FILE=/variable", "", "wss://box:1 /box /ca"},
+		{box, "", "--registry https://r --environment-id x", "https://r x"},
+		{reg, "", "", "https://reg e /reg"},
+		{reg, "", "--environment-id x", "https://reg x /reg"},
+		{reg, "", "--url wss://other:1", "wss://other:1"},
+		{reg, "AGENT_REGISTRY=https://other", "--environment-id x", "https://other x"},
+		{reg, "AGENT_REGISTRY=https://other", "--registry https://reg", "https://reg e /reg"},
+	} {
+		t.Run(tt.variable+" "+tt.line, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config.toml")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE"} {
+				t.Setenv(name, "")
+				_ = os.Unsetenv(name)
+			}
+			if name, value, ok := strings.Cut(tt.variable, "="); ok {
+				t.Setenv(name, value)
+			}
+			t.Setenv("AGENT_CONFIG", path)
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := flags.(*execFlags)
+			words := []string{f.URL, f.Registry}
+			if f.EnvironmentID != nil {
+				words = append(words, *f.EnvironmentID)
+			}
+			words = append(words, f.TokenFile, f.RegistryTokenFile, f.TLSCA)
+			words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+			if got := strings.Join(words, " "); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}

@@ -259,6 +259,9 @@ func (fs Fields) Given(args []string) map[string]string {
 		case !inline:
 			value, args = args[0], args[1:]
 		}
+		if before, again := given[f.Name]; again && f.value.Kind() == reflect.Slice {
+			value = before + " " + value
+		}
 		given[f.Name] = value
 	}
 	return given

@@ -126,6 +126,9 @@ func read(program, folder, user string) (*Files, error) {
 		case err == nil && at.rank != ofUser:
 			err = secretfile.Refuse(at.path) // which looks at the folders too
 		}
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: who runs the program has to be able to read it", err)
+		}
 		if err != nil {
 			return nil, err
 		}
