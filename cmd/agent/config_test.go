@@ -160,8 +160,8 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestPlace: who names an agent by a flag or a variable gets that one, with nothing that a file says
-// about another one.
+// TestPlace: who names an agent by a flag or a variable gets that one, with nothing that a file
+// says about another one.
 func TestPlace(t *testing.T) {
 	const box = "[exec]\nurl = 'wss://box:1'\ntoken-file = '/box'\ntls-ca = '/ca'\n"
 	const reg = "[exec]\nregistry = 'https://reg'\nenvironment-id = 'e'\nregistry-token-file = '/reg'\n"
