@@ -152,17 +152,20 @@ var rules = map[string]rule{
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/capability":      {[]string{"client", "client/environment", "discovery/layout", "protocol", "protocol/strict"}, "what is selected and what was found there; what is made of it is known above"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
-	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netask", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/installed", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/rules", "cmd/agent/secure", "cmd/agent/shares", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program", "applypatch"},
+	"cmd/agent": {[]string{"protocol", "rpc", "transport", "procs", "fsops", "hostenv", "httpclient", "agent", "agent/metrics", "cmd/agent/netask", "cmd/agent/netpolicy", "agent/profile", "client", "client/remote", "helper", "helper/confine", "helper/files", "helper/probe", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "relay", "relay/noise", "registry/wire", "auth", "internal/cgroup", "internal/secretenv", "internal/secretfile", "internal/build", "internal/tlsconfig", "cmd/agent/bridge", "cmd/agent/sessions", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/doctor", "cmd/agent/executor", "cmd/agent/forwarding", "cmd/agent/files", "cmd/agent/habits", "cmd/agent/installed", "cmd/agent/plain", "cmd/agent/probes", "cmd/agent/rules", "cmd/agent/secure", "cmd/agent/settings", "cmd/agent/shares", "cmd/agent/target", "cmd/agent/transfer", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/layers", "cmd/internal/manual", "cmd/internal/program", "applypatch"},
 		"main wires everything and owns nothing"},
 	"cmd/internal/commandline": {nil, "a line is compared with the grammar; what it does is not known"},
 	"cmd/internal/completion":  {nil, "scripts are made of the grammar alone"},
 	"cmd/internal/manual":      {nil, "pages are made of the grammar alone"},
-	"cmd/agent/contexts":       {[]string{"cmd/internal/program", "internal/secretfile"}, "contexts are read and changed here; nobody is connected to"},
+	"cmd/internal/layers":      {[]string{"cmd/internal/commandline", "cmd/internal/program", "cmd/internal/tomlfile", "internal/secretfile"}, "values are found for whichever options; what these do is not known"},
+	"cmd/internal/tomlfile":    {nil, "a file is read and its lines are told; what its keys mean is known elsewhere"},
+	"cmd/agent/settings":       {[]string{"cmd/agent/contexts", "cmd/agent/plain", "cmd/internal/commandline", "cmd/internal/layers"}, "what counts of what is said about options; the commands are cmd/agent's"},
+	"cmd/agent/contexts":       {[]string{"cmd/internal/layers", "cmd/internal/program", "cmd/internal/tomlfile", "internal/secretfile"}, "contexts are read and changed here; nobody is connected to"},
 	"cmd/agent/bridge":         {[]string{"rpc"}, "messages are passed on as they are, whoever opens the connections"},
 	"cmd/agent/console":        {[]string{"client", "protocol", "cmd/internal/program"}, "a console belongs to a command that somebody else has found or started"},
 	"cmd/agent/netask":         {[]string{"agent/egress", "helper/gate", "protocol", "cmd/internal/program"}, "a user is asked here; what confines the command is not known"},
-	"cmd/agent/netpolicy":      {[]string{"agent/egress", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
-	"cmd/agent/plain":          {nil, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
+	"cmd/agent/netpolicy":      {[]string{"agent/egress", "cmd/internal/tomlfile", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
+	"cmd/agent/plain":          {[]string{"cmd/internal/layers"}, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
 	"cmd/agent/habits":         {[]string{"cmd/agent/plain", "cmd/internal/commandline"}, "words of other programs, whichever flags a command has"},
 	"cmd/agent/rules":          {[]string{"helper/confine", "helper/hold", "execpolicy", "execpolicy/rule", "execpolicy/rulefile"}, "rules are read and asked here, and nothing is done about the answers"},
 	"cmd/agent/files":          {[]string{"applypatch", "fsops", "client", "protocol", "filecopy", "cmd/internal/program"}, "file requests, whoever has connected"},
@@ -176,7 +179,7 @@ var rules = map[string]rule{
 	"cmd/agent/secure":         {[]string{"internal/secretfile", "internal/tlsconfig"}, "how a listener is secured, and nothing of what it serves"},
 	"cmd/agent/executor":       {[]string{"auth", "registry/wire", "cmd/agent/target", "cmd/internal/program", "internal/secretfile"}, "how an executor signs in, and nothing of what it serves"},
 	"cmd/agent/doctor":         {[]string{"helper/hold", "sandbox", "sandbox/resolve", "helper/confine", "helper/files", "helper/probe", "fsops", "procs"}, "what a host can do is found out from below, without serving anybody"},
-	"cmd/registry":             {[]string{"internal/cgroup", "registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "internal/unixsocket", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
+	"cmd/registry":             {[]string{"internal/cgroup", "registry", "registry/limits", "registry/principal", "registry/store", "relay/frame", "internal/build", "internal/secretfile", "internal/strictbase64", "internal/tlsconfig", "internal/unixsocket", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/layers", "cmd/internal/manual", "cmd/internal/program"}, "main wires everything and owns nothing"},
 	"deploy":                   {nil, "tests of rules and dashboards"},
 	"test/relaybench":          {[]string{"protocol", "client", "relay", "relay/noise", "auth", "test/rig"}, "a harness with a clock"},
 	"test/sandboxbench":        {[]string{"internal/usernotify"}, "programs and a clock"},
@@ -200,7 +203,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 // linux are the packages that compile only for Linux, because of their own code or
 // of what they import.
 var linux = []string{
-	"cmd/agent/shares",
+	"cmd/agent/shares", "cmd/agent/settings", "cmd/agent/plain", "cmd/agent/habits", "cmd/internal/layers",
 	"agent/skills", "agent/snapshot", "discovery", "cmd/agent/installed",
 	"agent/egress", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/answers", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
 	"helper/hold", "helper/judge", "execpolicy/packed", "cmd/agent/rules", "helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
@@ -216,7 +219,7 @@ var testOnly = []string{
 // rooms are libraries, each with the few packages that may import it: there it could
 // be replaced.
 var rooms = map[string][]string{
-	"github.com/alecthomas/kong":                                {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/manual", "cmd/registry"},
+	"github.com/alecthomas/kong":                                {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/layers", "cmd/internal/manual", "cmd/registry"},
 	"github.com/gorilla/websocket":                              {"transport", "relay/socket", "test/rawclient"},
 	"github.com/flynn/noise":                                    {"relay/noise"},
 	"github.com/nats-io/nats.go":                                {"registry/store", "registry/store/storetest"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/habits"
 	"github.com/execagent/execagent/cmd/agent/plain"
+	"github.com/execagent/execagent/cmd/agent/settings"
 	"github.com/execagent/execagent/cmd/internal/commandline"
+	"github.com/execagent/execagent/cmd/internal/layers"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -53,6 +56,7 @@ type commandLine struct {
 	Kill   killFlags   `cmd:"" help:"Send a signal to what runs in sessions."`
 	End    endFlags    `cmd:"" help:"End sessions: forget them, with what they have printed."`
 
+	Config       configCommands    `cmd:"" help:"Tell which options are set, and where."`
 	Context      contextFlags      `cmd:"" help:"Name agents, and choose the one that commands use."`
 	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
 	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
@@ -71,7 +75,7 @@ const description = `Runs processes, file operations and HTTP requests for clien
 
 The options of the server need no command before them: agent exec-server --help lists them (--listen, --ws-auth and the rest).
 
-Every option can also be given as an environment variable, named in its help. Secrets are read from files.
+Every option can also be given as an environment variable, named in its help, and in files: agent config tells of them. Secrets are read from files.
 
 Examples:
 
@@ -113,58 +117,82 @@ func first(words []string) string {
 //
 // parse builds the parser only for a line that plain.Parse cannot read. --help is
 // such a line, and so is every wrong one: only the parser can say what is wrong.
-func parse(args []string, stdout, stderr io.Writer) (flags command, err error) {
+//
+// overrides says what on the line, or in variables, has no effect because of a file.
+func parse(args []string, stdout, stderr io.Writer) (flags command, overrides []string, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	if args, err = asHere(args); err != nil {
-		return nil, &wrongLine{commandOf(args), err}
+		return nil, nil, &wrongLine{command: commandOf(args), err: err}
 	}
-	line := givenOn(args)
-	command := commandOf(args)
-	line.prefer(command == "" || command == "exec-server" || command == "forward")
-	if err := line.nameless(); err != nil {
-		return nil, &wrongLine{commandOf(args), err}
+	line := grammar.Line(args)
+	if err := line.Nameless(); err != nil {
+		return nil, nil, &wrongLine{command: commandOf(args), err: err}
 	}
-	if flags = parseOne(args); flags == nil {
-		if flags, err = parseAny(args, stdout, stderr); err != nil {
-			return nil, err
+	values, broken := grammar.Values(args, line)
+	if broken != nil && !slices.Contains(args, "--help") {
+		return nil, nil, &wrongLine{"config", broken, false}
+	}
+	if flags, overrides = parseOne(args, values); flags == nil {
+		if flags, overrides, err = parseAny(args, values, stdout, stderr); err != nil {
+			return nil, nil, err
 		}
 	}
-	if err := line.homeless(flags); err != nil {
-		return nil, &wrongLine{commandOf(args), err}
+	if broken != nil { // --help was for another program
+		return nil, nil, &wrongLine{"config", broken, false}
 	}
-	return flags, nil
+	if exec, ok := flags.(*execFlags); ok && line.Has("environment-id") && !exec.Elsewhere() {
+		// The command must not run here instead.
+		return nil, nil, &wrongLine{command: commandOf(args), err: commandline.UsageError("--environment-id needs --registry")}
+	}
+	return flags, overrides, nil
 }
 
+// grammar finds out what counts beside the line: see [settings.Grammar].
+var grammar = settings.Grammar{Flags: func(command string) any {
+	if flags := newFlags(command); flags != nil {
+		return flags
+	}
+	return nil
+}}
+
 // parseAny is parse with the parser.
-func parseAny(args []string, stdout, stderr io.Writer) (flags command, err error) {
+func parseAny(args []string, values layers.Values, stdout, stderr io.Writer) (flags command, overrides []string, err error) {
 	parser, err := newParser(stdout, stderr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	name, err := commandline.Command(parser.Model, args, habits.Commands)
 	if err != nil {
-		return nil, &wrongLine{name, err}
+		return nil, nil, &wrongLine{command: name, err: err}
+	}
+	bound, err := layers.Bind(parser, cmp.Or(name, "exec-server"), values)
+	if err != nil {
+		return nil, nil, err
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, &wrongLine{name, wrong(name, err)}
+		return nil, nil, &wrongLine{name, wrong(name, err), len(values) > 0}
 	}
-	return parsed.Selected().Target.Addr().Interface().(command), nil
+	return parsed.Selected().Target.Addr().Interface().(command), bound.Overrides(parsed), nil
 }
 
 // wrongLine is the error of a command line that is wrong.
 type wrongLine struct {
 	command string // whose help has the right ones; "" for none
 	err     error
+	filed   bool // files say something about its options
 }
 
 func (e *wrongLine) Error() string { return e.err.Error() }
 
 // help names the help of the command.
 func (e *wrongLine) help() string {
-	if e.command == "" {
+	switch {
+	case e.filed:
+		return fmt.Sprintf("agent config show %s tells which files set options of it; see agent %[1]s --help", cmp.Or(e.command, "exec-server"))
+	case e.command == "":
 		return "see agent --help, for the options of the server agent exec-server --help"
 	}
 	return fmt.Sprintf("see agent %s --help", e.command)
@@ -180,15 +208,19 @@ func commandOf(args []string) string {
 
 // parseOne returns the flags of a plain line, without the parser. It returns nil
 // for every other line.
-func parseOne(args []string) (flags command) {
+func parseOne(args []string, values layers.Values) (flags command, overrides []string) {
 	name := "exec-server" // the default
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
-	if flags = newFlags(name); flags == nil || !plain.Parse(args, flags) {
-		return nil
+	if flags = newFlags(name); flags == nil {
+		return nil, nil
 	}
-	return flags
+	overrides, ok := plain.Parse(args, flags, values)
+	if !ok {
+		return nil, nil
+	}
+	return flags, overrides
 }
 
 // newFlags returns empty flags for a command. It returns nil for a word that is no command, and for

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/agent/plain"
+	"github.com/execagent/execagent/cmd/agent/settings"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -99,7 +100,7 @@ func atLine(line []string) *target.Flags {
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
-	given(fields.Given(words)).prefer(false)
+	settings.Line(fields.Given(words)).Prefer(false)
 	fields.Defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")

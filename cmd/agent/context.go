@@ -38,7 +38,7 @@ Examples:
 
 // configFlags say where the contexts are.
 type configFlags struct {
-	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 }
 
 // read reads the file of contexts.

@@ -82,7 +82,7 @@ registry = "https://bare"
 				name, value, _ := strings.Cut(entry, "=")
 				os.Setenv(name, value)
 			}
-			flags, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}

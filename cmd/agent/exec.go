@@ -28,7 +28,7 @@ type execFlags struct {
 	Interactive bool     `short:"i" name:"interactive" help:"Nothing without -d: standard input is always passed on, see -n. For the habit of typing -it. With -d the command gets a standard input, from who attaches."`
 	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
 	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
-	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
 	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables in a file, NAME=VALUE or NAME on each line, before those of -e. Can be repeated."`
 	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
 	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`

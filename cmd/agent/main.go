@@ -47,7 +47,7 @@ func run(sys program.System) int {
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
 		args = args[1:] // the reference has forward below exec-server
 	}
-	command, err := parse(args, sys.Stdout, sys.Stderr)
+	command, overrides, err := parse(args, sys.Stdout, sys.Stderr)
 	if wrong, ok := errors.AsType[*wrongLine](err); ok {
 		program.Complain(sys.Stderr, wrong)
 		program.Complain(sys.Stderr, wrong.help())
@@ -55,6 +55,13 @@ func run(sys program.System) int {
 	}
 	if err != nil {
 		return sys.Fail(err)
+	}
+	told := sys
+	if server, ok := command.(*serverFlags); ok {
+		told = server.loggingErrors(sys)
+	}
+	for _, override := range overrides {
+		told.Tell(override)
 	}
 	return command.run(sys)
 }

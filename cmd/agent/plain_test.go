@@ -22,7 +22,7 @@ import (
 // the packages that have them.
 func TestDefaultsInTags(t *testing.T) {
 	t.Parallel()
-	flags, err := parse(nil, io.Discard, io.Discard)
+	flags, _, err := parse(nil, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestParsePlain(t *testing.T) {
 		"login http://127.0.0.1:1":          false,
 		"nope":                              false,
 	} {
-		if got := parseOne(strings.Fields(line)) != nil; got != want {
+		if got := plainFlags(strings.Fields(line)) != nil; got != want {
 			t.Errorf("agent %s: plain %v, want %v", line, got, want)
 		}
 	}
@@ -145,7 +145,7 @@ func FuzzParsePlain(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\n")
-		got := parseOne(args)
+		got := plainFlags(args)
 		if got == nil {
 			return
 		}
@@ -178,7 +178,7 @@ func TestParsePlainVariables(t *testing.T) {
 			t.Setenv(name, value)
 			for _, line := range []string{"", "--listen=stdio", "exec true", "exec -e X=1 true", "sandbox true", "sandbox --workspace=/ true", "version", "doctor"} {
 				args := strings.Fields(line)
-				got := parseOne(args)
+				got := plainFlags(args)
 				if got == nil {
 					continue
 				}
@@ -198,4 +198,10 @@ func TestParsePlainVariables(t *testing.T) {
 			os.Unsetenv(name)
 		}
 	}
+}
+
+// plainFlags are the flags of a plain line, without files; nil for every other line.
+func plainFlags(args []string) command {
+	flags, _ := parseOne(args, nil)
+	return flags
 }

@@ -64,6 +64,8 @@ func (*serverFlags) Help() string {
 
 With --remote it registers with a registry and serves what comes through its relay, encrypted end to end. It signs in with one of the flags below, such as --api-key-file, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
 
+Options can be set in files, see agent config. $AGENT_CONFIG names the user's, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config by default: where commands can write that folder, let it name one that they cannot.
+
 Examples:
 
     agent --listen ws://127.0.0.1:7000
@@ -147,7 +149,7 @@ func (f *serverFlags) listen() string {
 type authFlags struct {
 	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
 	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
-	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
+	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" secret:"" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
 	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
 	WSIssuer              string `env:"AGENT_WS_ISSUER" name:"ws-issuer" group:"auth" placeholder:"TEXT" help:"Issuer that bearer tokens must name."`
 	WSAudience            string `env:"AGENT_WS_AUDIENCE" name:"ws-audience" group:"auth" placeholder:"TEXT" help:"Audience that bearer tokens must name."`

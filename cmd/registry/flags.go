@@ -37,6 +37,9 @@ type commandLine struct {
 		List   identitiesListFlags   `cmd:"" aliases:"ls" help:"List agent identities."`
 		Remove identitiesRemoveFlags `cmd:"" aliases:"rm" help:"Make an agent identity invalid, at once."`
 	} `cmd:"" help:"Agents that prove with a key of their own who they are."`
+	Config struct {
+		Show configShowFlags `cmd:"" help:"Tell which options are set, and where."`
+	} `cmd:"" help:"Tell which options are set, and where."`
 	Environments environmentsFlags `cmd:"" help:"List the environments that are online."`
 	Status       statusFlags       `cmd:"" help:"Tell what runs, with which limits, and who is online."`
 	Backup       backupFlags       `cmd:"" help:"Write all that a registry has to keep to a file."`
@@ -56,7 +59,7 @@ const description = `Runs the registry and rendezvous of remote mode: executors 
 
 The options of the server need no command before them: registry serve --help lists them.
 
-Every option can also be given as an environment variable, named in its help.
+Every option can also be given as an environment variable, named in its help, and in files: registry config show tells of them.
 
 Examples:
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/completion"
+	"github.com/execagent/execagent/cmd/internal/layers"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry/store"
@@ -40,6 +41,7 @@ func main() {
 		args:    os.Args[1:],
 		home:    os.Getenv("HOME"),
 		state:   os.Getenv("XDG_STATE_HOME"),
+		config:  userFile(),
 		signals: signals,
 		hangups: hangups,
 		stdout:  os.Stdout,
@@ -51,6 +53,7 @@ func main() {
 type system struct {
 	args        []string         // without the program's name
 	home, state string           // HOME and XDG_STATE_HOME
+	config      string           // the user's file; "" for none
 	signals     <-chan os.Signal // that end the program
 	hangups     <-chan os.Signal // that end a command, and make a server reload
 	stdout      io.Writer
@@ -73,9 +76,16 @@ func run(sys system) int {
 		return sys.wrong(command, err)
 	}
 	commandline.NoEmptyPaths(parser.Model.Node)
-	parsed, err := parser.Parse(args)
+	parsed, overrides, err := sys.parse(parser, command, args)
 	if err != nil {
-		return sys.wrong(command, commandline.Wrong(command, "serve", err))
+		return sys.wrong(command, err)
+	}
+	for _, override := range overrides {
+		if commands.Serve.LogFormat == "json" {
+			newLogger(sys.stderr, &commands.Serve).Warn(override)
+		} else {
+			sys.complain(override)
+		}
 	}
 	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
 	case &commands.Keys.Create:
@@ -92,6 +102,10 @@ func run(sys system) int {
 		err = commands.Identities.List.run(sys)
 	case &commands.Identities.Remove:
 		err = commands.Identities.Remove.run(sys)
+	case &commands.Config.Show:
+		if err := commands.Config.Show.run(sys); err != nil {
+			return sys.wrong("config show", err)
+		}
 	case &commands.Environments:
 		err = commands.Environments.run(sys)
 	case &commands.Backup:
@@ -123,6 +137,12 @@ func run(sys system) int {
 		return sys.fail(err)
 	}
 	return exitOK
+}
+
+// userFile is the path of the user's file; without a home there is none.
+func userFile() string {
+	path, _ := layers.UserFile()
+	return path
 }
 
 // onTerminal tells whether w may be a terminal: it is a device for characters.

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/cmd/internal/layers"
 )
 
 // errForm says that a change by lines would change more than it should.
@@ -43,8 +45,8 @@ func Change(path string, change func(f *File) error) (err error) {
 	if f.text == before {
 		return nil
 	}
-	if len(f.text) > maxFile {
-		return fmt.Errorf("%s would be longer than %d bytes", path, maxFile)
+	if len(f.text) > layers.MaxFile {
+		return fmt.Errorf("%s would be longer than %d bytes", path, layers.MaxFile)
 	}
 	// A link leads to where the file is kept, as among those of a whole home.
 	if real, err := filepath.EvalSymlinks(path); err == nil {

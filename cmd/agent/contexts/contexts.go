@@ -18,6 +18,8 @@
 //	tls_cert = "me.pem"
 //	tls_key = "me.key"
 //
+// The same file may set options of commands, in tables that package layers reads.
+//
 // Whoever can write the file has its commands run, so it has to belong to the user or to
 // root, and nobody else may be able to write it; with a token in it nobody else may read it.
 package contexts
@@ -30,11 +32,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/tomlfile"
 )
 
 const (
-	// maxFile is how long a file of contexts may be, in bytes.
-	maxFile = 64 << 10
 	// maxContexts is how many contexts a file may have.
 	maxContexts = 1000
 	// maxName is how long the name of a context may be, in bytes.
@@ -143,17 +146,17 @@ func Locate(named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	dir, err := os.UserConfigDir()
+	path, err := layers.UserFile()
 	if err != nil {
 		return "", fmt.Errorf("no folder for a file of contexts: %w", err)
 	}
-	return filepath.Join(dir, "execagent", "config.toml"), nil
+	return path, nil
 }
 
 // Read reads a file of contexts. One that is not there has none.
 func Read(path string) (*File, error) {
 	f := &File{Path: path}
-	text, others, err := readOwn(path)
+	text, others, err := tomlfile.Read(path, layers.MaxFile, "have its commands run as you")
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/execagent/execagent/cmd/internal/layers"
 )
 
 // written writes a file of contexts and returns its path.
@@ -58,7 +60,7 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	for _, tt := range []struct{ text, want string }{
-		{"x = 1\n", `:1: unknown key "x": current and contexts are known`},
+		{"x = 1\n", `:1: unknown key "x": current and contexts are known, and tables of commands such as [exec]`},
 		{"\n\ncurrent = 3\n", ":3: current is not a string"},
 		{"current = ''", ":1: current is empty"},
 		{"current = 'a'", `:1: current names the context "a", which is not there`},
@@ -87,7 +89,7 @@ func TestErrors(t *testing.T) {
 		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: not TOML, after the key contexts.a.url"},
 		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
 		{"\xff", " is not UTF-8"},
-		{"# " + strings.Repeat("x", maxFile), " is longer than 65536 bytes"},
+		{"# " + strings.Repeat("x", layers.MaxFile), " is longer than 1048576 bytes"},
 	} {
 		path := written(t, tt.text)
 		_, err := Read(path)

@@ -18,8 +18,9 @@ var Commands = map[string]string{
 	"serve": "exec-server", "server": "exec-server", "start": "exec-server", "listen": "exec-server", "daemon": "exec-server",
 	"status": "health", "ping": "health", "info": "doctor", "check": "doctor", "diagnose": "doctor",
 	"scp": "cp", "copy": "cp", "top": "ps", "stop": "kill", "tunnel": "port-forward", "env": "environments",
-	"mv": "exec -- mv", "stats": "exec -- top", "config": "context", "logout": "context remove", "get": "ps", "inspect": "ps -o json",
+	"mv": "exec -- mv", "stats": "exec -- top", "logout": "context remove", "get": "ps", "inspect": "ps -o json",
 	"delete": "end", "remove": "end", "forward": "port-forward",
+	"config view": "show", "config list": "show", "config get": "show",
 	"context current": "show", "context inspect": "show", "context get": "list", "context create": "add", "context update": "add --replace",
 	"context delete": "remove", "context switch": "use", "context use-context": "use", "context current-context": "show",
 }

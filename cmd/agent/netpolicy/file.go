@@ -15,6 +15,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/cmd/internal/tomlfile"
 	"github.com/execagent/execagent/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
@@ -109,7 +110,7 @@ func parse(text []byte) (*Policy, error) {
 		return nil, fmt.Errorf("more than %d bytes", maxFile)
 	case !utf8.Valid(text):
 		return nil, errors.New("not UTF-8")
-	case nesting(text) > maxNesting:
+	case tomlfile.Nesting(string(text)) > maxNesting:
 		return nil, fmt.Errorf("nested deeper than %d", maxNesting)
 	}
 	tree := map[string]any{}
@@ -283,37 +284,4 @@ func (r *reader) optText(table map[string]any, key string) *string {
 		return nil
 	}
 	return new(value[string](r, table, key, "a text"))
-}
-
-// nesting returns how deep brackets and dotted keys nest at most. In strings it counts
-// too much, which only refuses patterns that are no patterns.
-func nesting(text []byte) int {
-	deepest, brackets, dots := 0, 0, 0
-	inString := byte(0)
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\n':
-			inString, dots = 0, 0
-		case inString != 0:
-			if c == inString {
-				inString = 0
-			}
-		case c == '"' || c == '\'':
-			inString = c
-		case c == '#':
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		case c == '[' || c == '{':
-			brackets++
-		case c == ']' || c == '}':
-			brackets, dots = max(brackets-1, 0), 0
-		case c == '.':
-			dots++
-		case c == '=' || c == ',':
-			dots = 0
-		}
-		deepest = max(deepest, brackets, dots)
-	}
-	return deepest
 }

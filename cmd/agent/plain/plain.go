@@ -11,7 +11,6 @@
 package plain
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -19,18 +18,24 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/execagent/execagent/cmd/internal/layers"
 )
 
 // Parse fills in the flags of one command, a pointer to a struct, without the parser, if the
 // command line is plain, and tells whether it was. If it was not, the flags are half filled in and
-// must not be used.
-func Parse(args []string, flags any) bool {
+// must not be used. values are those of files; overrides says which flags and variables have no
+// effect because of them.
+func Parse(args []string, flags any, values layers.Values) (overrides []string, ok bool) {
 	fs := Of(flags)
+	fs.take(values)
 	if !fs.Defaults() || !fs.arguments(args) || !fs.complete() {
-		return false
+		return nil, false
 	}
-	validator, ok := flags.(interface{ Validate() error })
-	return !ok || validator.Validate() == nil
+	if validator, ok := flags.(interface{ Validate() error }); ok && validator.Validate() != nil {
+		return nil, false
+	}
+	return fs.overrides(), true
 }
 
 // Field is a field of the flags, with what its tag says.
@@ -46,11 +51,17 @@ type Field struct {
 	Hidden      bool // not in the help
 	Arguments   bool // no flag: what comes after the flags
 	Passthrough bool // and that is the command line of another program
+	Secret      bool // the value is shown to nobody
 
 	words    bool // or a list of words, each as it is
 	optional bool // or nothing
 	given    bool // on the command line
 	value    reflect.Value
+
+	filed *layers.Value // what a file says; nil: nothing
+	// fixed is the field if a file requires its value. Then value is another one, for what the
+	// line and variables say.
+	fixed reflect.Value
 }
 
 // Fields are those of a command's flags, in their order.
@@ -93,6 +104,7 @@ func appendFields(fields Fields, v reflect.Value) Fields {
 		_, f.optional = tag.Lookup("optional")
 		f.words = f.Arguments && tag.Get("sep") == "none"
 		_, f.Hidden = tag.Lookup("hidden")
+		_, f.Secret = tag.Lookup("secret")
 		fields = append(fields, f)
 	}
 	return fields
@@ -115,17 +127,64 @@ func Dashed(name string) string {
 	return b.String()
 }
 
-// Defaults sets each field to what a variable says, or else to its default. It returns false at a
-// value that is not plain.
+// take has the fields take what files say. A required value is in its place at once, and for good.
+func (fs Fields) take(values layers.Values) {
+	for i := range fs {
+		f := &fs[i]
+		v, ok := values[f.Name]
+		if !ok || f.Arguments {
+			continue
+		}
+		f.filed = &v
+		if v.Required {
+			v.Set(f.value)
+			f.fixed, f.value = f.value, reflect.New(f.value.Type()).Elem()
+		}
+	}
+}
+
+// overrides says which flags and variables have no effect.
+func (fs Fields) overrides() (said []string) {
+	for i := range fs {
+		f := &fs[i]
+		if !f.fixed.IsValid() || reflect.DeepEqual(f.value.Interface(), f.fixed.Interface()) {
+			continue
+		}
+		by := "--" + f.Name
+		if !f.given {
+			by, _, _ = layers.Variable(f.Env, f.Path)
+		}
+		said = append(said, f.filed.Override(by))
+	}
+	return said
+}
+
+// Options are what files may be asked about.
+func (fs Fields) Options() []layers.Option {
+	options := make([]layers.Option, 0, len(fs))
+	for i := range fs {
+		if f := &fs[i]; !f.Arguments {
+			options = append(options, layers.Option{
+				Name: f.Name, Type: f.value.Type(), Env: f.Env, Default: f.Default, Enum: f.Enum, Path: f.Path, Secret: f.Secret,
+			})
+		}
+	}
+	return options
+}
+
+// Defaults sets each field to what a variable says, or else a file, or else to its default. It
+// returns false at a value that is not plain.
 func (fs Fields) Defaults() bool {
 	for i := range fs {
 		f := &fs[i]
-		value, ok := f.Default, f.HasDefault
-		for _, name := range f.Env {
-			if text, set := os.LookupEnv(name); set && (text != "" || !f.Path) { // no file has the empty name
-				value, ok = text, true
-				break
-			}
+		_, value, ok := layers.Variable(f.Env, f.Path)
+		switch {
+		case ok:
+		case f.filed != nil:
+			f.filed.Set(f.value)
+			continue
+		default:
+			value, ok = f.Default, f.HasDefault
 		}
 		if ok && !f.Set(value) {
 			return false
@@ -200,6 +259,9 @@ func (fs Fields) Given(args []string) map[string]string {
 		case !inline:
 			value, args = args[0], args[1:]
 		}
+		if before, again := given[f.Name]; again && f.value.Kind() == reflect.Slice {
+			value = before + " " + value
+		}
 		given[f.Name] = value
 	}
 	return given
@@ -241,7 +303,7 @@ func looksLikeFlag(arg string) bool { return strings.HasPrefix(arg, "-") && arg 
 func (fs Fields) complete() bool {
 	for i := range fs {
 		f := &fs[i]
-		if (f.Required || f.Arguments && !f.optional) && !f.given {
+		if (f.Required || f.Arguments && !f.optional) && !f.given && f.filed == nil {
 			return false
 		}
 		if len(f.Enum) > 0 && !slices.Contains(f.Enum, f.value.String()) {

@@ -1,4 +1,4 @@
-package contexts
+package tomlfile
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// readOwn reads the user's file. One that others could have written is refused. others says
-// why others can read it, "" if they cannot. What was opened is looked at, so it does not
-// matter which links lead there.
-func readOwn(path string) (text, others string, err error) {
+// Read reads a file that this user or root has written. One that others could have written is
+// refused; harm is what they could do then. others says why others can read it, "" if they
+// cannot. What was opened is looked at, so it does not matter which links lead there.
+func Read(path string, limit int64, harm string) (text, others string, err error) {
 	// Without O_NONBLOCK, to open a FIFO would wait for somebody to write.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -29,21 +29,21 @@ func readOwn(path string) (text, others string, err error) {
 	case !ok:
 		return "", "", errors.New("whose file it is cannot be told")
 	case int(stat.Uid) != os.Geteuid() && stat.Uid != 0:
-		return "", "", fmt.Errorf("%s belongs to user %d, who could have its commands run as you", path, stat.Uid)
+		return "", "", fmt.Errorf("%s belongs to user %d, who could %s", path, stat.Uid, harm)
 	case info.Mode()&0o022 != 0:
-		return "", "", fmt.Errorf("%s has mode %04o: others can write it, and have its commands run as you (chmod 600)", path, info.Mode().Perm())
+		return "", "", fmt.Errorf("%s has mode %04o: others can write it, and %s (chmod 600)", path, info.Mode().Perm(), harm)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		others = fmt.Sprintf("has mode %04o", mode)
 	} else if int(stat.Uid) != os.Geteuid() {
 		others = fmt.Sprintf("belongs to user %d", stat.Uid)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return "", "", err
 	}
-	if len(content) > maxFile {
-		return "", "", fmt.Errorf("%s is longer than %d bytes", path, maxFile)
+	if int64(len(content)) > limit {
+		return "", "", fmt.Errorf("%s is longer than %d bytes", path, limit)
 	}
 	return string(content), others, nil
 }

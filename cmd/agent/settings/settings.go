@@ -1,0 +1,166 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/agent/contexts"
+	"github.com/execagent/execagent/cmd/agent/plain"
+	"github.com/execagent/execagent/cmd/internal/layers"
+)
+
+// groups are the options of which one layer says all.
+var groups = []layers.Group{
+	{
+		Heads: []string{"url", "registry", "context", "local", "probe"},
+		Rest:  []string{"token-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "environment-id", "registry-token-file"},
+	},
+	{Heads: []string{"read-only", "workspace", "policy"}},
+	{Heads: []string{"dir", "workdir"}},
+}
+
+// servers are those of the commands that serve.
+var servers = []layers.Group{{
+	Heads: []string{"listen", "remote"},
+	Rest: []string{
+		"environment-id", "remote-transport", "api-key-file", "use-agent-identity-auth", "registration-bearer-stdin",
+		"executor-credential-stdin", "chatgpt-token-stdin", "chatgpt-account-id", "aws-sigv4", "aws-profile", "aws-region", "aws-service",
+		"exit-on-stdin-close", "keep-revoked-sessions",
+	},
+}}
+
+// serves tells whether a command serves clients.
+func serves(command string) bool { return command == "exec-server" || command == "forward" }
+
+// Grammar is that of the command line.
+type Grammar struct {
+	// Flags returns empty flags of a command, a pointer to a struct; nil for what is none, or has
+	// others below it.
+	Flags func(command string) any
+}
+
+// commandOf is the command of a line.
+func commandOf(args []string) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return "exec-server"
+	}
+	return args[0]
+}
+
+// Line returns what is given on a command line; nothing for a command whose flags only the
+// parser knows.
+func (g Grammar) Line(args []string) Line {
+	flags := g.Flags(commandOf(args))
+	if flags == nil {
+		return nil
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		args = args[1:]
+	}
+	return plain.Of(flags).Given(args)
+}
+
+// Values returns what files say about the options of the command of a line. It takes variables out
+// of this process's environment that contradict the line or what is required, as [Line.Prefer]
+// does. An error names the file and the line in it.
+func (g Grammar) Values(args []string, line Line) (layers.Values, error) {
+	command := commandOf(args)
+	if !layers.Table(command) {
+		if command != "config" { // which tells of all variables
+			line.Prefer(false)
+		}
+		return nil, nil
+	}
+	files, err := line.read()
+	if err != nil {
+		return nil, err
+	}
+	if files.Empty() {
+		line.Prefer(serves(command))
+		return nil, nil
+	}
+	return line.settle(files, command, plain.Of(g.Flags(command)))
+}
+
+// Explain tells which options of the command of a line are from where; without a line, which of
+// all commands are set. tell hears what there is to say besides.
+func (g Grammar) Explain(args, commands []string, tell func(string)) (all []layers.Shown, err error) {
+	line := g.Line(args)
+	files, err := line.read()
+	if err != nil {
+		return nil, err
+	}
+	if files.Hidden() {
+		tell("you may not look into " + layers.Folder + ": files there say nothing to you")
+	}
+	if len(args) > 0 {
+		return g.explain(files, commandOf(args), line)
+	}
+	for _, command := range commands {
+		if !layers.Table(command) {
+			continue
+		}
+		options, err := g.explain(files, command, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(options, func(s layers.Shown) bool { return !s.Set() })...)
+	}
+	return all, nil
+}
+
+func (g Grammar) explain(files *layers.Files, command string, line Line) ([]layers.Shown, error) {
+	if !layers.Table(command) {
+		return nil, fmt.Errorf("no options of %.64q can be set in files", command)
+	}
+	fields := plain.Of(g.Flags(command))
+	values, err := line.settle(files, command, fields)
+	if err != nil {
+		return nil, err
+	}
+	return layers.Explain(command, fields.Options(), values, line), nil
+}
+
+// read reads the files, the user's as the line and AGENT_CONFIG name it.
+func (g Line) read() (*layers.Files, error) {
+	user, err := contexts.Locate(cmp.Or(g["config"], os.Getenv("AGENT_CONFIG")))
+	if err != nil {
+		user = "" // without a home there is none
+	}
+	return layers.Read("agent", user)
+}
+
+// settle returns what files say, with variables that contradict that or the line taken away.
+func (g Line) settle(files *layers.Files, command string, fields plain.Fields) (layers.Values, error) {
+	l, err := files.Of(command, fields.Options())
+	if err != nil {
+		return nil, err
+	}
+	all := Line{}
+	maps.Copy(all, g)
+	for name, v := range l.Required() {
+		all[name] = strings.Join(v.Texts, ",")
+	}
+	all.Prefer(serves(command))
+	return l.Merge(groupsOf(command), func(option string) (string, bool) {
+		if g.Has(option) {
+			return g[option], true
+		}
+		if f := fields.Find("--" + option); f != nil {
+			_, text, ok := layers.Variable(f.Env, f.Path)
+			return text, ok
+		}
+		return "", false
+	}), nil
+}
+
+func groupsOf(command string) []layers.Group {
+	if serves(command) {
+		return servers
+	}
+	return groups
+}

@@ -1,0 +1,268 @@
+// Package layers reads the values of options from files: those of the host's administrator, and
+// that of the user. Each layer is over the one before it:
+//
+//	the default of the option
+//	/etc/execagent/config.toml
+//	~/.config/execagent/config.toml, in XDG_CONFIG_HOME if that is set
+//	the variable of the option
+//	the flag on the command line
+//	/etc/execagent/requirements.toml
+//
+// A file has a table for each command; the keys in it are the names of the flags. The commands of
+// registry are below a table of its name, since both programs read the same files.
+//
+//	[exec-server]                 # agent --listen ...
+//	listen = "unix:///run/agent.sock"
+//	session-ttl = "5m"
+//
+//	[sandbox]                     # agent sandbox
+//	workspace = ["~/src", "/tmp"]
+//
+//	[registry.serve]
+//	streams = 500
+//
+// An option can be set that has a variable: the others are about one call. A path is relative to
+// the folder of the file, and ~/ stands for the user's home.
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/execagent/execagent/cmd/internal/commandline"
+	"github.com/execagent/execagent/cmd/internal/tomlfile"
+	"github.com/execagent/execagent/internal/secretfile"
+)
+
+const (
+	// Folder has the files of the host's administrator.
+	Folder = "/etc/execagent"
+	// MaxFile is how long a file may be, in bytes.
+	MaxFile = 1 << 20
+
+	settings     = "config.toml"
+	requirements = "requirements.toml"
+
+	// registry is the table with those of the commands of registry.
+	registry = "registry"
+)
+
+// agentTables are the commands of agent that have options which a file can set.
+var agentTables = []string{
+	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
+	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
+}
+
+// Table tells whether a key at the top of a file is a table with options.
+func Table(key string) bool { return key == registry || slices.Contains(agentTables, key) }
+
+// UserFile is the path of the user's file.
+func UserFile() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "execagent", settings), nil
+}
+
+// rank is the place of a file among the others: a smaller one is stronger.
+type rank int
+
+const (
+	required rank = iota
+	ofUser
+	ofHost
+	ranks
+)
+
+// file is a file that was read.
+type file struct {
+	rank   rank
+	path   string
+	doc    *tomlfile.Document
+	tables map[string]tomlfile.Value // of the program
+}
+
+// Files are the files that are there.
+type Files struct {
+	program string
+	files   []*file // the stronger ones first
+	hidden  bool
+}
+
+// Read reads the files, for the program agent or registry. user is the path of the user's file; ""
+// for none. A file that is not there says nothing; nor does the folder of the host's administrator
+// if this user may not look into it.
+func Read(program, user string) (*Files, error) { return read(program, Folder, user) }
+
+// read is Read with another folder, for tests.
+func read(program, folder, user string) (*Files, error) {
+	f := &Files{program: program}
+	for _, at := range [...]struct {
+		rank rank
+		path string
+		harm string
+	}{
+		{required, filepath.Join(folder, requirements), "undo what this host requires"},
+		{ofUser, user, "have its commands run as you"},
+		{ofHost, filepath.Join(folder, settings), "change what programs of this host do"},
+	} {
+		if at.path == "" {
+			continue
+		}
+		text, _, err := tomlfile.Read(at.path, MaxFile, at.harm)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+			continue
+		case errors.Is(err, fs.ErrPermission) && at.rank != ofUser && unseen(at.path):
+			f.hidden = true
+			continue
+		case err == nil && at.rank != ofUser:
+			err = secretfile.Refuse(at.path) // which looks at the folders too
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: who runs the program has to be able to read it", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := f.add(at.rank, at.path, text); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// unseen tells whether this user may not even know that a file is there.
+func unseen(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrPermission)
+}
+
+// add adds a file of which the text was read.
+func (f *Files) add(r rank, path, text string) error {
+	doc, top, err := tomlfile.Parse(path, text)
+	if err != nil {
+		return err
+	}
+	for key, at := range top {
+		switch {
+		case Table(key):
+			tomlfile.As[map[string]any](doc, key, "a table", at)
+		case r == ofUser && (key == "current" || key == "contexts"):
+		case r != ofUser && (key == "current" || key == "contexts"):
+			doc.Fail(at, "contexts are in the file of a user: %s has no meaning here", key)
+		default:
+			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec]%s", key,
+				commandline.Meant(commandline.Near(key, append([]string{registry}, agentTables...))))
+		}
+	}
+	tables := top
+	if f.program == registry && doc.Err() == nil {
+		tables = nil
+		if at, ok := top[registry]; ok {
+			tables = doc.Table(registry, at)
+		}
+	}
+	if doc.Err() != nil {
+		return doc.Err()
+	}
+	f.files = append(f.files, &file{r, path, doc, tables})
+	return nil
+}
+
+// Empty tells whether no file is there.
+func (f *Files) Empty() bool { return len(f.files) == 0 }
+
+// Hidden tells whether this user may not look into the folder of the host's administrator.
+func (f *Files) Hidden() bool { return f.hidden }
+
+// Of returns what the files say about the options of a command, "exec" or "keys create". An error
+// names the file and the line.
+func (f *Files) Of(command string, options []Option) (*Layers, error) {
+	l := new(Layers)
+	for _, file := range f.files {
+		values, err := file.values(f.program, command, options)
+		if err != nil {
+			return nil, err
+		}
+		l.by[file.rank] = values
+	}
+	return l, nil
+}
+
+// Known finds tables that are of none of the commands, for a program whose commands have others
+// below them.
+func (f *Files) Known(commands []string) error {
+	for _, file := range f.files {
+		if file.known("", file.tables, commands); file.doc.Err() != nil {
+			return file.doc.Err()
+		}
+	}
+	return nil
+}
+
+// known notes what is no command; above are the tables around these, with a blank behind.
+func (f *file) known(above string, tables map[string]tomlfile.Value, commands []string) {
+	for key, at := range tables {
+		name := above + key
+		switch {
+		case slices.Contains(commands, name):
+		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
+			f.known(name+" ", f.doc.Table(key, at), commands)
+		default:
+			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, commandline.Meant(commandline.Near(name, commands)))
+		}
+	}
+}
+
+// values are those of the options of a command in one file.
+func (f *file) values(program, command string, options []Option) (Values, error) {
+	tables := f.tables
+	for word := range strings.SplitSeq(command, " ") {
+		at, ok := tables[word]
+		if !ok {
+			return nil, nil
+		}
+		if tables = f.doc.Table(word, at); f.doc.Err() != nil {
+			return nil, f.doc.Err()
+		}
+	}
+	values := Values{}
+	for key, at := range tables {
+		i := slices.IndexFunc(options, func(o Option) bool { return o.Name == key })
+		switch {
+		case i < 0:
+			f.doc.Fail(at, "unknown key %.64q: %s %s has no option of that name%s", key, program, command, commandline.Meant(commandline.Near(key, names(options))))
+		case !options[i].Settable():
+			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
+		default:
+			v, err := options[i].read(f.doc.Any(at), filepath.Dir(f.path))
+			if err != nil {
+				f.doc.Fail(at, "%s is not %w", key, err)
+				continue
+			}
+			v.Path, v.Line, v.Required = f.path, f.doc.Line(at), f.rank == required
+			values[key] = v
+		}
+	}
+	return values, f.doc.Err()
+}
+
+func names(options []Option) (all []string) {
+	for _, o := range options {
+		if o.Settable() {
+			all = append(all, o.Name)
+		}
+	}
+	return all
+}
+
+// place is where a value stands, as FILE:LINE.
+func (v Value) place() string { return fmt.Sprintf("%s:%d", v.Path, v.Line) }

@@ -1,0 +1,389 @@
+package layers
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// options are of every type that an option has.
+func options() []Option {
+	env := []string{"LAYERS_TEST_UNSET"}
+	return []Option{
+		{Name: "text", Type: reflect.TypeFor[string](), Env: env},
+		{Name: "pointer", Type: reflect.TypeFor[*string](), Env: env},
+		{Name: "mode", Type: reflect.TypeFor[string](), Env: env, Enum: []string{"", "a", "b"}},
+		{Name: "on", Type: reflect.TypeFor[bool](), Env: env},
+		{Name: "count", Type: reflect.TypeFor[int](), Env: env},
+		{Name: "wide", Type: reflect.TypeFor[*int64](), Env: env},
+		{Name: "natural", Type: reflect.TypeFor[uint64](), Env: env},
+		{Name: "time", Type: reflect.TypeFor[time.Duration](), Env: env},
+		{Name: "maybe", Type: reflect.TypeFor[*time.Duration](), Env: env},
+		{Name: "size", Type: reflect.TypeFor[program.Size](), Env: env},
+		{Name: "words", Type: reflect.TypeFor[[]string](), Env: env},
+		{Name: "users", Type: reflect.TypeFor[[]uint32](), Env: env},
+		{Name: "file", Type: reflect.TypeFor[string](), Env: env, Path: true},
+		{Name: "files", Type: reflect.TypeFor[[]string](), Env: env, Path: true},
+		{Name: "once", Type: reflect.TypeFor[bool]()},
+		{Name: "config", Type: reflect.TypeFor[string](), Env: env, Path: true},
+	}
+}
+
+// site is a folder of an administrator and the file of a user.
+type site struct{ folder, user string }
+
+func newSite(t *testing.T, requirements, user, host string) site {
+	t.Helper()
+	s := site{filepath.Join(t.TempDir(), "etc"), filepath.Join(t.TempDir(), "config.toml")}
+	if err := os.Mkdir(s.folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(s.folder, "requirements.toml"): requirements, s.user: user, filepath.Join(s.folder, "config.toml"): host,
+	} {
+		if text == "" {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s site) of(command string) (*Layers, error) {
+	files, err := read("agent", s.folder, s.user)
+	if err != nil {
+		return nil, err
+	}
+	return files.Of(command, options())
+}
+
+func nothing(string) (string, bool) { return "", false }
+
+// TestValues: each type of option takes what is written for it.
+func TestValues(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	s := newSite(t, "", `[exec]
+text = "a b"
+pointer = ""
+mode = "a"
+on = true
+count = -3
+wide = 4294967296
+natural = 7
+time = "1h30m"
+maybe = "5s"
+size = "64K"
+words = ["x", "y,z"]
+users = [0, 33]
+file = "~/keys"
+files = ["a", "../b", "/c", "-"]
+`, "")
+	l, err := s.of("exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]any{}
+	for name, v := range l.Merge(nil, nothing) {
+		for _, o := range options() {
+			if o.Name == name {
+				field := reflect.New(o.Type).Elem()
+				v.Set(field)
+				if field.Kind() == reflect.Pointer {
+					field = field.Elem()
+				}
+				got[name] = field.Interface()
+			}
+		}
+		if v.Path != s.user || v.Required {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	dir := filepath.Dir(s.user)
+	want := map[string]any{
+		"text": "a b", "pointer": "", "mode": "a", "on": true, "count": -3, "wide": int64(4294967296), "natural": uint64(7),
+		"time": 90 * time.Minute, "maybe": 5 * time.Second, "size": program.Size(65536), "words": []string{"x", "y,z"}, "users": []uint32{0, 33},
+		"file": filepath.Join(home, "keys"), "files": []string{filepath.Join(dir, "a"), filepath.Join(filepath.Dir(dir), "b"), "/c", "-"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestErrors: what is wrong is told with the file, the line and what was expected.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"x = 1":                               `:1: unknown key "x": an option is in the table of its command, such as [exec]`,
+		"[exce]\ntext = 'x'":                  `:1: unknown key "exce": an option is in the table of its command, such as [exec]; did you mean exec?`,
+		"exec = 1":                            ":1: exec is not a table",
+		"[exec]\n\ntext = 'x'\nteyt = 'x'":    `:4: unknown key "teyt": agent exec has no option of that name; did you mean text?`,
+		"[exec]\nzzzzzzzz = 'x'":              `:2: unknown key "zzzzzzzz": agent exec has no option of that name`,
+		"exec.zzzzzzzz = 'x'":                 `:1: unknown key "zzzzzzzz": agent exec has no option of that name`,
+		"[exec]\nonce = true":                 ":2: once cannot be set in a file: only options that have a variable can",
+		"[exec]\nconfig = '/x'":               ":2: config cannot be set in a file: only options that have a variable can",
+		"[exec]\ntext = 1":                    ":2: text is not a string",
+		"[exec]\ntext = ['x']":                ":2: text is not a string",
+		"[exec]\ntext = \"a\\u0000\"":         ":2: text is not text without the character NUL",
+		"[exec]\nmode = 'c'":                  ":2: mode is not one of a, b",
+		"[exec]\non = 'true'":                 ":2: on is not true or false",
+		"[exec]\non = 1":                      ":2: on is not true or false",
+		"[exec]\ncount = '1'":                 ":2: count is not a whole number in its range",
+		"[exec]\ncount = 1.5":                 ":2: count is not a whole number in its range",
+		"[exec]\nnatural = -1":                ":2: natural is not a whole number in its range",
+		"[exec]\ntime = 30":                   `:2: time is not a duration such as "30s" or "5m"`,
+		"[exec]\ntime = 'soon'":               `:2: time is not a duration such as "30s" or "5m"`,
+		"[exec]\nsize = '64X'":                `:2: size is not a number of bytes such as 65536 or "64K"`,
+		"[exec]\nwords = 'x'":                 ":2: words is not an array of strings",
+		"[exec]\nwords = ['x', 1]":            ":2: words is not an array of strings",
+		"[exec]\nusers = [4294967296]":        ":2: users is not a whole number in its range",
+		"[exec]\nusers = ['x']":               ":2: users is not an array of whole numbers",
+		"[exec]\nfile = ''":                   ":2: file is not a path, but empty",
+		"[exec]\ntext = 1979-05-27":           ":2: text is not a string",
+		"[[exec]]\ntext = 'x'":                ":1: exec is not a table",
+		"[exec.text]\nx = 1":                  ":1: text is not a string",
+		"[exec]\ntext = 'x'\ntext = 'y'":      ":3: not TOML, after the key exec.text",
+		"#" + strings.Repeat("x", MaxFile):    " is longer than 1048576 bytes",
+		"a = " + strings.Repeat("[", 100_000): " is nested deeper than 8",
+	} {
+		for _, user := range []bool{true, false} {
+			s := newSite(t, text, "", "")
+			path := filepath.Join(s.folder, "requirements.toml")
+			if user {
+				s = newSite(t, "", text, "")
+				path = s.user
+			}
+			if _, err := s.of("exec"); err == nil || err.Error() != path+want {
+				t.Errorf("%.60q: %v, want %s%s", text, err, path, want)
+			}
+		}
+	}
+	// What belongs to another command is not looked at, and contexts are a user's.
+	if _, err := newSite(t, "", "[cp]\nwrong = 1\n[registry.serve]\nx = 1\n[contexts.a]\nurl = 'x'", "").of("exec"); err != nil {
+		t.Error(err)
+	}
+	if _, err := newSite(t, "", "", "current = 'x'").of("exec"); err == nil || !strings.Contains(err.Error(), ":1: contexts are in the file of a user") {
+		t.Error(err)
+	}
+}
+
+// TestRegistry: the tables of registry are below one of its name, and each has to be a command.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	commands := []string{"serve", "keys create"}
+	for text, want := range map[string]string{
+		"[registry.serve]\ncount = 1\n[registry.keys.create]\ntext = 'x'\n[exec]\nanything = 1": "",
+		"[registry.sreve]\ncount = 1":       `:1: unknown key "sreve": no command has that name; did you mean serve?`,
+		"[registry.keys.craete]\ncount = 1": `:1: unknown key "craete": no command has that name; did you mean keys create?`,
+		"[registry.keys]\ncreate = 1":       ":2: create is not a table",
+		"[registry]\nlisten = 1":            `:2: unknown key "listen": no command has that name`,
+		"registry = 1":                      ":1: registry is not a table",
+	} {
+		s := newSite(t, "", text, "")
+		files, err := read("registry", s.folder, s.user)
+		if err == nil {
+			err = files.Known(commands)
+		}
+		if err == nil {
+			_, err = files.Of("keys create", options())
+		}
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != s.user+want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestOrder: the user's file is over that of the host, and what is required over both.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "[exec]\nwords = ['r']", "[exec]\nwords = ['u']\ntext = 'u'", "[exec]\nwords = ['h']\ntext = 'h'\nmode = 'b'")
+	l, err := s.of("exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := l.Merge(nil, nothing)
+	for name, want := range map[string]string{
+		"words": s.folder + "/requirements.toml:2 r true", "text": s.user + ":3 u false", "mode": s.folder + "/config.toml:4 b false",
+	} {
+		v := got[name]
+		if said := strings.Join([]string{v.place(), v.Texts[0], map[bool]string{true: "true", false: "false"}[v.Required]}, " "); said != want {
+			t.Errorf("%s: %s, want %s", name, said, want)
+		}
+	}
+	if required := l.Required(); len(required) != 1 || len(got) != 3 {
+		t.Errorf("%v, %v", required, got)
+	}
+}
+
+// TestGroups: of options that mean one thing together the strongest layer says all.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	groups := []Group{{Heads: []string{"text", "pointer"}, Rest: []string{"file", "mode"}}}
+	for _, tt := range []struct {
+		name, required, user, host string
+		given                      map[string]string
+		want                       string
+	}{
+		{"one file", "", "text = 'u'\nfile = '/u'", "", nil, "file=/u text=u"},
+		{"another head", "", "text = 'u'", "pointer = 'h'\nfile = '/h'\ncount = 1", nil, "count=1 text=u"},
+		{"the same head, another value", "", "text = 'u'", "text = 'h'\nfile = '/h'", nil, "text=u"},
+		{"the same value", "", "text = 'x'", "text = 'x'\nfile = '/h'", nil, "file=/h text=x"},
+		{"no head of its own", "", "text = 'u'", "file = '/h'", nil, "file=/h text=u"},
+		{"a flag", "", "text = 'u'\nfile = '/u'", "text = 'h'\nmode = 'a'", map[string]string{"pointer": "f"}, ""},
+		{"a flag with the value of a file", "", "text = 'u'\nfile = '/u'", "text = 'h'\nmode = 'a'", map[string]string{"text": "u"}, "file=/u text=u"},
+		{"a flag that is none", "", "text = 'u'\nfile = '/u'", "", map[string]string{"mode": "a"}, "file=/u text=u"},
+		{"a requirement", "text = 'r'", "pointer = 'u'\nfile = '/u'", "", map[string]string{"text": "f"}, "text=r"},
+		{"the rest is required", "file = '/r'", "text = 'u'\nfile = '/u'", "", nil, "file=/r text=u"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			table := func(text string) string {
+				if text == "" {
+					return ""
+				}
+				return "[exec]\n" + text
+			}
+			l, err := newSite(t, table(tt.required), table(tt.user), table(tt.host)).of("exec")
+			if err != nil {
+				t.Fatal(err)
+			}
+			values := l.Merge(groups, func(name string) (string, bool) { text, ok := tt.given[name]; return text, ok })
+			var got []string
+			for _, name := range []string{"count", "file", "mode", "pointer", "text"} {
+				if v, ok := values[name]; ok {
+					got = append(got, name+"="+v.Texts[0])
+				}
+			}
+			if said := strings.Join(got, " "); said != tt.want {
+				t.Errorf("%s, want %s", said, tt.want)
+			}
+		})
+	}
+}
+
+// TestWhose: a file that somebody else can have written is refused, and nothing waits for a pipe.
+func TestWhose(t *testing.T) {
+	t.Parallel()
+	broken := func(spoil func(s site) error) error {
+		s := newSite(t, "[exec]\ntext = 'r'", "[exec]\ntext = 'u'", "[exec]\ntext = 'h'")
+		if err := spoil(s); err != nil {
+			t.Skip(err)
+		}
+		_, err := s.of("exec")
+		return err
+	}
+	for name, tt := range map[string]struct {
+		spoil func(site) error
+		want  string
+	}{
+		"fine":             {func(site) error { return nil }, ""},
+		"of the group":     {func(s site) error { return os.Chmod(s.user, 0o620) }, "others can write it, and have its commands run as you"},
+		"required, of all": {func(s site) error { return os.Chmod(s.folder+"/requirements.toml", 0o666) }, "others can write it, and undo what this host requires"},
+		"of a stranger":    {func(s site) error { return os.Chown(s.folder+"/config.toml", 4321, -1) }, "belongs to user 4321"},
+		"in an open folder": {func(s site) error { return os.Chmod(s.folder, 0o777) },
+			"has mode 0777, others can replace what is in it"},
+		"a pipe": {func(s site) error { return errors.Join(os.Remove(s.user), syscall.Mkfifo(s.user, 0o600)) }, "is no regular file"},
+	} {
+		err := broken(tt.spoil)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMissing: files that are not there say nothing.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for _, user := range []string{"", s.user, filepath.Join(s.user, "below", "it")} {
+		for _, folder := range []string{s.folder, filepath.Join(s.folder, "missing")} {
+			files, err := read("agent", folder, user)
+			if err != nil || !files.Empty() || files.Hidden() {
+				t.Errorf("%s, %s: %+v, %v", folder, user, files, err)
+			}
+		}
+	}
+}
+
+// TestExplain: each option is told with the layer that counts, and no secret.
+func TestExplain(t *testing.T) {
+	t.Setenv("LAYERS_TEST_UNSET", "")
+	t.Setenv("LAYERS_TEST_SET", "v")
+	text := reflect.TypeFor[string]()
+	all := []Option{
+		{Name: "a", Type: text, Env: []string{"LAYERS_TEST_NONE"}, Default: "d"},
+		{Name: "b", Type: text, Env: []string{"LAYERS_TEST_NONE", "LAYERS_TEST_SET"}},
+		{Name: "c", Type: text, Env: []string{"LAYERS_TEST_SET"}},
+		{Name: "d", Type: text, Env: []string{"LAYERS_TEST_SET"}},
+		{Name: "e", Type: text, Env: []string{"LAYERS_TEST_NONE"}},
+		{Name: "f", Type: text, Env: []string{"LAYERS_TEST_NONE"}, Secret: true},
+		{Name: "g", Type: text, Env: []string{"LAYERS_TEST_UNSET"}, Path: true},
+		{Name: "h", Type: text},
+	}
+	values := Values{
+		"b": {Texts: []string{"x"}, Path: "/f", Line: 1}, "c": {Texts: []string{"x"}, Path: "/f", Line: 2}, "d": {Texts: []string{"r"}, Path: "/r", Line: 3, Required: true},
+		"e": {Texts: []string{"nats://user:pa/s@host,nats://tok@other:1?key=k"}, Path: "/f", Line: 4}, "f": {Texts: []string{"s3cret"}, Path: "/f", Line: 5},
+	}
+	var got []string
+	for _, s := range Explain("exec", all, values, map[string]string{"c": "flag", "d": "flag"}) {
+		got = append(got, strings.Join(s.Row(), " "))
+	}
+	want := []string{
+		"exec a d default", "exec b v LAYERS_TEST_SET", "exec c flag --c", "exec d r /r:3 (required)",
+		"exec e nats://(not shown)@host,nats://(not shown)@other:1?(not shown) /f:4", "exec f (not shown) /f:5", "exec g - default",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// FuzzFile: whatever a file has, its values can be set, and each error and value names a line of
+// it.
+func FuzzFile(f *testing.F) {
+	for _, seed := range []string{
+		"", "[exec]\ntext = 'x'\ncount = 1\n", "[exec]\nwords = ['a', \"b\"]\nusers = [1]\ntime = '5s'\nsize = 3", "exec.text = 'x'", "exec = {text = 'x', on = true}",
+		"[exec]\nfile = '~/x'\nmode = 'b'", "[[exec]]", "[exec]\ntext = 1.5", "[exec]\nnope = 1", "[exec]\nmaybe = '-1h'\nnatural = 18446744073709551615", "[registry.serve]\nx = 1",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<12 {
+			return
+		}
+		files := &Files{program: "agent"}
+		lines := strings.Count(text, "\n") + 1
+		if files.add(ofUser, "/home/file", text) != nil {
+			return
+		}
+		l, err := files.Of("exec", options())
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "/home/file:") {
+				t.Error(err)
+			}
+			return
+		}
+		for name, v := range l.Merge(nil, nothing) {
+			for _, o := range options() {
+				if o.Name != name {
+					continue
+				}
+				field := reflect.New(o.Type).Elem()
+				if err := set(field, v.Texts); err != nil || v.Line < 0 || v.Line > lines {
+					t.Errorf("%s = %q of line %d: %v", name, v.Texts, v.Line, err)
+				}
+				v.Set(field)
+			}
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package layers
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Option is an option of a command.
+type Option struct {
+	Name    string
+	Type    reflect.Type
+	Env     []string // its variables; the first that is set counts
+	Default string
+	Enum    []string // nil: any value
+	Path    bool     // it is a path, or several
+	Secret  bool     // its value is shown to nobody
+}
+
+// fileOption names the user's file, which thus cannot set it.
+const fileOption = "config"
+
+// Settable tells whether a file can set the option.
+func (o *Option) Settable() bool { return len(o.Env) > 0 && o.Name != fileOption }
+
+// Value is what a file says about an option.
+type Value struct {
+	Texts    []string // as on a command line; one, unless it is a list
+	Path     string   // of the file
+	Line     int
+	Required bool // it is over flags and variables
+
+	raw any // as a resolver returns it
+}
+
+// Values are those of the options of a command, by their names.
+type Values map[string]Value
+
+var (
+	duration    = reflect.TypeFor[time.Duration]()
+	unmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// read makes a value of what a file in folder has. The error says what was expected.
+func (o *Option) read(raw any, folder string) (v Value, err error) {
+	t := o.Type
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	list := t.Kind() == reflect.Slice
+	elements := []any{raw}
+	if list {
+		t = t.Elem()
+		array, ok := raw.([]any)
+		if !ok {
+			return v, errors.New("an array of " + plural(t))
+		}
+		elements = slices.Clone(array)
+	}
+	for i, element := range elements {
+		text, err := o.text(t, element, folder)
+		if err != nil && list {
+			return v, errors.New("an array of " + plural(t))
+		}
+		if err != nil {
+			return v, err
+		}
+		v.Texts = append(v.Texts, text)
+		if s, ok := element.(string); ok && s != text {
+			elements[i] = text
+		}
+	}
+	v.raw = any(elements)
+	if !list {
+		v.raw = v.Texts[0]
+	}
+	if set(reflect.New(o.Type).Elem(), v.Texts) != nil {
+		return v, errors.New(expected(t))
+	}
+	return v, nil
+}
+
+// text is one value as on a command line.
+func (o *Option) text(t reflect.Type, raw any, folder string) (string, error) {
+	wrong := errors.New(expected(t))
+	switch raw := raw.(type) {
+	case string:
+		switch kind := t.Kind(); {
+		case strings.ContainsRune(raw, 0):
+			return "", errors.New("text without the character NUL")
+		case o.Path:
+			return resolve(raw, folder)
+		case len(o.Enum) > 0 && !slices.Contains(o.Enum, raw):
+			return "", fmt.Errorf("one of %s", strings.Join(slices.DeleteFunc(slices.Clone(o.Enum), func(e string) bool { return e == "" }), ", "))
+		case kind == reflect.String || t == duration || reflect.PointerTo(t).Implements(unmarshaler):
+			return raw, nil
+		}
+	case bool:
+		if t.Kind() == reflect.Bool {
+			return strconv.FormatBool(raw), nil
+		}
+	case int64:
+		if t.Kind() != reflect.String && t.Kind() != reflect.Bool && t != duration {
+			return strconv.FormatInt(raw, 10), nil
+		}
+	}
+	return "", wrong
+}
+
+// resolve makes a path absolute. - is not one, but standard input.
+func resolve(path, folder string) (string, error) {
+	rest, home := strings.CutPrefix(path, "~/")
+	switch {
+	case path == "":
+		return "", errors.New("a path, but empty")
+	case home:
+		dir, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("known: %w", err)
+		}
+		return filepath.Join(dir, rest), nil
+	case path == "-" || filepath.IsAbs(path):
+		return path, nil
+	}
+	return filepath.Join(folder, path), nil
+}
+
+// expected says what a value has to be.
+func expected(t reflect.Type) string {
+	switch kind := t.Kind(); {
+	case t == duration:
+		return `a duration such as "30s" or "5m"`
+	case reflect.PointerTo(t).Implements(unmarshaler):
+		return `a number of bytes such as 65536 or "64K"`
+	case kind == reflect.Bool:
+		return "true or false"
+	case kind == reflect.String:
+		return "a string"
+	}
+	return "a whole number in its range"
+}
+
+func plural(t reflect.Type) string {
+	if t.Kind() == reflect.String {
+		return "strings"
+	}
+	return "whole numbers"
+}
+
+// Set gives a field of the option's type the value.
+func (v Value) Set(field reflect.Value) {
+	_ = set(field, v.Texts) // it was tried when the file was read
+}
+
+// set gives a field what texts say.
+func set(field reflect.Value, texts []string) error {
+	if field.Kind() == reflect.Slice {
+		field.Set(reflect.MakeSlice(field.Type(), len(texts), len(texts)))
+		for i := range texts {
+			if err := set(field.Index(i), texts[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	text := texts[0]
+	if field.Kind() == reflect.Pointer {
+		field.Set(reflect.New(field.Type().Elem()))
+		field = field.Elem()
+	}
+	if u, ok := field.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	var err error
+	switch kind := field.Kind(); {
+	case field.Type() == duration:
+		var d time.Duration
+		d, err = time.ParseDuration(text)
+		field.SetInt(int64(d))
+	case kind == reflect.Bool:
+		field.SetBool(text == "true")
+	case kind == reflect.String:
+		field.SetString(text)
+	case field.CanInt():
+		var n int64
+		n, err = strconv.ParseInt(text, 10, field.Type().Bits())
+		field.SetInt(n)
+	case field.CanUint():
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, field.Type().Bits())
+		field.SetUint(n)
+	default:
+		err = fmt.Errorf("%v cannot be set", field.Type())
+	}
+	return err
+}

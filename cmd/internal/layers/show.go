@@ -1,0 +1,120 @@
+package layers
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+// Shown is an option with its value, and where that is from.
+type Shown struct {
+	Command string `json:"command"`
+	Option  string `json:"option"`
+	// Value has several texts only for a list. It is nil if nothing says it.
+	Value []string `json:"value"`
+	// Source is requirement, flag, variable, file or default.
+	Source   string `json:"source"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Variable string `json:"variable,omitempty"`
+}
+
+const (
+	sourceDefault     = "default"
+	sourceFile        = "file"
+	sourceVariable    = "variable"
+	sourceFlag        = "flag"
+	sourceRequirement = "requirement"
+	// notShown stands for a secret.
+	notShown = "(not shown)"
+)
+
+// Explain tells of the options of a command that can be set in several places which one counts.
+// given has those on a command line.
+func Explain(command string, options []Option, values Values, given map[string]string) (all []Shown) {
+	for i := range options {
+		o := &options[i]
+		if !o.Settable() {
+			continue
+		}
+		s := Shown{Command: command, Option: o.Name, Source: sourceDefault}
+		v, filed := values[o.Name]
+		name, text, _ := Variable(o.Env, o.Path)
+		flag, onLine := given[o.Name]
+		switch {
+		case filed && (v.Required || !onLine && name == ""):
+			if s.Source = sourceFile; v.Required {
+				s.Source = sourceRequirement
+			}
+			s.Value, s.File, s.Line = v.Texts, v.Path, v.Line
+		case onLine:
+			s.Source, s.Value = sourceFlag, []string{flag}
+		case name != "":
+			s.Source, s.Value, s.Variable = sourceVariable, []string{text}, name
+		case o.Default != "":
+			s.Value = []string{o.Default}
+		}
+		for i, text := range s.Value {
+			if i == 0 {
+				s.Value = append([]string{}, s.Value...)
+			}
+			s.Value[i] = harmless(text, o.Secret)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// harmless is a value without what is secret in it: in a URL, or several of them, who signs in, and
+// the query.
+func harmless(text string, secret bool) string {
+	switch {
+	case secret && text != "":
+		return notShown
+	case !strings.Contains(text, "://"):
+		return text
+	}
+	urls := strings.Split(text, ",")
+	for i, url := range urls {
+		scheme, rest, _ := strings.Cut(url, "://")
+		rest, _, query := strings.Cut(rest, "?")
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = notShown + rest[at:]
+		}
+		if urls[i] = scheme + "://" + rest; query {
+			urls[i] += "?" + notShown
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// Set tells whether something says the value but its default.
+func (s *Shown) Set() bool { return s.Source != sourceDefault }
+
+// From says where the value is from.
+func (s *Shown) From() string {
+	switch s.Source {
+	case sourceFile:
+		return fmt.Sprintf("%s:%d", s.File, s.Line)
+	case sourceRequirement:
+		return fmt.Sprintf("%s:%d (required)", s.File, s.Line)
+	case sourceVariable:
+		return s.Variable
+	case sourceFlag:
+		return "--" + s.Option
+	}
+	return s.Source
+}
+
+// Heading is that of a table of options.
+const Heading = "COMMAND\tOPTION\tVALUE\tFROM"
+
+// Row is the option in such a table.
+func (s *Shown) Row() []string {
+	value := "-"
+	if len(s.Value) > 0 {
+		value = strings.Join(s.Value, " ")
+	}
+	return []string{s.Command, s.Option, program.Plain(value), program.Plain(s.From())}
+}

@@ -1,0 +1,165 @@
+// Package tomlfile reads files of TOML that say what the program does: only those that nobody
+// else can have written, and with the line of what is wrong in them.
+package tomlfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/BurntSushi/toml"
+)
+
+// maxNesting is how deep brackets and dotted keys may nest.
+const maxNesting = 8
+
+// Value is a value in a document that is not decoded yet.
+type Value = toml.Primitive
+
+// Document is a file that is being read. It keeps the first error in it.
+type Document struct {
+	path string
+	meta toml.MetaData
+	line int // of err
+	err  error
+}
+
+// Parse returns the values of a text, by key. No error quotes the text, which may be that of a
+// secret.
+func Parse(path, text string) (*Document, map[string]Value, error) {
+	switch {
+	case !utf8.ValidString(text):
+		return nil, nil, fmt.Errorf("%s is not UTF-8", path)
+	case Nesting(text) > maxNesting:
+		return nil, nil, fmt.Errorf("%s is nested deeper than %d", path, maxNesting)
+	}
+	d := &Document{path: path}
+	var values map[string]Value
+	meta, err := toml.Decode(text, &values)
+	d.meta = meta
+	if err == nil {
+		return d, values, nil
+	}
+	at, ok := errors.AsType[toml.ParseError](err)
+	switch {
+	case !ok:
+		err = fmt.Errorf("%s is not TOML", path)
+	case at.LastKey == "":
+		err = fmt.Errorf("%s:%d: not TOML", path, at.Position.Line)
+	default:
+		err = fmt.Errorf("%s:%d: not TOML, after the key %s", path, at.Position.Line, at.LastKey)
+	}
+	return nil, nil, err
+}
+
+// Err returns the first error of Fail, by its place in the file.
+func (d *Document) Err() error { return d.err }
+
+// Fail notes an error about a value, unless there is one above it in the file.
+func (d *Document) Fail(at Value, format string, args ...any) {
+	line := d.Line(at)
+	if d.err == nil || line < d.line {
+		d.line = line
+		d.err = fmt.Errorf("%s:%d: %w", d.path, max(line, 1), fmt.Errorf(format, args...))
+	}
+}
+
+// Line returns the line of a value; 0 for a table that is only named as part of others.
+func (d *Document) Line(at Value) int {
+	if place, ok := errors.AsType[toml.ParseError](d.meta.PrimitiveDecode(at, &refusing{})); ok {
+		return place.Position.Line
+	}
+	return 0
+}
+
+// Any returns a value as the decoder has it: a string, an int64, a bool, a []any, a
+// map[string]any and so on.
+func (d *Document) Any(at Value) any {
+	var t taking
+	_ = d.meta.PrimitiveDecode(at, &t) // it takes everything
+	return t.value
+}
+
+// Table returns the values of a table.
+func (d *Document) Table(key string, at Value) (values map[string]Value) {
+	if _, ok := As[map[string]any](d, key, "a table", at); ok {
+		_ = d.meta.PrimitiveDecode(at, &values) // it is a table
+	}
+	return values
+}
+
+// As returns the value of a key, which has to be a V; want says so.
+func As[V any](d *Document, key, want string, at Value) (v V, ok bool) {
+	if v, ok = d.Any(at).(V); !ok {
+		d.Fail(at, "%s is not %s", key, want)
+	}
+	return v, ok
+}
+
+// refusing takes no value: the decoder's error then says where the value is.
+type refusing struct{}
+
+func (*refusing) UnmarshalTOML(any) error { return errors.New("refused") }
+
+// taking takes any value.
+type taking struct{ value any }
+
+func (t *taking) UnmarshalTOML(value any) error {
+	t.value = value
+	return nil
+}
+
+// Nesting returns how deep the brackets and dotted keys of a text nest, at least: the decoder
+// takes time that is quadratic in that. Brackets count that are left open by a text that is wrong.
+func Nesting(text string) int {
+	deepest, brackets, dots := 0, 0, 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '\n':
+			dots = 0
+		case '"', '\'':
+			i += quoted(text[i:]) - 1
+		case '#':
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case '[', '{':
+			brackets++
+		case ']', '}':
+			brackets, dots = max(brackets-1, 0), 0
+		case '.':
+			dots++
+		case '=', ',':
+			dots = 0
+		}
+		deepest = max(deepest, brackets, dots)
+	}
+	return deepest
+}
+
+// quoted is how long the string is that a text begins with, in one of TOML's four forms. One that
+// is not closed has the rest of its line, or of the text.
+func quoted(text string) int {
+	quote, several := text[:1], text[0] == text[min(1, len(text)-1)] && text[0] == text[min(2, len(text)-1)] && len(text) > 2
+	i := 1
+	if several {
+		quote, i = text[:3], 3
+	}
+	for i < len(text) {
+		switch {
+		case text[i] == '\\' && quote[0] == '"':
+			i++
+		case text[i] == '\n' && !several:
+			return i
+		case len(text)-i >= len(quote) && text[i:i+len(quote)] == quote:
+			rest := strings.TrimLeft(text[i:], quote[:1])
+			if several { // up to two more belong to it
+				return min(len(text)-len(rest), i+len(quote)+2)
+			}
+			return i + 1
+		}
+		i++
+	}
+	return len(text)
+}

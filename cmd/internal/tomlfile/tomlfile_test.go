@@ -1,0 +1,142 @@
+package tomlfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestRead: only what nobody else can have written is read, and not more than the limit.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.Symlink("own", link), syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ path, others, want string }{
+		{write("own", "text", 0o600), "", ""},
+		{write("readable", "text", 0o644), "has mode 0644", ""},
+		{link, "", ""},
+		{write("group", "text", 0o660), "", " has mode 0660: others can write it, and do harm (chmod 600)"},
+		{write("all", "text", 0o602), "", " has mode 0602: others can write it, and do harm (chmod 600)"},
+		{write("long", "texts", 0o600), "", " is longer than 4 bytes"},
+		{fifo, "", " is no regular file"},
+		{dir, "", " is no regular file"},
+		{os.DevNull, "", " is no regular file"},
+	} {
+		text, others, err := Read(tt.path, 4, "do harm")
+		switch {
+		case tt.want == "" && (err != nil || text != "text" || others != tt.others):
+			t.Errorf("%s: %q, %q, %v", tt.path, text, others, err)
+		case tt.want != "" && (err == nil || err.Error() != tt.path+tt.want):
+			t.Errorf("%s: %v", tt.path, err)
+		}
+	}
+	if _, _, err := Read(filepath.Join(dir, "missing"), 4, ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	theirs := write("theirs", "text", 0o600)
+	if err := os.Chown(theirs, 4321, -1); err != nil {
+		t.Skip(err)
+	}
+	if _, _, err := Read(theirs, 4, "do harm"); err == nil || err.Error() != theirs+" belongs to user 4321, who could do harm" {
+		t.Error(err)
+	}
+}
+
+// TestNesting: brackets and dots count that are outside of strings and comments.
+func TestNesting(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"":                                 0,
+		"a = 1":                            0,
+		"[a.b.c]":                          2,
+		"a = [[1], [[2]]]":                 3,
+		"a = {b = [1]}":                    2,
+		"a.b.c.d = 1":                      3,
+		"a = '[[[[' # [[[[[\nb = \"[[[[\"": 0,
+		`a = ["\"", [[[[1]]]]]`:            5,
+		"a = ['''\n[[[[[''', [1]]":         2,
+		"a = [\"\"\"\n\\\"\"\"[[[\"\"\"]":  1,
+		"a = '[[[[[\nb = [[1]]":            2,
+		"a = \"":                           0,
+		"a = \"\"\"[[":                     0,
+		strings.Repeat("[", 1000):          1000,
+		"a = ''\nb = [1]":                  1,
+		"a = 1.5\nb = 1.5":                 1,
+	} {
+		if got := Nesting(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestParse: what is wrong is told with its line, the first one first, and without the text.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	for text, want := range map[string]string{
+		"a = 1\nb = '" + secret:          "file:2: not TOML, after the key b",
+		"[a]\n[a]\nx = '" + secret + "'": "file:2: not TOML",
+		"\xff" + secret:                  "file is not UTF-8",
+		"a = [[[[[[[[[1]]]]]]]]]":        "file is nested deeper than 8",
+	} {
+		_, _, err := Parse("file", text)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	d, values, err := Parse("file", "[t]\nx = 1\n\n[t.u]\ny = [1,\n2]\nz = 'z'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := d.Table("t", values["t"])
+	inner := d.Table("u", table["u"])
+	if d.Err() != nil || d.Line(table["x"]) != 2 || d.Line(inner["z"]) != 7 {
+		t.Errorf("%v, %d, %d", d.Err(), d.Line(table["x"]), d.Line(inner["z"]))
+	}
+	d.Fail(inner["z"], "z")
+	if _, ok := As[string](d, "x", "a string", table["x"]); ok || d.Err() == nil || d.Err().Error() != "file:2: x is not a string" {
+		t.Error(d.Err())
+	}
+	d.Fail(inner["y"], "y")
+	if d.Err().Error() != "file:2: x is not a string" {
+		t.Error(d.Err())
+	}
+}
+
+// FuzzParse: whatever a file has, each of its values has a line in it, or none.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"", "a = 1", "[t]\nx = [1, 2]\n[t.u]\ny.z = 'a'", "[[a]]\nb = 1\n[[a]]\nb = 2", "a = {b = 1}", "a = \"\"\"\n\"\"\"", "a = [", "a.b.c = 1979-05-27"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<12 {
+			return
+		}
+		d, values, err := Parse("file", text)
+		if err != nil {
+			return
+		}
+		lines := strings.Count(text, "\n") + 1
+		for key, at := range values {
+			if line := d.Line(at); line < 0 || line > lines {
+				t.Errorf("%q is in line %d of %d", key, line, lines)
+			}
+			d.Any(at)
+			d.Table(key, at)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/transport"
+)
+
+// configSetup makes a folder the /etc/execagent of a mount namespace, and runs a program there: no
+// variable leads the programs to another place.
+const configSetup = `mount -t tmpfs none /etc && mkdir /etc/execagent && mount --bind "$1" /etc/execagent && shift && exec "$@"`
+
+// configured is a host with files that set options, and its user.
+type configured struct {
+	etc, home string // etc is its /etc/execagent
+}
+
+func newConfigured(t *testing.T) *configured {
+	t.Helper()
+	h := &configured{t.TempDir(), t.TempDir()}
+	if out, err := h.command(t, nil, "true").CombinedOutput(); err != nil {
+		t.Skipf("no mount namespace: %v: %s", err, out)
+	}
+	return h
+}
+
+// command runs a program on the host.
+func (h *configured) command(t *testing.T, variables []string, argv ...string) *exec.Cmd {
+	t.Helper()
+	enter := []string{"--mount", "sh", "-c", configSetup, "sh", h.etc}
+	if os.Geteuid() != 0 {
+		enter = append([]string{"--map-root-user"}, enter...)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", append(enter, argv...)...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.home}, variables...)
+	return cmd
+}
+
+// write writes files: etc/NAME for those of the host, else below the user's home.
+func (h *configured) write(t *testing.T, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(h.home, name)
+		if in, ok := strings.CutPrefix(name, "etc/"); ok {
+			path = filepath.Join(h.etc, in)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run returns what a program of ours prints there, and its exit code.
+func (h *configured) run(t *testing.T, variables []string, argv ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	argv[0] = filepath.Join(filepath.Dir(rig.Agent(t)), argv[0])
+	cmd := h.command(t, variables, argv...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatal(err)
+	}
+	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+}
+
+const userFile = ".config/execagent/config.toml"
+
+// TestConfigOrder: each layer is over the one before it, and what is required over all.
+func TestConfigOrder(t *testing.T) {
+	t.Parallel()
+	h := newConfigured(t)
+	// The command prints a variable that only the layer in force sets.
+	layer := func(name string) string { return fmt.Sprintf("[exec]\nenv = [\"LAYER=%s\"]\n", name) }
+	expect := func(want, said string, variables []string, flags ...string) {
+		t.Helper()
+		argv := append(append([]string{"agent", "exec"}, flags...), "--", "sh", "-c", "echo $LAYER")
+		out, errors, code := h.run(t, variables, argv...)
+		if out != want+"\n" || errors != said || code != 0 {
+			t.Errorf("%q, %q, %d; want %q, %q", out, errors, code, want, said)
+		}
+	}
+	expect("", "", nil)
+	h.write(t, map[string]string{"etc/config.toml": layer("host")})
+	expect("host", "", nil)
+	h.write(t, map[string]string{userFile: layer("user")})
+	expect("user", "", nil)
+	expect("variable", "", []string{"AGENT_ENV=LAYER=variable"})
+	expect("flag", "", []string{"AGENT_ENV=LAYER=variable"}, "-e", "LAYER=flag")
+	h.write(t, map[string]string{"other/execagent/config.toml": layer("other")})
+	expect("other", "", []string{"XDG_CONFIG_HOME=" + filepath.Join(h.home, "other")})
+
+	out, _, code := h.run(t, []string{"AGENT_WAIT=3s"}, "agent", "config", "show", "exec", "--timeout", "1h")
+	for _, want := range []string{"exec +wait +3s +AGENT_WAIT", "exec +timeout +1h +--timeout", "exec +env +\\(not shown\\) +" + h.home + "/" + userFile + ":2", "exec +detach-keys +- +default"} {
+		matches(t, out, want)
+	}
+	if code != 0 {
+		t.Error(code)
+	}
+
+	h.write(t, map[string]string{"etc/requirements.toml": layer("required")})
+	expect("required", "", nil)
+	const over = "%s has no effect: /etc/execagent/requirements.toml:2 requires another value\n"
+	expect("required", fmt.Sprintf("agent: "+over, "AGENT_ENV"), []string{"AGENT_ENV=LAYER=variable"})
+	expect("required", fmt.Sprintf("agent: "+over, "--env"), []string{"AGENT_ENV=LAYER=variable"}, "-e", "LAYER=flag")
+	expect("required", fmt.Sprintf("agent: "+over, "--env"), nil, "-ne", "LAYER=flag", "--env=LAYER=more") // which only the parser reads
+	expect("required", "", nil, "-e", "LAYER=required")
+	out, _, _ = h.run(t, nil, "agent", "config", "show", "-o", "json", "exec", "-e", "LAYER=flag")
+	matches(t, out, `"option": "env",\s+"value": \[\s+"\(not shown\)"\s+\],\s+"source": "requirement",\s+"file": "/etc/execagent/requirements.toml",\s+"line": 2`)
+
+	h.write(t, map[string]string{"etc/requirements.toml": "[registry.serve]\nstreams = 5\n", "etc/config.toml": ""})
+	out, said, code := h.run(t, []string{"REGISTRY_STREAMS=6"}, "registry", "config", "show", "serve", "--streams", "7")
+	matches(t, out, "serve +streams +5 +/etc/execagent/requirements.toml:2 \\(required\\)")
+	if code != 0 || said != "" {
+		t.Errorf("%d: %s", code, said)
+	}
+}
+
+func matches(t *testing.T, text, pattern string) {
+	t.Helper()
+	if !regexp.MustCompile(pattern).MatchString(text) {
+		t.Errorf("%s is not in\n%s", pattern, text)
+	}
+}
+
+// TestConfigWrong: a key that is not known, or that has another type, is told with the file and the
+// line, and nothing runs. Help and the version are there all the same.
+func TestConfigWrong(t *testing.T) {
+	t.Parallel()
+	h := newConfigured(t)
+	for _, tt := range []struct{ file, text, want string }{
+		{"etc/requirements.toml", "[exec]\nwait = '1s'\ntiemout = '1s'\n", `/etc/execagent/requirements.toml:3: unknown key "tiemout": agent exec has no option of that name; did you mean timeout?`},
+		{"etc/config.toml", "[exec]\ntimeout = 1\n", `/etc/execagent/config.toml:2: timeout is not a duration such as "30s" or "5m"`},
+		{userFile, "\n[exce]\n", filepath.Join(h.home, userFile) + `:2: unknown key "exce": an option is in the table of its command, such as [exec]; did you mean exec?`},
+	} {
+		h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
+		h.write(t, map[string]string{tt.file: tt.text})
+		out, said, code := h.run(t, nil, "agent", "exec", "--", "echo", "ran")
+		if want := "agent: " + tt.want + "\nagent: see agent config --help\n"; out != "" || said != want || code != 2 {
+			t.Errorf("%d: %s%s\nwant %s", code, out, said, want)
+		}
+		if _, said, code := h.run(t, nil, "agent", "config", "show"); code != 2 || !strings.Contains(said, tt.want) {
+			t.Errorf("agent config show: %d: %s", code, said)
+		}
+		for _, argv := range [][]string{{"agent", "exec", "--help"}, {"agent", "version"}, {"agent", "context", "list"}, {"registry", "version"}} {
+			if tt.file == userFile && argv[1] == "context" {
+				continue // that is its file
+			}
+			if out, said, code := h.run(t, nil, argv...); code != 0 || out == "" || said != "" {
+				t.Errorf("%q: %d: %s", argv, code, said)
+			}
+		}
+	}
+	// Whose --help it is decides.
+	h.write(t, map[string]string{userFile: "x = 1"})
+	if out, _, code := h.run(t, nil, "agent", "exec", "--", "echo", "--help"); out != "" || code != 2 {
+		t.Errorf("%d: %s", code, out)
+	}
+}
+
+// TestConfigHelpers: a serving agent has read the files once, and what it starts reads none. The
+// Codex CLI's files are told of and never obeyed.
+func TestConfigHelpers(t *testing.T) {
+	t.Parallel()
+	h := newConfigured(t)
+	h.write(t, map[string]string{
+		"etc/config.toml":    "[exec-server]\nlisten = \"stdio\"\nsession-ttl = \"5m\"\n",
+		".codex/config.toml": "model = \"m\"\nlisten = 1\n[exec-server]\nlisten = \"ws://127.0.0.1:0\"\n[exec]\ntimeout = \"1ns\"\n",
+	})
+	cmd := h.command(t, nil, rig.Agent(t))
+	c, err := client.Connect(t.Context(), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h.write(t, map[string]string{"etc/requirements.toml": "broken", "etc/config.toml": "broken", userFile: "broken"})
+	p, err := c.Start(t.Context(), protocol.StartParams{
+		ProcessID: "p", Argv: []string{"echo", "ran"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: readOnly(h.home),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, said bytes.Buffer
+	if code, err := p.CopyOutput(t.Context(), &out, &said); code != 0 || err != nil || out.String() != "ran\n" || said.String() != "" {
+		t.Errorf("%d, %v: %s%s", code, err, &out, &said)
+	}
+	if data, err := c.FS(readOnly(h.home)).ReadFile(t.Context(), filepath.Join(h.home, ".codex/config.toml")); err != nil || len(data) == 0 {
+		t.Errorf("%q, %v", data, err)
+	}
+	read, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{Cwd: protocol.NewPathURI("/"), ConfigPaths: [][]string{{"model"}}})
+	if err != nil || !strings.Contains(fmt.Sprint(read.Config), `model = "m"`) {
+		t.Errorf("%+v, %v", read, err)
+	}
+
+	// And the tool that a model calls works as before.
+	patch := filepath.Join(h.home, "patched")
+	_, errs, code := h.run(t, nil, "agent", "--codex-run-as-apply-patch", "*** Begin Patch\n*** Add File: "+patch+"\n+x\n*** End Patch\n")
+	if text, err := os.ReadFile(patch); code != 0 || err != nil || string(text) != "x\n" {
+		t.Errorf("%d, %v: %s", code, err, errs)
+	}
+	h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
+	if out, said, code := h.run(t, nil, "agent", "exec", "--", "echo", "ran"); out != "ran\n" || said != "" || code != 0 {
+		t.Errorf("%d: %s%s", code, out, said)
+	}
+}
