@@ -1,6 +1,7 @@
 package mcpserver_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -35,8 +36,30 @@ type stage struct {
 	client *client.Client
 	pids   string
 
-	mu   sync.Mutex
-	last rpc.Conn
+	mu    sync.Mutex
+	last  rpc.Conn
+	cutOn []byte // a message that has it is the last one of its connection, once
+}
+
+// cutter is a connection that may end with a message.
+type cutter struct {
+	rpc.Conn
+	stage *stage
+}
+
+// Write sends the message, and cuts the connection behind it.
+func (c *cutter) Write(message []byte) error {
+	c.stage.mu.Lock()
+	cut := c.stage.cutOn != nil && bytes.Contains(message, c.stage.cutOn)
+	if cut {
+		c.stage.cutOn = nil
+	}
+	c.stage.mu.Unlock()
+	err := c.Conn.Write(message)
+	if cut {
+		_ = c.Conn.Close()
+	}
+	return err
 }
 
 func newStage(t testing.TB) *stage {
@@ -58,7 +81,7 @@ func newStage(t testing.TB) *stage {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.last = ours
-		return ours, nil
+		return &cutter{ours, s}, nil
 	}
 	var err error
 	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: patience, InitializeTimeout: patience})
@@ -73,6 +96,13 @@ func (s *stage) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.last.Close()
+}
+
+// cutAt cuts the connection behind the next message with a text.
+func (s *stage) cutAt(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cutOn = []byte(text)
 }
 
 // start starts a server in a mode.

@@ -203,7 +203,7 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// TestLostStart: a start whose connection is cut is made again.
+// TestLostClient: a server whose client is gone has failed.
 func TestLostClient(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -218,4 +218,18 @@ func TestLostClient(t *testing.T) {
 		}
 	}
 	server.Close()
+}
+
+// TestLostStart: a program whose start is lost with the connection is started again, and the first
+// one does not stay.
+func TestLostStart(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.cutAt(`"method":"process/start"`)
+	server := s.start(t, "good", mcpserver.Config{})
+	if text, err := say(t, server, "hello"); text == "" || err != nil {
+		t.Errorf("the tool says %q, %v", text, err)
+	}
+	server.Close()
+	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 }

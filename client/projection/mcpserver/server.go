@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -32,6 +35,8 @@ const (
 	// together, as JSON.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
+	// maxToolName is how long the name of a tool may be, in bytes.
+	maxToolName = 128
 	// maxMessage is how large one message may be, in bytes.
 	maxMessage = 8 << 20
 )
@@ -308,12 +313,13 @@ func (s *Server) start(l link) (*mcp.ClientSession, error) {
 	return nil, err
 }
 
-// list asks for all tools.
+// list asks for all tools. Those whose name nobody could use, or is there before, are left out.
 func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, err error) {
 	if c := session.InitializeResult().Capabilities; c == nil || c.Tools == nil {
 		return nil, nil
 	}
-	size, params := 0, &mcp.ListToolsParams{}
+	number, size := 0, 0
+	seen, params := map[string]bool{}, &mcp.ListToolsParams{}
 	for {
 		page, err := session.ListTools(ctx, params)
 		if err != nil {
@@ -328,9 +334,12 @@ func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, e
 				return nil, err
 			}
 			size += len(text)
-			tools = append(tools, tool)
+			if isToolName(tool.Name) && !seen[tool.Name] {
+				seen[tool.Name] = true
+				tools = append(tools, tool)
+			}
 		}
-		if len(tools) > maxTools || size > maxToolBytes {
+		if number += len(page.Tools); number > maxTools || size > maxToolBytes {
 			return nil, fmt.Errorf("the server has more than %d tools, or more than %d bytes of them", maxTools, maxToolBytes)
 		}
 		if page.NextCursor == "" {
@@ -338,6 +347,13 @@ func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, e
 		}
 		params.Cursor = page.NextCursor
 	}
+}
+
+// isToolName tells whether a name may be that of a tool: what the protocol recommends, and any other
+// text of one line that is no longer.
+func isToolName(name string) bool {
+	return name != "" && len(name) <= maxToolName && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // serve follows the list of tools until the session is over, and returns why it is.

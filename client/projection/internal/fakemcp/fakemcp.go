@@ -165,9 +165,9 @@ func (f fake) serve() {
 			case "large":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","description":%q,"inputSchema":{"type":"object"}}],"nextCursor":"x"}}`, m.ID, strings.Repeat("x", 1<<20))
 			default:
-				more := ""
+				more := `,{"name":"a\nb","inputSchema":{}},{"name":"echo","inputSchema":{}},{"name":"","inputSchema":{}}`
 				if m.Params.Cursor != "" || f.mode == "changed" {
-					more = `,{"name":"more","inputSchema":{"type":"object"}}`
+					more += `,{"name":"more","inputSchema":{"type":"object"}}`
 				}
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"echo","description":"Says it again.","inputSchema":{"type":"object"}}%s]}}`, m.ID, more)
 			}
