@@ -349,8 +349,8 @@ func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, e
 	}
 }
 
-// isToolName tells whether a name may be that of a tool: what the protocol recommends, and any other
-// text of one line that is no longer.
+// isToolName tells whether a name may be that of a tool: what the protocol recommends, and any
+// other text of one line that is no longer.
 func isToolName(name string) bool {
 	return name != "" && len(name) <= maxToolName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
