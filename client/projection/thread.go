@@ -66,8 +66,8 @@ type Thread struct {
 	stepping chan struct{}
 	cache    *skills.Cache
 	section  skills.Section
-	seen     fingerprint // of the last step
-	list     *skills.List
+	seen     *capability.View // of the last step
+	list     *skills.List     // of it
 	rendered string
 	sources  []source // of the current runtime
 	roots    map[*capability.Found]*declared.Declarations
@@ -139,8 +139,8 @@ func (t *Thread) Step(ctx context.Context, step *environment.Step, view *capabil
 	if err != nil {
 		return nil, err
 	}
-	if now := fingerprintOf(view); t.list == nil || !slices.Equal(now, t.seen) {
-		t.seen, t.list = now, t.cache.List(view)
+	if t.seen != view { // a step in which all is as before has the same one
+		t.seen, t.list = view, t.cache.List(view)
 		t.rendered = t.list.Render()
 	}
 	s := &Step{thread: t, runtime: r, skills: t.list, warnings: warnings}
@@ -375,25 +375,4 @@ func readConfig(ctx context.Context, c *client.Client, cwd protocol.PathURI) (d 
 		return d, err
 	}
 	return declared.Configured(config, info.Capabilities.HTTPHeaderEnvVars)
-}
-
-// fingerprint tells views apart, as far as skills go.
-type fingerprint []seen
-
-type seen struct {
-	resolved  capability.Resolved
-	found     *capability.Found
-	installed *capability.Installed // in the environment of resolved; found is nil then
-}
-
-func fingerprintOf(view *capability.View) fingerprint {
-	f := make(fingerprint, 0, len(view.Roots)+len(view.Environments))
-	for i := range view.Roots {
-		f = append(f, seen{view.Roots[i].Resolved, view.Roots[i].Found, nil})
-	}
-	for i := range view.Environments {
-		e := &view.Environments[i]
-		f = append(f, seen{capability.Resolved{Root: capability.Root{EnvironmentID: e.EnvironmentID}, Client: e.Client}, nil, e.Installed})
-	}
-	return f
 }
