@@ -27,5 +27,6 @@
 //	files have changed, a server has failed                         the same
 //
 // A step uses one runtime for all that it does. The one before is shut down when no step holds it
-// any more. A thread that is resumed, and a fork, are new Threads.
+// any more. A thread that is resumed, and a fork, are new Threads. A thread is closed before the
+// environments are: without their clients its servers stay until their sessions end.
 package projection

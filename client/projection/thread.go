@@ -32,7 +32,8 @@ type Status = mcpserver.Status
 // Config says what a [Thread] does with what is declared. The zero value uses everything but
 // installed plugins. Its functions are called from several goroutines.
 type Config struct {
-	// Notify is told how the servers of the current runtime are doing, of each in order.
+	// Notify is told how the servers of the current runtime are doing, of each in order. It returns
+	// soon, and does not close the thread: the server waits for it.
 	Notify func(Status)
 	// Allow tells whether a server may be used, by the policies of the user; nil: each.
 	Allow func(*mcpserver.Spec) bool

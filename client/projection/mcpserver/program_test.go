@@ -233,3 +233,21 @@ func TestLostStart(t *testing.T) {
 	server.Close()
 	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
 }
+
+// TestLostEnd: a server is gone after Close although the connection was lost just then.
+func TestLostEnd(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"process/closeStdin", "process/terminate"} {
+		t.Run(strings.ReplaceAll(method, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			server := s.start(t, "stubborn", mcpserver.Config{})
+			if err := server.Wait(bounded(t)); err != nil {
+				t.Fatal(err)
+			}
+			s.cutAt(`"method":"` + method + `"`)
+			server.Close()
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+		})
+	}
+}
