@@ -41,7 +41,10 @@ type httpLink struct {
 
 	life   context.Context // ends with the session
 	cancel context.CancelCauseFunc
-	open   sync.WaitGroup // bodies
+
+	open sync.WaitGroup // requests, until the bodies of their answers are closed
+	mu   sync.Mutex     // guards what follows
+	over bool           // no request begins any more
 }
 
 func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
@@ -65,7 +68,20 @@ func (h *httpLink) cut(err error) { h.cancel(err) }
 
 func (h *httpLink) shut() {
 	h.cut(ErrClosed)
-	h.open.Wait() // the SDK closes them, since reading fails now
+	h.mu.Lock()
+	h.over = true
+	h.mu.Unlock()
+	h.open.Wait()
+}
+
+// begin counts a request, unless the link is shut.
+func (h *httpLink) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		h.open.Add(1)
+	}
+	return !h.over
 }
 
 // RoundTrip makes the executor send a request (capabilities.md 6.2). The executor ends it after a
@@ -93,6 +109,9 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	params.TimeoutMs = new(uint64((limit + requestGrace).Milliseconds()))
 
+	if !h.begin() {
+		return nil, ErrClosed
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	if r.Method != http.MethodDelete { // the last one, after the session
 		ctx, cancel = h.within(ctx, cancel)
@@ -100,20 +119,23 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := h.client.HTTP(ctx, params)
 	if err != nil {
 		cancel()
+		h.open.Done()
 		return nil, err
 	}
-	h.open.Add(1)
+	b := &body{ReadCloser: answer.Body, left: maxBody, close: func() {
+		cancel()
+		h.open.Done()
+	}}
+	// The SDK closes what it has read; this is for what it gives up.
+	context.AfterFunc(ctx, func() { _ = b.Close() })
 	response := &http.Response{
 		Status:     fmt.Sprintf("%d %s", answer.Status, http.StatusText(answer.Status)),
 		StatusCode: answer.Status,
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header:        http.Header{},
 		ContentLength: -1,
-		Body: &body{ReadCloser: answer.Body, left: maxBody, close: func() {
-			cancel()
-			h.open.Done()
-		}},
-		Request: r,
+		Body:          b,
+		Request:       r,
 	}
 	for _, header := range answer.Headers {
 		response.Header.Add(header.Name, header.Value)
