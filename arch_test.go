@@ -112,7 +112,7 @@ var rules = map[string]rule{
 	"agent/egress":   {[]string{"helper/gate", "netproxy", "netproxy/intercept", "netproxy/mask", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
 	"agent/patching": {[]string{"applypatch", "protocol"}, "what a request asks for, not on which files, nor who asks"},
 	"agent/answers":  {[]string{"fsops", "httpclient", "protocol"}, "memory is counted here; what is answered is not known"},
-	"agent": {[]string{"helper/judge", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+	"agent": {[]string{"helper/judge", "execpolicy/packed", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
 
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},

@@ -73,7 +73,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter, err := c.restoring(ctx, &p, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
+	enter, err := c.restoring(ctx, &p, approvals, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
 	if err != nil {
 		return nil, err
 	}
