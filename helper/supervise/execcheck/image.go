@@ -253,13 +253,17 @@ func readCmdline(pid, limit int) ([]byte, error) {
 }
 
 // realImage describes the process pid as it is. A file that no path leads to any
-// more could not be judged, so it is an error.
+// more could not be judged, so it is an error, and so is one of another mount namespace:
+// the command has made that, and can give any file any path there.
 func realImage(pid int) (Image, error) {
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	exe := fmt.Sprintf("/proc/%d/exe", pid)
+	path, err := os.Readlink(exe)
 	if err != nil {
 		return Image{}, err
 	}
-	if path[0] != '/' || strings.HasSuffix(path, " (deleted)") {
+	var loaded, there unix.Stat_t
+	if path[0] != '/' || strings.HasSuffix(path, " (deleted)") || unix.Stat(exe, &loaded) != nil || unix.Stat(path, &there) != nil ||
+		identityOf(&loaded) != identityOf(&there) {
 		return Image{}, unix.ENOENT
 	}
 	cmdline, err := readCmdline(pid, maxArguments)
@@ -269,7 +273,7 @@ func realImage(pid int) (Image, error) {
 	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
 	image := Image{Program: path, Argv: argv, Real: true, Thread: pid}
 	head := make([]byte, headSize)
-	if f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+	if f, err := os.Open(exe); err == nil {
 		n, _ := f.Read(head) // what cannot be read is no script
 		_ = f.Close()
 		image.Heads = [][]byte{head[:n]}
