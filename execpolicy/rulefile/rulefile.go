@@ -60,8 +60,8 @@ func Parse(earlier *rule.Set, file string, text []byte, bounds Bounds) (*rule.Se
 	if err != nil {
 		return nil, located(file, err)
 	}
-	e := &evaluation{file: file, earlier: earlier, rules: &rule.Set{}, maxRules: bounds.Rules - earlier.Len()}
 	m := &meter{left: maxWeight}
+	e := &evaluation{file: file, earlier: earlier, rules: &rule.Set{}, maxRules: bounds.Rules - earlier.Len(), meter: m}
 	names := starlark.StringDict{
 		"prefix_rule":     starlark.NewBuiltin("prefix_rule", e.prefixRule),
 		"host_executable": starlark.NewBuiltin("host_executable", e.hostExecutable),
