@@ -25,6 +25,9 @@ type Image struct {
 	// process.
 	Program      string
 	Interpreters []string
+	// Identity tells the file of Program from others, also from what it is after it was written
+	// to; "" with Real.
+	Identity string
 	// Heads are the beginnings of these files, in this order, as far as the kernel looks.
 	Heads [][]byte
 	// Thread is the one that has made the call, or, with Real, the process.
@@ -50,6 +53,10 @@ type identity struct {
 
 func identityOf(st *unix.Stat_t) identity {
 	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+func (id *identity) String() string {
+	return fmt.Sprint(id.dev, id.ino, id.size, id.mtime.Nano(), id.ctime.Nano())
 }
 
 // expected is what the process has to be when the kernel has loaded the image.
