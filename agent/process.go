@@ -67,6 +67,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		spec.Bulk = true
 		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
 	}
+	approvals.Pin(&spec)
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
 	}

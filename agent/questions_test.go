@@ -380,6 +380,43 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 	}
 }
 
+// TestAcceptedProgram: what was asked about is what runs, also if another program of the name comes
+// before it in the PATH while the client thinks.
+func TestAcceptedProgram(t *testing.T) {
+	t.Parallel()
+	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			tool := func(at string) {
+				if err := os.WriteFile(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"), 0o700); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, at := range []string{"first", "second"} {
+				if err := os.Mkdir(dir+"/"+at, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tool("second")
+			c, _, _ := newRig(t, Config{}).asking(t, "")
+			params := prompts("p", "", object{"argv": []string{"tool"}, "env": object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}})
+			if sandbox != nil {
+				params["sandbox"] = sandbox
+			}
+			c.call("s", "process/start", params)
+			h, _ := c.until(protocol.MethodExecApproval)
+			tool("first")
+			c.replies(h, `"accept"`)
+			ran, _ := c.until(protocol.MethodProcessOutput)
+			if h.Params.Exe != dir+"/second/tool" || string(ran.Params.Chunk) != "second\n" {
+				t.Errorf("asked about %q, output %q", h.Params.Exe, ran.Params.Chunk)
+			}
+			c.until(protocol.MethodProcessClosed)
+		})
+	}
+}
+
 // TestQuestionBelowEnds: a process that is ended while one of its programs is asked about leaves
 // nothing open, and nothing running.
 func TestQuestionBelowEnds(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/execagent/execagent/execpolicy"
@@ -28,6 +29,18 @@ type Plan struct {
 
 // IsPending tells whether the client has to be asked. It may be called on nil.
 func (p *Plan) IsPending() bool { return p != nil && p.Pending }
+
+// Pin makes a spec run the program that the client is asked about: until the answer, another one may
+// come before it in the PATH. It may be called on nil.
+func (p *Plan) Pin(spec *procs.Spec) {
+	if !p.IsPending() || p.exe == "" {
+		return
+	}
+	if spec.Arg0 == nil {
+		spec.Arg0 = new(spec.Argv[0])
+	}
+	spec.Shown, spec.Argv = spec.Argv, slices.Concat([]string{p.exe}, spec.Argv[1:])
+}
 
 // defaultTimeout is how long a question waits for its answer.
 const defaultTimeout = 120 * time.Second
