@@ -66,8 +66,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		spec.Argv, spec.Arg0 = builtin.Command(p.Argv)
 		spec.Bulk = true
 		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
+	} else {
+		approvals.Pin(&spec)
 	}
-	approvals.Pin(&spec)
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
 	}
