@@ -56,14 +56,13 @@ func (f *applyPatchFlags) run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(fmt.Errorf("reading the patch: %w", err))
 	}
-	out := program.Harmless(sys.Stdout) // a patch that hides a part of itself is not looked at
 	if f.Elsewhere() {
 		return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
-			return there.Patch(ctx, out, f.Dir, patch, f.DryRun)
+			return there.Patch(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 		})
 	}
 	ended, err := untilSignal(f.Timeout, func(ctx context.Context) error {
-		return files.PatchHere(ctx, out, f.Dir, patch, f.DryRun)
+		return files.PatchHere(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 	})
 	if err != nil {
 		return failed(sys, cmp.Or(ended, err), program.ExitFailure)
