@@ -90,10 +90,11 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
-	"execpolicy":          {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
-	"execpolicy/rule":     {nil, "rules are values; it reads neither files nor scripts"},
-	"execpolicy/rulefile": {[]string{"execpolicy/rule"}, "rules are read here, and asked elsewhere"},
-	"execpolicy/script":   {nil, "commands are found here, and judged elsewhere"},
+	"execpolicy":                {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
+	"execpolicy/rule":           {nil, "rules are values; it reads neither files nor scripts"},
+	"execpolicy/rulefile/quiet": {nil, "a library says nothing while it is initialized"},
+	"execpolicy/rulefile":       {[]string{"execpolicy/rule", "execpolicy/rulefile/quiet"}, "rules are read here, and asked elsewhere"},
+	"execpolicy/script":         {nil, "commands are found here, and judged elsewhere"},
 
 	"agent/audit":        {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
 	"netproxy/mask":      {[]string{"internal/strictbase64", "netproxy/rules"}, "texts are replaced here; what carries them is not known"},

@@ -11,7 +11,10 @@ import (
 	"go.starlark.net/syntax"
 
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/execpolicy/rulefile/quiet"
 )
+
+func init() { quiet.Loud() }
 
 // Bounds are how much the files of one policy may have.
 type Bounds struct {
