@@ -97,10 +97,11 @@ var rules = map[string]rule{
 		"a layer is tried by itself; what it is used for is not known here"},
 	"helper/internal/helpertest": {nil, "waiting, and a TB for processes that are no tests"},
 
-	"execpolicy":          {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
-	"execpolicy/rule":     {nil, "rules are values; it reads neither files nor scripts"},
-	"execpolicy/rulefile": {[]string{"execpolicy/rule"}, "rules are read here, and asked elsewhere"},
-	"execpolicy/script":   {nil, "commands are found here, and judged elsewhere"},
+	"execpolicy":                {[]string{"execpolicy/rule", "execpolicy/rulefile", "execpolicy/script"}, "a policy is asked about commands, and starts none"},
+	"execpolicy/rule":           {nil, "rules are values; it reads neither files nor scripts"},
+	"execpolicy/rulefile/quiet": {nil, "a library says nothing while it is initialized"},
+	"execpolicy/rulefile":       {[]string{"execpolicy/rule", "execpolicy/rulefile/quiet"}, "rules are read here, and asked elsewhere"},
+	"execpolicy/script":         {nil, "commands are found here, and judged elsewhere"},
 
 	"agent/audit":        {[]string{"rpc"}, "lines of a log; what they are about is known elsewhere"},
 	"netproxy/mask":      {[]string{"internal/strictbase64", "netproxy/rules"}, "texts are replaced here; what carries them is not known"},
@@ -119,7 +120,7 @@ var rules = map[string]rule{
 	"agent/egress":   {[]string{"helper/gate", "netproxy", "netproxy/intercept", "netproxy/mask", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
 	"agent/patching": {[]string{"applypatch", "protocol"}, "what a request asks for, not on which files, nor who asks"},
 	"agent/answers":  {[]string{"fsops", "httpclient", "protocol"}, "memory is counted here; what is answered is not known"},
-	"agent": {[]string{"helper/judge", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+	"agent": {[]string{"helper/judge", "execpolicy/packed", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
 
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},

@@ -92,3 +92,35 @@ func TestRefusalIsBounded(t *testing.T) {
 		t.Errorf("got %.2000v", err)
 	}
 }
+
+// TestHiddenProgram: a sandbox that hides the program that was allowed does not have another one of
+// that name run.
+func TestHiddenProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, at := range []string{"first", "second"} {
+		if err := errors.Join(os.Mkdir(dir+"/"+at, 0o755), os.WriteFile(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["` + dir + `/first/tool"])`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden})}).attach("")
+	for name, sandbox := range map[string]object{
+		"shown":  managed("restricted", special("minimal", "read"), at(dir, "read")),
+		"hidden": managed("restricted", special("minimal", "read"), at(dir+"/second", "read")),
+	} {
+		params := sh(name, "")
+		params["argv"], params["env"], params["sandbox"] = []string{"tool"}, object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}, sandbox
+		if got := output(c, params); (got == "first\n") != (name == "shown") || strings.HasPrefix(got, "second") {
+			t.Errorf("%s: output %q", name, got)
+		}
+	}
+	var listed protocol.ListResult
+	c.must("process/list", object{}, &listed)
+	if len(listed.Processes) != 2 || listed.Processes[0].Argv[0] != "tool" {
+		t.Errorf("listed as %+v", listed)
+	}
+}

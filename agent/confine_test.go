@@ -139,6 +139,25 @@ func TestProvidedTool(t *testing.T) {
 			t.Errorf("%s: exit %d, output %q", name, o.exit, o.output)
 		}
 	}
+	// Patches come from models, too.
+	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
+	if err := os.WriteFile(script, []byte("a\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for method, params := range map[string]object{
+		"fs/applyPatch": {"patch": put, "cwd": uri(b.repo)},
+		"fs/remove":     {"path": uri(tool.Dir()), "recursive": true},
+		"fs/rename":     {"sourcePath": uri(tool.Dir()), "destinationPath": uri(tool.Dir() + ".old")},
+		"fs/writeFile":  {"path": uri(tool.Dir() + "/x"), "dataBase64": ""},
+	} {
+		params["sandbox"] = everywhere
+		if err := c.call(method, params, nil); err == nil || strings.Contains(err.Error(), "missing") || strings.Contains(err.Error(), "unknown") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	if entries, err := os.ReadDir(tool.Dir()); err != nil || len(entries) != 1 || entries[0].Type() != os.ModeSymlink {
+		t.Errorf("the folder of the tool has %v, %v", entries, err)
+	}
 	out := "printf '*** Begin Patch\n*** Add File: " + b.out + "/n\n+x\n*** End Patch\n' | apply_patch"
 	want := "Failed to write file " + b.out + "/n\nRead-only file system (os error 30)\n"
 	if o := c.runIn("out", out, b.repo, b.workspaceWrite()); o.exit != 1 || o.output != want {

@@ -66,6 +66,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		spec.Argv, spec.Arg0 = builtin.Command(p.Argv)
 		spec.Bulk = true
 		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
+	} else {
+		approvals.Pin(&spec)
 	}
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
@@ -73,7 +75,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter, err := c.restoring(ctx, &p, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
+	enter, err := c.restoring(ctx, &p, approvals, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
 	if err != nil {
 		return nil, err
 	}

@@ -3,11 +3,13 @@ package agent
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -320,6 +322,97 @@ sh -c "$i -g" >/dev/null; echo $?`)
 			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {
 				t.Errorf("output %q", output.String())
 			}
+		})
+	}
+}
+
+// TestAcceptedFile: who has accepted a program for the process has accepted the file, not what is
+// put in its place later.
+func TestAcceptedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"tool", "linked"} {
+		if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\necho one\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
+prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
+`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
+	for answer, script := range map[string]string{
+		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
+		`{"acceptWithRule":{"prefix":["` + dir + `/linked"]}}`: "ln -s linked link; ./link; ./link; ln -sf tool link; ./link",
+	} {
+		t.Run(answer, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(operator)}).asking(t, "")
+			params := sh("p", script)
+			params["cwd"] = uri(dir)
+			c.call("s", "process/start", params)
+			var asked []string
+			var output strings.Builder
+			for done := false; !done; {
+				switch h := c.hears(); {
+				case h.Method == protocol.MethodExecApproval && h.Params.Kind == protocol.ApprovalStart:
+					c.replies(h, `"accept"`)
+				case h.Method == protocol.MethodExecApproval:
+					if asked = append(asked, h.Params.Exe); len(asked) == 1 {
+						c.replies(h, answer)
+					} else {
+						c.replies(h, `"decline"`)
+					}
+				case h.Method == protocol.MethodProcessOutput && h.Params.Stream == "stdout":
+					output.Write(h.Params.Chunk)
+				case h.Method == protocol.MethodProcessClosed:
+					done = true
+				case h.Error != nil:
+					t.Fatal(h.Error)
+				}
+			}
+			if len(asked) != 2 || output.String() != "one\none\n" {
+				t.Errorf("asked about %q, output %q", asked, output.String())
+			}
+		})
+	}
+}
+
+// TestAcceptedProgram: what was asked about is what runs, also if another program of the name comes
+// before it in the PATH while the client thinks.
+func TestAcceptedProgram(t *testing.T) {
+	t.Parallel()
+	for name, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			tool := func(at string) {
+				if err := os.WriteFile(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"), 0o700); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, at := range []string{"first", "second"} {
+				if err := os.Mkdir(dir+"/"+at, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tool("second")
+			c, _, _ := newRig(t, Config{}).asking(t, "")
+			params := prompts("p", "", object{"argv": []string{"tool"}, "env": object{"PATH": dir + "/first:" + dir + "/second:/usr/bin:/bin"}})
+			if sandbox != nil {
+				params["sandbox"] = sandbox
+			}
+			c.call("s", "process/start", params)
+			h, _ := c.until(protocol.MethodExecApproval)
+			tool("first")
+			c.replies(h, `"accept"`)
+			ran, _ := c.until(protocol.MethodProcessOutput)
+			if h.Params.Exe != dir+"/second/tool" || string(ran.Params.Chunk) != "second\n" {
+				t.Errorf("asked about %q, output %q", h.Params.Exe, ran.Params.Chunk)
+			}
+			c.until(protocol.MethodProcessClosed)
 		})
 	}
 }

@@ -5,8 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"sync"
 
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/snapshot"
+	"github.com/execagent/execagent/execpolicy/packed"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -19,8 +23,10 @@ type enter func(*process, *procs.Spec) error
 // restoring returns an enter that also makes the spec restore the shell snapshot that the
 // request asks for. It is the same one where the request asks for none, or is about no
 // command of a login shell. No failure of a snapshot is an error: the startup files are run
-// then, as without one. A capture enters what the command enters.
-func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in enter) (enter, error) {
+// then, as without one. A capture enters what the command enters, and its programs are judged as
+// those of the command are. A command that waits for an answer restores nothing: its startup files
+// may not run before it either.
+func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, approvals *approval.Plan, in enter) (enter, error) {
 	asked := p.ShellSnapshot
 	if asked == nil || p.Builtin || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
 		return in, nil
@@ -29,9 +35,15 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in 
 	if !shell.Known() {
 		return nil, protocol.InvalidParams("shellSnapshot: shell snapshots are unsupported for shell `%.64s`", shell.Name)
 	}
+	if approvals.IsPending() {
+		return in, nil
+	}
 	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork})
 	if err != nil {
 		return nil, err
+	}
+	if approvals != nil && approvals.Policy != nil {
+		key = packed.Append(key, approvals.Policy)
 	}
 	sum := sha256.Sum256(key)
 	return func(started *process, spec *procs.Spec) error {
@@ -39,7 +51,7 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in 
 		bare.Env = slices.Clone(spec.Env)
 		state, err := c.session.snapshots.Get(ctx, string(sum[:]), func() error { return rpc.Block(ctx) },
 			func(ctx context.Context) (*snapshot.State, error) {
-				state, err := snapshot.Capture(ctx, shell, bare, in.start)
+				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).start)
 				if err != nil {
 					c.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
 				}
@@ -57,10 +69,17 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, in 
 	}, nil
 }
 
-// start starts a process of no session. env is what it sees.
+// start starts a process of no session. env is what it sees. Nobody is asked about what it
+// executes: it is ended where somebody would have to be.
 func (in enter) start(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
 	aside := new(process)
+	var answering sync.WaitGroup
 	release = func() {
+		if desk := aside.questions(); desk != nil {
+			desk.Hang()
+			answering.Wait()
+		}
+		aside.judged.Close()
 		aside.network.Close()
 		aside.box.Release()
 	}
@@ -72,6 +91,15 @@ func (in enter) start(spec procs.Spec) (p *procs.Process, env []string, release 
 	if err != nil {
 		release()
 		return nil, nil, nil, err
+	}
+	if desk := aside.questions(); desk != nil {
+		answering.Go(func() {
+			desk.Serve(func(q judge.Question) {
+				if !q.Told {
+					p.Terminate()
+				}
+			})
+		})
 	}
 	return p, spec.Env, release, nil
 }

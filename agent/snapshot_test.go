@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -136,5 +137,81 @@ func TestSnapshotNetwork(t *testing.T) {
 	captured, err := os.ReadFile(home + "/captured")
 	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 1 {
 		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)
+	}
+}
+
+// TestSnapshotJudged: what startup files execute is judged when their state is captured, too, and
+// nobody is asked about it: they are run with the command then.
+func TestSnapshotJudged(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["tac"], decision="forbidden")
+prefix_rule(pattern=["uname"], decision="prompt")
+`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree})
+	for name, sandbox := range map[string]func(home string) object{
+		"bare":    func(string) object { return nil },
+		"sandbox": func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },
+	} {
+		for program, want := range map[string]string{"true": "ran\n", "tac": "", "uname": ""} {
+			t.Run(name+" "+program, func(t *testing.T) {
+				t.Parallel()
+				home, err := filepath.EvalSymlinks(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				profile := "echo x >> ~/runs; p=" + program + "; export A=1\n/usr/bin/$p >/dev/null </dev/null && echo ran >> ~/ran\ntrue\n"
+				if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				more := object{}
+				if policy := sandbox(home); policy != nil {
+					more["sandbox"] = policy
+				}
+				c := newRig(t, Config{ExecPolicy: policy}).attach("")
+				for _, id := range []string{"a", "b"} {
+					if got := output(c, login(id, home, "echo $A", more)); !strings.Contains(got, "1\n") {
+						t.Errorf("%s printed %q", id, got)
+					}
+				}
+				ran, _ := os.ReadFile(home + "/ran")
+				runs, _ := os.ReadFile(home + "/runs")
+				if string(ran) != want || program != "uname" && string(runs) != "x\n" || program == "uname" && len(runs) < len("x\nx\nx\n") {
+					t.Errorf("the startup file has run %q times, and the program %q", runs, ran)
+				}
+			})
+		}
+	}
+}
+
+// TestSnapshotPending: nothing of a command runs before it was accepted, its startup files
+// included.
+func TestSnapshotPending(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	home := t.TempDir()
+	if err := os.WriteFile(home+"/.bash_profile", []byte("echo run >> ~/runs\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, _ := newRig(t, Config{}).asking(t, "")
+	for _, answer := range []string{`"decline"`, `"accept"`} {
+		params := login(answer, home, "wc -l < ~/runs", object{"execApproval": object{"unmatched": "prompt"}})
+		c.call("s"+answer[1:2], "process/start", params)
+		h, _ := c.until(protocol.MethodExecApproval)
+		if _, err := os.Stat(home + "/runs"); err == nil {
+			t.Error("startup files have run before the answer")
+		}
+		c.replies(h, answer)
+		c.until(protocol.MethodProcessClosed)
+	}
+	if runs, err := os.ReadFile(home + "/runs"); err != nil || string(runs) != "run\n" {
+		t.Errorf("startup files have run: %q, %v", runs, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/fsops"
@@ -152,7 +153,7 @@ func (c *cache) list(folder string) {
 // names are the folders and links of a folder that are named like that, sorted. A folder
 // that is missing, or no folder, has none.
 func (c *cache) names(folder string, like func(string) bool) (all []fs.DirEntry) {
-	f, err := os.Open(folder)
+	f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY, 0) // a link may lead to a fifo, whose open(2) would wait
 	if err == nil {
 		defer f.Close()
 	}

@@ -50,7 +50,11 @@ func Candidates(program string, argv []string, dir string, look func(path string
 			last = file.Real
 			all = append(all, Program{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
 		}
-		all = append(all, inside(last, name, args, dir)...)
+		within := inside(last, name, args, dir)
+		if len(within) == 0 && last != program { // a link may have the name that the file has not
+			within = inside(program, name, args, dir)
+		}
+		all = append(all, within...)
 		interpreter, argument, isScript := shebang(file.Head)
 		if !isScript {
 			return all
@@ -91,9 +95,18 @@ func shebang(head []byte) (interpreter string, argument []string, ok bool) {
 // many are programs that are many tools: which one, their first word says, or else the second.
 var many = []string{"busybox", "toybox", "coreutils"}
 
+// kindOf returns the usual name of a program that is many, without what some builds have behind it:
+// busybox.static, toybox-x86_64.
+func kindOf(base string) string {
+	if i := strings.IndexAny(base, ".-"); i > 0 && slices.Contains(many, base[:i]) {
+		return base[:i]
+	}
+	return base
+}
+
 // inside returns the programs that a program runs by itself instead of an execve.
 func inside(real, name string, args []string, dir string) []Program {
-	base := strings.TrimSuffix(path.Base(real), " (deleted)")
+	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
 		tool := path.Base(name)
@@ -116,7 +129,9 @@ func inside(real, name string, args []string, dir string) []Program {
 // isLoader tells whether a program is the dynamic loader, which can be started with a program as
 // its argument.
 func isLoader(base string) bool {
-	return base == "ld.so" || strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so")
+	// That of musl is the C library.
+	return base == "ld.so" || base == "libc.so" || strings.HasPrefix(base, "libc.musl-") ||
+		strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so")
 }
 
 // loaderValues are the options of the loader that have a value.

@@ -26,6 +26,7 @@ func TestCandidates(t *testing.T) {
 		"/bin/rm": "/bin/busybox \x7fELF", "/lib64/ld-linux-x86-64.so.2": "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 \x7fELF", "/gone": "/tmp/x~(deleted) \x7fELF",
 		"/proc/self/fd/3": "/memfd:x~(deleted) \x7fELF", "/w/a": "/w/a #! /bin/sh -e -u \nrm x", "/w/b": "/w/b #!./a", "/w/loop": "/w/loop #!/w/loop",
 		"/w/env": "/w/env #!/usr/bin/env python3\n", "/usr/bin/env": "/usr/bin/env \x7fELF", "/w/none": "/w/none #!\n", "/usr/bin/coreutils": "/usr/bin/coreutils \x7fELF",
+		"/lib/ld-musl-x86_64.so.1": "/usr/lib/musl/libc.so \x7fELF", "/bin/busybox.static": "/bin/busybox.static \x7fELF", "/opt/busybox": "/opt/bb \x7fELF",
 	}
 	for _, tt := range []struct {
 		program, argv string
@@ -50,6 +51,10 @@ func TestCandidates(t *testing.T) {
 			"/lib64/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path /x --inhibit-cache ./ls -l, /w/ls -l"},
 		{"/lib64/ld-linux-x86-64.so.2", "ld --new /bin/ls",
 			"/lib64/ld-linux-x86-64.so.2 --new /bin/ls, /lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --new /bin/ls, --new /bin/ls?"},
+		{"/lib/ld-musl-x86_64.so.1", "x --preload=y /bin/ls -l",
+			"/lib/ld-musl-x86_64.so.1 --preload=y /bin/ls -l, /usr/lib/musl/libc.so --preload=y /bin/ls -l, /bin/ls -l"},
+		{"/bin/busybox.static", "busybox rm x", "/bin/busybox.static rm x, rm x"},
+		{"/opt/busybox", "busybox rm x", "/opt/busybox rm x, /opt/bb rm x, rm x"},
 		{"/w/loop", "x", "/w/loop, /w/loop /w/loop, /w/loop /w/loop /w/loop, /w/loop /w/loop /w/loop /w/loop, /w/loop /w/loop /w/loop /w/loop /w/loop"},
 	} {
 		var got []string

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/execagent/execagent/execpolicy"
@@ -28,6 +30,19 @@ type Plan struct {
 
 // IsPending tells whether the client has to be asked. It may be called on nil.
 func (p *Plan) IsPending() bool { return p != nil && p.Pending }
+
+// Pin makes a spec run the program that was decided about. Looked for again in the PATH it could be
+// another one: what comes before it may be there by then, or what was found be hidden by a sandbox.
+// It may be called on nil.
+func (p *Plan) Pin(spec *procs.Spec) {
+	if p == nil || p.exe == "" || strings.Contains(spec.Argv[0], "/") {
+		return
+	}
+	if spec.Arg0 == nil {
+		spec.Arg0 = new(spec.Argv[0])
+	}
+	spec.Shown, spec.Argv = spec.Argv, slices.Concat([]string{p.exe}, spec.Argv[1:])
+}
 
 // defaultTimeout is how long a question waits for its answer.
 const defaultTimeout = 120 * time.Second
@@ -55,7 +70,7 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 	if operator != nil {
 		both, strict = operator.With(client), !operator.AllowUnasked
 	}
-	plan := &Plan{verdict: both.Start(p.Argv, find), cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked}
+	plan := &Plan{verdict: both.Start(p.Argv, find), exe: find(p.Argv[0]), cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked}
 	if a := p.ExecApproval; a != nil {
 		plan.report = cmp.Or(a.Report, plan.report)
 		if a.TimeoutMs != nil {
@@ -71,7 +86,7 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 	case rule.Prompt:
 		switch {
 		case asks:
-			plan.Pending, plan.exe = true, find(p.Argv[0])
+			plan.Pending = true
 		case strict:
 			return nil, refusal(plan.verdict)
 		case client != nil:

@@ -90,6 +90,7 @@ func (p *Process) take(asked judge.Question) {
 	q := question{
 		kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
+		identity: asked.Identity,
 	}
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
@@ -130,7 +131,7 @@ func (p *Process) remembers(q *question) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.again[key(q.exe, q.argv)] || p.again[key(path.Base(q.exe), q.argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
+	return p.again[key(q.exe+"\x00"+q.identity, q.argv)] || p.again[key(path.Base(q.exe), q.argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
 		return len(prefix) <= len(q.proposed) && slices.Equal(prefix, q.proposed[:len(prefix)])
 	})
 }
@@ -243,6 +244,7 @@ type question struct {
 	reason    string
 	matched   []byte
 	proposed  []string // see [execpolicy.Verdict.Proposed]
+	identity  string   // of the file exe, that may be written to; "" of a start
 }
 
 // outcome is what became of a question.
@@ -274,7 +276,7 @@ func (p *Process) ask(q question) (o outcome) {
 	default:
 		o = q.read(answer)
 		if o.again && !q.truncated {
-			p.remember(o, key(q.exe, q.argv))
+			p.remember(o, key(q.exe+"\x00"+q.identity, q.argv))
 		}
 		if o.prefix != nil {
 			p.remember(o)

@@ -58,11 +58,11 @@ func (f *applyPatchFlags) run(sys program.System) int {
 	}
 	if f.Elsewhere() {
 		return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
-			return there.Patch(ctx, sys.Stdout, f.Dir, patch, f.DryRun)
+			return there.Patch(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 		})
 	}
 	ended, err := untilSignal(f.Timeout, func(ctx context.Context) error {
-		return files.PatchHere(ctx, sys.Stdout, f.Dir, patch, f.DryRun)
+		return files.PatchHere(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 	})
 	if err != nil {
 		return failed(sys, cmp.Or(ended, err), program.ExitFailure)

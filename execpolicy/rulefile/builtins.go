@@ -19,6 +19,7 @@ type evaluation struct {
 	earlier  *rule.Set
 	rules    *rule.Set
 	maxRules int
+	meter    *meter
 	others   int // host_executable and network_rule
 	examples []examples
 }
@@ -39,8 +40,11 @@ func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, ar
 		"justification?", &justification, "canonical_matching?", &caseless); err != nil {
 		return nil, err
 	}
+	weight, err := e.meter.arguments(args, kwargs, 1)
+	if err != nil {
+		return nil, err
+	}
 	r := rule.Rule{Decision: rule.Allow}
-	var err error
 	if r.Decision, err = decisionOf(decision, rule.Allow); err != nil {
 		return nil, err
 	}
@@ -59,11 +63,11 @@ func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, ar
 	if err != nil {
 		return nil, fmt.Errorf("invalid example: %w", err)
 	}
+	if err := e.payRules(places, weight, len(own.match)+len(own.notMatch)); err != nil {
+		return nil, err
+	}
 	r.Origin = fmt.Sprintf("%s:%d:%d", e.file, position.Line, position.Col)
 	for _, first := range places[0] {
-		if e.rules.Len() >= e.maxRules {
-			return nil, errMany
-		}
 		one := r
 		one.Pattern = slices.Concat([][]string{{first}}, places[1:])
 		if caseless {
@@ -76,6 +80,22 @@ func (e *evaluation) prefixRule(thread *starlark.Thread, b *starlark.Builtin, ar
 		e.examples = append(e.examples, own)
 	}
 	return starlark.None, nil
+}
+
+// payRules pays for the rules that one call makes: each first word makes one, which has all else of
+// the call, and with which each example is compared.
+func (e *evaluation) payRules(places [][]string, weight, tried int) error {
+	n, words := len(places[0]), 0
+	if n > e.maxRules-e.rules.Len() {
+		return errMany
+	}
+	for _, place := range places {
+		words += len(place)
+	}
+	if err := e.meter.payTimes(n-1, weight); err != nil {
+		return err
+	}
+	return e.meter.payTimes(tried*n, words)
 }
 
 // decisionOf returns the decision that a call names, or otherwise.
@@ -157,7 +177,10 @@ func (e *evaluation) hostExecutable(_ *starlark.Thread, b *starlark.Builtin, arg
 	case name == "." || name == ".." || strings.Contains(name, "/"):
 		return nil, fmt.Errorf("invalid rule: host_executable name must be a bare executable name (got %s)", name)
 	}
-	paths := []string{}
+	if _, err := e.meter.arguments(args, kwargs, 1); err != nil {
+		return nil, err
+	}
+	paths, known := []string{}, map[string]bool{}
 	for v := range list.Elements() {
 		text, ok := v.(starlark.String)
 		if !ok {
@@ -171,8 +194,8 @@ func (e *evaluation) hostExecutable(_ *starlark.Thread, b *starlark.Builtin, arg
 		if path.Base(clean) != name {
 			return nil, fmt.Errorf("invalid rule: host_executable path `%s` must have basename `%s`", p, name)
 		}
-		if !slices.Contains(paths, clean) {
-			paths = append(paths, clean)
+		if !known[clean] {
+			paths, known[clean] = append(paths, clean), true
 		}
 	}
 	if err := e.another(); err != nil {

@@ -144,7 +144,10 @@ func (m *meter) names() starlark.StringDict {
 		names[name] = starlark.Universe[name]
 	}
 	for name, times := range functions {
-		names[name] = m.around(name, func(args starlark.Tuple, kwargs []starlark.Tuple) error { return m.arguments(args, kwargs, times) })
+		names[name] = m.around(name, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
+			_, err := m.arguments(args, kwargs, times)
+			return err
+		})
 	}
 	names[textOf] = names["str"]
 	names["getattr"] = starlark.NewBuiltin("getattr", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
@@ -180,18 +183,19 @@ func (m *meter) around(name string, price func(starlark.Tuple, []starlark.Tuple)
 	})
 }
 
-// arguments pays for all arguments of a call, a number of times.
-func (m *meter) arguments(args starlark.Tuple, kwargs []starlark.Tuple, times int) error {
+// arguments pays for all arguments of a call, a number of times. It returns their weight.
+func (m *meter) arguments(args starlark.Tuple, kwargs []starlark.Tuple, times int) (weight int, err error) {
 	before := m.left
 	if err := m.weigh(args...); err != nil {
-		return err
+		return 0, err
 	}
 	for _, kw := range kwargs {
 		if err := m.weigh(kw[1]); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return m.payTimes(before-m.left, times-1)
+	weight = before - m.left
+	return weight, m.payTimes(weight, times-1)
 }
 
 // token returns the operator that is spelled like this.
@@ -374,7 +378,7 @@ func (m *meter) methodPrice(method *starlark.Builtin, args starlark.Tuple, kwarg
 			}
 			return m.payTimes(1+(before-m.left)/itemWeight, 1+len(x))
 		case name == "replace" && len(args) >= 2:
-			if err := m.arguments(args, kwargs, 1); err != nil {
+			if _, err := m.arguments(args, kwargs, 1); err != nil {
 				return err
 			}
 			before, _ := starlark.AsString(args[0])
@@ -406,5 +410,6 @@ func (m *meter) methodPrice(method *starlark.Builtin, args starlark.Tuple, kwarg
 			return m.shallow(x)
 		}
 	}
-	return m.arguments(args, kwargs, 2)
+	_, err := m.arguments(args, kwargs, 2)
+	return err
 }

@@ -11,7 +11,10 @@ import (
 	"go.starlark.net/syntax"
 
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/execpolicy/rulefile/quiet"
 )
+
+func init() { quiet.Loud() }
 
 // Bounds are how much the files of one policy may have.
 type Bounds struct {
@@ -60,8 +63,8 @@ func Parse(earlier *rule.Set, file string, text []byte, bounds Bounds) (*rule.Se
 	if err != nil {
 		return nil, located(file, err)
 	}
-	e := &evaluation{file: file, earlier: earlier, rules: &rule.Set{}, maxRules: bounds.Rules - earlier.Len()}
 	m := &meter{left: maxWeight}
+	e := &evaluation{file: file, earlier: earlier, rules: &rule.Set{}, maxRules: bounds.Rules - earlier.Len(), meter: m}
 	names := starlark.StringDict{
 		"prefix_rule":     starlark.NewBuiltin("prefix_rule", e.prefixRule),
 		"host_executable": starlark.NewBuiltin("host_executable", e.hostExecutable),

@@ -170,6 +170,12 @@ func TestMeter(t *testing.T) {
 		"long suffix":     "x = 1" + strings.Repeat("[0]", 200_000),
 		"long calls":      "x = 1" + strings.Repeat("()", 200_000),
 		"long or":         "x = 1" + strings.Repeat(" or 1", 100_000),
+		"shared places":   "w = ['a'] * 100000\nfor i in range(900):\n  prefix_rule(pattern=['x'] + [w] * 100)",
+		"shared examples": "w = ['a'] * 10000\nfor i in range(900):\n  prefix_rule(pattern=['a'], match=[w] * 100)",
+		"first words":     "prefix_rule(pattern=[['a'] * 20000] + ['b'] * 20000)",
+		"all examples":    "prefix_rule(pattern=[['a'] * 20000, ['c'] * 1000 + ['b']], match=['a b'] * 20000)",
+		"justification":   "prefix_rule(pattern=[['a'] * 20000], justification='x' * 100000)",
+		"paths":           "w = ['/b/a'] * 100000\nfor i in range(900):\n  host_executable(name='a', paths=w)",
 		"rules":           "for i in range(3000):\n  prefix_rule(pattern=[['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'], 'x'])",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +274,7 @@ func plainly(text string) (*rule.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &evaluation{file: "f", earlier: &rule.Set{}, rules: &rule.Set{}, maxRules: 100}
+	e := &evaluation{file: "f", earlier: &rule.Set{}, rules: &rule.Set{}, maxRules: 100, meter: &meter{left: maxWeight}}
 	names := starlark.StringDict{
 		"prefix_rule": starlark.NewBuiltin("prefix_rule", e.prefixRule), "host_executable": starlark.NewBuiltin("host_executable", e.hostExecutable),
 		"network_rule": starlark.NewBuiltin("network_rule", e.networkRule), textOf: starlark.Universe["str"],

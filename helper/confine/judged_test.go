@@ -218,3 +218,31 @@ func BenchmarkJudged(b *testing.B) {
 		})
 	}
 }
+
+// TestJudgedMounts: a program is judged by a path of this process, not by one that the command has
+// given it in a mount namespace of its own.
+func TestJudgedMounts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
+		program, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), program, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := confined{}
+	c.Argv = []string{"unshare", "-rm", "sh", "-c", "cd " + dir + "; mount --bind wrong right && echo bound; ./right ran-wrong; true"}
+	out, _ := c.judged(t, rulesOf(t, `prefix_rule(pattern=["wrong"], decision="forbidden")`), nil).end()
+	if !strings.Contains(out, "bound") {
+		t.Skipf("no mount namespaces: %s", out)
+	}
+	if strings.Contains(out, "ran-wrong") {
+		t.Errorf("output %q", out)
+	}
+}

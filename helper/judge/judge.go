@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ type Program struct {
 	Real  []string
 	Heads [][]byte
 	Argv  []string
+	// Identity tells the first file of Real from others that have its path later.
+	Identity string
 	// Loaded: the kernel has loaded it already, so that nobody can be asked.
 	Loaded bool
 }
@@ -162,7 +165,8 @@ type Question struct {
 	Exe, Dir    string
 	Reason      string
 	Matched     string   // JSON of the findings
-	Proposed    []string // see [execpolicy.Verdict.Proposed]
+	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
+	Identity    string   // see [Program]
 }
 
 func (q *Question) encode() []byte {
@@ -175,7 +179,7 @@ func (q *Question) encode() []byte {
 	b = append(pack.AppendStrings(b, q.Argv), pack.Bool(q.Truncated))
 	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
 	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
-	return pack.AppendStrings(b, q.Proposed)
+	return pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
 }
 
 func decode(b []byte) (q Question, err error) {
@@ -188,14 +192,14 @@ func decode(b []byte) (q Question, err error) {
 	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
 	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
 	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
-	q.Proposed = d.Strings(maxPacket)
+	q.Proposed, q.Identity = d.Strings(maxPacket), d.String(maxPacket)
 	return q, d.End()
 }
 
 func (j *Judge) question(p *Program, v *execpolicy.Verdict) Question {
-	q := Question{PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]"}
+	q := Question{PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]", Identity: p.Identity}
 	q.Argv, q.Truncated = words(p.Argv)
-	if proposed, cut := words(v.Proposed()); !cut {
+	if proposed, cut := words(proposed(p, v)); !cut {
 		q.Proposed = proposed
 	}
 	var data bytes.Buffer
@@ -205,6 +209,19 @@ func (j *Judge) question(p *Program, v *execpolicy.Verdict) Question {
 		q.Matched = string(bytes.TrimSpace(data.Bytes()))
 	}
 	return q
+}
+
+// proposed is what a rule could allow. By a link the process could lead to another program
+// afterwards, and a file without a path is one of any number of that name.
+func proposed(p *Program, v *execpolicy.Verdict) []string {
+	argv := v.Proposed()
+	switch {
+	case len(argv) == 0 || !slices.Equal(argv[1:], p.Argv[min(1, len(p.Argv)):]):
+		return argv
+	case !path.IsAbs(p.Real[0]) || strings.HasSuffix(p.Real[0], " (deleted)"):
+		return nil
+	}
+	return slices.Concat(p.Real[:1], argv[1:])
 }
 
 // clip bounds a text. Only what is shown is clipped, never what is judged.

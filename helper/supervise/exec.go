@@ -57,8 +57,22 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 	if err := p.Access.Readable(); err != nil {
 		return -1, "", err
 	}
+	if n.config.Level == sandbox.NoLevel && !isNamed(&p.Place) {
+		return -1, "", unix.EPERM
+	}
 	fd, err = unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
 	return fd, p.Path, err
+}
+
+// isNamed tells whether the path of a file is one by which this process finds it too. The directory
+// of the caller may be in a mount namespace that the command has made, in which it can give any
+// file any path. A file that has no path at all says so in the place of one.
+func isNamed(p *fsops.Place) bool {
+	if strings.HasSuffix(p.Path, " (deleted)") || !strings.HasPrefix(p.Path, "/") {
+		return true
+	}
+	var st unix.Stat_t
+	return unix.Lstat(p.Path, &st) == nil && st.Dev == p.Stat.Dev && st.Ino == p.Stat.Ino
 }
 
 // decideProgram decides about an image. What was asked for was judged when it was
@@ -74,6 +88,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	}
 	p := judge.Program{
 		Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
+		Identity: i.Identity,
 	}
 	var err error
 	if p.PID, p.Parent, err = thread.Process(i.Thread); err != nil {

@@ -175,7 +175,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 	if err != nil {
 		return want, opened, err
 	}
-	image := Image{Path: a.path, Program: p.path, Argv: argv, Thread: int(call.Thread)}
+	image := Image{Path: a.path, Program: p.path, Argv: argv, Thread: int(call.Thread), Identity: p.id.String()}
 	for name := a.scriptName(); ; {
 		line, err := p.firstLine()
 		if err != nil {

@@ -25,6 +25,9 @@ type Image struct {
 	// process.
 	Program      string
 	Interpreters []string
+	// Identity tells the file of Program from others, also from what it is after it was written
+	// to; "" with Real.
+	Identity string
 	// Heads are the beginnings of these files, in this order, as far as the kernel looks.
 	Heads [][]byte
 	// Thread is the one that has made the call, or, with Real, the process.
@@ -50,6 +53,10 @@ type identity struct {
 
 func identityOf(st *unix.Stat_t) identity {
 	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+func (id *identity) String() string {
+	return fmt.Sprint(id.dev, id.ino, id.size, id.mtime.Nano(), id.ctime.Nano())
 }
 
 // expected is what the process has to be when the kernel has loaded the image.
@@ -253,13 +260,17 @@ func readCmdline(pid, limit int) ([]byte, error) {
 }
 
 // realImage describes the process pid as it is. A file that no path leads to any
-// more could not be judged, so it is an error.
+// more could not be judged, so it is an error, and so is one of another mount namespace:
+// the command has made that, and can give any file any path there.
 func realImage(pid int) (Image, error) {
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	exe := fmt.Sprintf("/proc/%d/exe", pid)
+	path, err := os.Readlink(exe)
 	if err != nil {
 		return Image{}, err
 	}
-	if path[0] != '/' || strings.HasSuffix(path, " (deleted)") {
+	var loaded, there unix.Stat_t
+	if path[0] != '/' || strings.HasSuffix(path, " (deleted)") || unix.Stat(exe, &loaded) != nil || unix.Stat(path, &there) != nil ||
+		identityOf(&loaded) != identityOf(&there) {
 		return Image{}, unix.ENOENT
 	}
 	cmdline, err := readCmdline(pid, maxArguments)
@@ -269,7 +280,7 @@ func realImage(pid int) (Image, error) {
 	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
 	image := Image{Program: path, Argv: argv, Real: true, Thread: pid}
 	head := make([]byte, headSize)
-	if f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+	if f, err := os.Open(exe); err == nil {
 		n, _ := f.Read(head) // what cannot be read is no script
 		_ = f.Close()
 		image.Heads = [][]byte{head[:n]}

@@ -1,0 +1,48 @@
+package program
+
+import (
+	"io"
+	"os"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Harmless returns where a text of several lines goes that others have written and somebody is to
+// read: if the file is a terminal, all that it could act upon is replaced but new lines and tabs.
+// Other files get the text as it is.
+func Harmless(f *os.File) io.Writer {
+	if NewTerminal(f) == nil {
+		return f
+	}
+	return &harmless{w: f}
+}
+
+type harmless struct {
+	w    io.Writer
+	part []byte // of a character whose rest is to come
+}
+
+func (h *harmless) Write(p []byte) (int, error) {
+	text := append(h.part, p...)
+	end := len(text)
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if at := len(text) - back; utf8.RuneStart(text[at]) {
+			if !utf8.FullRune(text[at:]) {
+				end = at
+			}
+			break
+		}
+	}
+	h.part = append([]byte(nil), text[end:]...)
+	shown := make([]byte, 0, end)
+	for _, r := range string(text[:end]) {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			r = unicode.ReplacementChar
+		}
+		shown = utf8.AppendRune(shown, r)
+	}
+	if _, err := h.w.Write(shown); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

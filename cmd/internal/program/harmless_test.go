@@ -1,0 +1,26 @@
+package program
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestHarmless: a terminal acts upon nothing, however the text is cut.
+func TestHarmless(t *testing.T) {
+	t.Parallel()
+	const text, want = "+é\tb\x1b[8mhidden\r\u202e\x9b2J\n€ ü😀\n", "+é\tb\ufffd[8mhidden\ufffd\ufffd\ufffd2J\n€ ü😀\n"
+	for size := 1; size <= len(text); size++ {
+		var out strings.Builder
+		w := harmless{w: &out}
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			if m, err := w.Write([]byte(rest[:n])); m != n || err != nil {
+				t.Fatalf("%d, %v", m, err)
+			}
+			rest = rest[n:]
+		}
+		if out.String() != want {
+			t.Errorf("in pieces of %d: %q", size, out.String())
+		}
+	}
+}
