@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxConfig is how large the layers of a configuration may be together, in bytes.
-	maxConfig = 256 << 10
-	// maxDots and maxTables bound the depth of tables, in dots of a line and in tables within
-	// lines: the decoder takes time and memory that grow with the square of the depth.
-	maxDots   = 256
-	maxTables = 1024
+	// maxConfig is how large the layers of a configuration may be together, in bytes. The decoder
+	// keeps each key with those around it: that is the square of this, at worst.
+	maxConfig = 64 << 10
+	// maxDepth is how deep brackets may be nested, and how many dots a key may have. What the
+	// decoder needs grows with the square of that, too.
+	maxDepth = 16
 )
 
 // Path is the table of a configuration that declares servers.
@@ -141,14 +141,55 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 	return servers, there, nil
 }
 
-// isFlat tells whether a text can be no deeper than is allowed.
+// isFlat tells whether a text has no deeper tables than is allowed. It knows strings, comments,
+// brackets and dots, and nothing else of TOML: the decoder stops where the text is none.
 func isFlat(text string) bool {
-	for line := range strings.Lines(text) {
-		if strings.Count(line, ".") > maxDots {
+	depth, dots := 0, 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '#':
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case '"', '\'':
+			i = endOfString(text, i)
+		case '[', '{':
+			depth++
+			dots = 0
+		case ']', '}':
+			depth--
+		case '.':
+			dots++
+		case '\n', ',', '=':
+			dots = 0
+		}
+		if depth > maxDepth || dots > maxDepth {
 			return false
 		}
 	}
-	return strings.Count(text, "{") <= maxTables
+	return true
+}
+
+// endOfString returns where the string ends that begins at an index, with its last quote.
+func endOfString(text string, begin int) int {
+	quote := text[begin : begin+1]
+	if whole := strings.Repeat(quote, 3); strings.HasPrefix(text[begin:], whole) {
+		quote = whole
+	}
+	for i := begin + len(quote); i < len(text); i++ {
+		switch {
+		case strings.HasPrefix(text[i:], quote):
+			for i += len(quote); len(quote) > 1 && i < len(text) && text[i] == quote[0]; i++ {
+				// up to two more quotes belong to the string
+			}
+			return i - 1
+		case text[i] == '\\' && quote[0] == '"':
+			i++
+		case text[i] == '\n' && len(quote) == 1:
+			return i - 1 // it has no end
+		}
+	}
+	return len(text)
 }
 
 // merge puts values over what is there, table by table.

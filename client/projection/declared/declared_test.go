@@ -138,12 +138,16 @@ func TestConfigured(t *testing.T) {
 		"none allowed": {config: layers("[mcp_servers.a]\nurl='http://a'"), requirements: layers("[mcp_servers]"), warnings: 1},
 		"wrong ones": {config: layers("[mcp_servers.'a b']\nurl='http://a'\n[mcp_servers.b]\nurl='nowhere'\n[mcp_servers.c]\nurl='http://c'\nhttp_headers={x=1}\n[mcp_servers.d]\nurl='http://d'\nhttp_headers=5\n[mcp_servers.e]\nurl=5"),
 			warnings: 4},
-		"a scalar":  {config: layers("mcp_servers=5")},
-		"no TOML":   {config: layers("[mcp_servers"), fails: true},
-		"nested":    {config: layers("mcp_servers=" + strings.Repeat("[", 100<<10)), fails: true},
-		"a.a.a":     {config: layers("mcp_servers." + strings.Repeat("a.", 100<<10) + "a=1"), fails: true},
-		"a={a={":    {config: layers("mcp_servers=" + strings.Repeat("[\n{a=", 40<<10)), fails: true},
-		"too large": {config: layers(strings.Repeat("#\n", 128<<10+1)), fails: true},
+		"a scalar": {config: layers("mcp_servers=5")},
+		"no TOML":  {config: layers("[mcp_servers"), fails: true},
+		"nested":   {config: layers("mcp_servers=" + strings.Repeat("[", 60<<10)), fails: true},
+		"a.a.a":    {config: layers("mcp_servers." + strings.Repeat("a.", 30<<10) + "a=1"), fails: true},
+		"a={a={":   {config: layers("mcp_servers=" + strings.Repeat("[\n{a=", 12<<10)), fails: true},
+		"strings": {
+			config: layers("[mcp_servers.a]\nurl='http://a/" + strings.Repeat("{[.", 50) + "'\nx=\"\\\"" + strings.Repeat("[", 50) + "\"\ny='''\n" + strings.Repeat("[.", 50) + "\n''''\nz=\"\"\"\n[[[[[[[[[[[[[[[[[\\\"\"\"\"\n# " + strings.Repeat("[.", 50)),
+			want:   []mcpserver.Spec{web("a", "http://a/"+strings.Repeat("{[.", 50))},
+		},
+		"too large": {config: layers(strings.Repeat("#\n", 32<<10+1)), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
