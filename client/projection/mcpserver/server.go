@@ -142,6 +142,14 @@ var ErrClosed = errors.New("MCP server closed")
 
 // Start starts a server in the background. The caller closes it.
 func Start(cfg Config, spec Spec) *Server {
+	if spec.URL != "" {
+		return startOver(newHTTPLink(cfg.Client, &spec), cfg, spec)
+	}
+	return startOver(newProgram(cfg.Client, &spec), cfg, spec)
+}
+
+// startOver is Start over a link, which the server shuts.
+func startOver(l link, cfg Config, spec Spec) *Server {
 	cfg.complete()
 	s := &Server{
 		cfg:     cfg,
@@ -152,7 +160,7 @@ func Start(cfg Config, spec Spec) *Server {
 		status:  Status{Name: spec.Name, Plugin: spec.Plugin, State: Starting},
 	}
 	s.life, s.stop = context.WithCancelCause(context.Background())
-	go s.run()
+	go s.run(l)
 	return s
 }
 
@@ -244,15 +252,9 @@ type link interface {
 }
 
 // run is the life of the server.
-func (s *Server) run() {
+func (s *Server) run(l link) {
 	defer close(s.done)
 	s.cfg.Notify(s.Status())
-	var l link
-	if s.spec.URL != "" {
-		l = newHTTPLink(s.cfg.Client, &s.spec)
-	} else {
-		l = newProgram(s.cfg.Client, &s.spec)
-	}
 	session, err := s.start(l)
 	if err == nil {
 		err = s.serve(session)
@@ -290,7 +292,9 @@ func (s *Server) start(l link) (*mcp.ClientSession, error) {
 	// The session waits for more than calls when it ends.
 	defer context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })()
 	c := mcp.NewClient(s.cfg.Info, &mcp.ClientOptions{
-		Capabilities: &mcp.ClientCapabilities{}, // servers are served nothing
+		// Servers are served nothing, neither by requests of theirs nor by calls that ask back.
+		Capabilities:   &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case s.listed <- struct{}{}:

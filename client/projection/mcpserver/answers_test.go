@@ -1,0 +1,95 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// scripted is a server that answers each method with a result that is given, or refuses.
+type scripted struct {
+	results map[string]string
+	answers chan jsonrpc.Message
+	life    context.Context
+	cancel  context.CancelCauseFunc
+}
+
+func newScripted(results map[string]string) *scripted {
+	s := &scripted{results: results, answers: make(chan jsonrpc.Message, 16)}
+	s.life, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+func (s *scripted) Connect(context.Context) (mcp.Connection, error) { return s, nil }
+func (s *scripted) SessionID() string                               { return "" }
+func (s *scripted) cut(err error)                                   { s.cancel(err) }
+func (s *scripted) shut()                                           { s.cut(ErrClosed) }
+
+func (s *scripted) Close() error {
+	s.cut(ErrClosed)
+	return nil
+}
+
+func (s *scripted) Read(context.Context) (jsonrpc.Message, error) {
+	select {
+	case m := <-s.answers:
+		return m, nil
+	case <-s.life.Done():
+		return nil, context.Cause(s.life)
+	}
+}
+
+func (s *scripted) Write(_ context.Context, m jsonrpc.Message) error {
+	request, ok := m.(*jsonrpc.Request)
+	if !ok || !request.IsCall() {
+		return nil
+	}
+	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, request.ID.Raw(), s.results[request.Method])
+	answer, err := jsonrpc.DecodeMessage([]byte(text))
+	if response, ok := answer.(*jsonrpc.Response); err != nil || !ok || response.ID != request.ID {
+		answer = &jsonrpc.Response{ID: request.ID, Error: &jsonrpc.Error{Code: 1, Message: "no"}}
+	}
+	select {
+	case s.answers <- answer:
+	case <-s.life.Done():
+	}
+	return nil
+}
+
+// FuzzAnswers: whatever a server answers, neither we nor the SDK do anything worse than fail.
+func FuzzAnswers(f *testing.F) {
+	const hello = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
+	for _, seed := range [][3]string{
+		{hello, `{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`, `{"content":[{"type":"text","text":"x"}]}`},
+		{hello, `{"tools":[null,{},{"name":"t","inputSchema":null,"annotations":null}]}`, `{"content":[null]}`},
+		{hello, `null`, `null`},
+		{`null`, `{}`, `{}`},
+		{`{"protocolVersion":"2025-06-18"}`, `{}`, `{}`},
+		{`{"protocolVersion":"2025-06-18","capabilities":null,"serverInfo":null}`, `{}`, `{}`},
+		{hello, `{"tools":5}`, `{"content":5}`},
+		{hello, `{"tools":[{"name":"t","inputSchema":{"type":"object","properties":{"a":{"x-mcp-header":"b"}}}}]}`, `{"resultType":"inputRequired","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}`},
+		{hello, `{"tools":[]}`, `{"content":[{"type":"resource","resource":{"blob":"%%"}},{"type":"resource_link"},{"type":"image"},{"type":"x"}],"structuredContent":[],"isError":true}`},
+	} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	f.Fuzz(func(t *testing.T, initialize, list, call string) {
+		s := startOver(newScripted(map[string]string{"initialize": initialize, "tools/list": list, "tools/call": call}),
+			Config{StartTimeout: time.Minute, CallTimeout: time.Minute}, Spec{Name: "x", Plugin: "p"})
+		defer s.Close()
+		if err := s.Wait(t.Context()); err != nil {
+			return
+		}
+		for _, tool := range s.Tools() {
+			if !isToolName(tool.Name) {
+				t.Errorf("a tool is called %q", tool.Name)
+			}
+		}
+		if r, err := s.Call(t.Context(), "t", map[string]any{"a": "b"}); err == nil && r == nil {
+			t.Error("there is no result, and no error")
+		}
+	})
+}
