@@ -155,14 +155,50 @@ func TestHostile(t *testing.T) {
 		"names that are not UTF-8": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{"b\xff/SKILL.md": skill, "c\xff": ""})
 		}, 1, []discovery.Trouble{discovery.NotScanned, discovery.NotScanned}},
-		"fifo": {func(t *testing.T, root string) {
-			if err := os.Mkdir(root+"/a", 0o755); err != nil {
+		"no regular files": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"z/agents/x": "", ".codex-plugin/x": "", ".claude-plugin/x": "", ".cursor-plugin/plugin.json": `{"mcpServers":"./fifo","apps":"./z"}`})
+			socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Mkfifo(root+"/a/SKILL.md", 0o600); err != nil {
+			defer unix.Close(socket)
+			if err := errors.Join(os.Mkdir(root+"/a", 0o755), os.Mkdir(root+"/b", 0o755),
+				unix.Mkfifo(root+"/a/SKILL.md", 0o600), unix.Mkfifo(root+"/z/agents/openai.yaml", 0o600), unix.Mkfifo(root+"/fifo", 0o600),
+				unix.Bind(socket, &unix.SockaddrUnix{Name: root + "/b/SKILL.md"}),
+				os.Symlink("../b/SKILL.md", root+"/.codex-plugin/plugin.json"), os.Symlink("/dev/zero", root+"/.claude-plugin/plugin.json"),
+			); err != nil {
 				t.Fatal(err)
 			}
 		}, 1, nil},
+		"files of the kernel": {func(t *testing.T, root string) {
+			if _, err := os.Stat("/proc/kallsyms"); err != nil {
+				t.Skip(err)
+			}
+			// They say that they are empty. The first one has megabytes, the second one bytes that are no text.
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
+			if err := errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
+		"manifests that point outside": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{
+				".codex-plugin/plugin.json":   `{"mcpServers":"./a/../../x","apps":"./` + strings.Repeat("é/", 5000) + `"}`,
+				"n/.codex-plugin/plugin.json": `{"name":` + strings.Repeat("[", 200_000), "n/SKILL.md": skill,
+			})
+		}, 2, []discovery.Trouble{discovery.Outside, discovery.NotInspected}},
+		"files that nobody can name": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./a\u0000b","apps":"./loop/x"}`})
+			if err := os.Symlink("loop", root+"/loop"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.NotInspected, discovery.NotInspected}},
+		"many folders": {func(t *testing.T, root string) {
+			for i := range 2001 {
+				if err := os.Mkdir(fmt.Sprintf("%s/d%d", root, i), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 0, []discovery.Trouble{discovery.Truncated}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
