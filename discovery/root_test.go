@@ -273,6 +273,44 @@ func TestLocations(t *testing.T) {
 	}
 }
 
+// TestLocationsHostile: files beside plugins that have no end or are no files, and links that lead
+// round, cost their plugins an id at most.
+func TestLocationsHostile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := dir + "/plugins/cache/"
+	install := "/.codex-remote-plugin-install.json"
+	for _, plugin := range []string{"fifo", "zero", "folder", "large", "loop", "deep"} {
+		if err := os.MkdirAll(cache+"mk/"+plugin+"/1", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, cache+"mk", map[string]string{
+		"large" + install: `{"schema_version":1,"remote_plugin_id":"x"}` + strings.Repeat(" ", 16<<10),
+		"deep" + install:  `{"schema_version":1,"remote_plugin_id":"x","more":` + strings.Repeat("[", 8000) + strings.Repeat("]", 8000) + `}`,
+	})
+	if err := errors.Join(
+		unix.Mkfifo(cache+"mk/fifo"+install, 0o600), os.Symlink("/dev/zero", cache+"mk/zero"+install), os.Mkdir(cache+"mk/folder"+install, 0o755),
+		os.Symlink(install[1:], cache+"mk/loop"+install),
+		os.Symlink(".", cache+"again"), os.Symlink("round", cache+"round"), os.Symlink("/dev/fd", cache+"fds"), os.Symlink("1", cache+"mk/fifo/2"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	all, incomplete := discovery.Places{CodexHome: dir}.Locations()
+	var got []string
+	for _, l := range all {
+		if strings.HasSuffix(l.ID, "@mk") {
+			got = append(got, l.ID+" "+l.Version+l.RemoteID)
+		}
+	}
+	if got := strings.Join(got, ", "); got != "deep@mk 1, fifo@mk 1, folder@mk 1, large@mk 1, loop@mk 1, zero@mk 1" || !incomplete {
+		t.Errorf("%s, %v", got, incomplete)
+	}
+	if len(all) > 20 {
+		t.Errorf("%d locations", len(all))
+	}
+}
+
 // BenchmarkRead reads a root of 200 skills with metadata.
 func BenchmarkRead(b *testing.B) {
 	root := b.TempDir()
