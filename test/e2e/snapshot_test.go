@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
@@ -45,11 +46,14 @@ func TestSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n := 0
 	for name, launch := range map[string][]string{
 		"namespaces": nil,
 		"supervised": {launcher, "--"},
 	} {
 		for _, network := range []string{"managed", "restricted"} {
+			n++
+			n := n
 			t.Run(name+" "+network, func(t *testing.T) {
 				t.Parallel()
 				argv := slices.Concat(launch, []string{rig.Agent(t), "--listen", "ws://127.0.0.1:0"})
@@ -63,7 +67,7 @@ func TestSnapshots(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				outside := home + ".outside"
+				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) // as nobody else sleeps
 				profile := fmt.Sprintf(`echo run >> ~/runs
 (exec 3<>/dev/tcp/127.0.0.1/%[1]s) 2>/dev/null && echo connected >> ~/leaks
 curl -s --noproxy '*' http://%[2]s/direct >/dev/null && echo fetched >> ~/leaks
@@ -71,8 +75,8 @@ echo x 2>/dev/null >%[3]s && echo written >> ~/leaks
 cat ~/secret/f 2>/dev/null >> ~/leaks
 export ALLOWED=$(curl -s http://%[2]s/) DENIED=$(curl -s -o /dev/null -w '%%{http_code}' http://denied.invalid/)
 f() { echo "f $ALLOWED $DENIED"; }
-sleep 1000 &
-`, port, place, outside)
+sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
+`, port, place, outside, doze)
 				if err := errors.Join(os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600), os.Mkdir(home+"/secret", 0o700),
 					os.WriteFile(home+"/secret/f", []byte("secret\n"), 0o600)); err != nil {
 					t.Fatal(err)
@@ -110,6 +114,11 @@ sleep 1000 &
 				if _, err := os.Stat(outside); err == nil {
 					t.Error("the startup file has written outside")
 				}
+				for deadline := time.Now().Add(time.Minute); sleeps(t, doze); time.Sleep(5 * time.Millisecond) { // between looks
+					if time.Now().After(deadline) {
+						t.Fatal("a daemon of the startup file lives on")
+					}
+				}
 			})
 		}
 	}
@@ -117,6 +126,19 @@ sleep 1000 &
 		if n := direct.Load(); n != 0 {
 			t.Errorf("the destination was reached %d times past the proxy", n)
 		}
+	})
+}
+
+// sleeps tells whether a process sleeps for that long.
+func sleeps(t *testing.T, seconds string) bool {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	return slices.ContainsFunc(all, func(file string) bool {
+		text, _ := os.ReadFile(file) // it may have ended
+		return string(text) == "sleep\x00"+seconds+"\x00"
 	})
 }
 
