@@ -7,7 +7,7 @@ import appserver
 import mcp_http
 import rig
 from rig import HERE, MARK, call, sh
-from scenarios import BOTH, scenario
+from scenarios import BOTH, PROXIED, scenario
 
 
 def skill(name, description, body="x"):
@@ -170,6 +170,24 @@ def shell_snapshot(t):
     t.check(t.get("runs") == "run\n", f"the startup file has run: {t.get('runs')!r}")
     if not t.rig.registry:
         t.check(all(m["params"].get("shellSnapshot") for m in t.sent("process/start")), "a start has asked for no snapshot")
+
+
+@scenario("profile")
+def shell_snapshot_managed_network(t):
+    """Startup files have the network of the commands: a proxy that keeps to the list."""
+    port = t.model.server.server_address[1]
+    fetch = "$(curl -s -m 10 -o /dev/null -w '%{http_code}' "
+    t.at_executor_home(
+        ".bash_profile",
+        f"echo run >> ~+/runs\nexport ALLOWED={fetch} http://127.0.0.1:{port}/v1/nothing) DENIED={fetch} http://blocked.example.org/)\n"
+        f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null; export DIRECT=$?\n",
+    )
+    t.write_config(PROXIED.format(ws=t.ws).replace("network_proxy = true", "network_proxy = true\nshell_snapshot_v2 = true"))
+    c = t.codex()
+    for _ in range(2):
+        t.has(c.step(sh("echo allowed-$ALLOWED denied-$DENIED direct-$DIRECT", yield_time_ms=20000)), "allowed-404 denied-403 direct-1")
+    c.finish()
+    t.check(t.get("runs") == "run\n", f"the startup file has run: {t.get('runs')!r}")
 
 
 RULES = """
