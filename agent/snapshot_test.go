@@ -113,7 +113,7 @@ func TestSnapshotEnds(t *testing.T) {
 }
 
 // TestSnapshotNetwork: each command has a proxy of its own, also one that restores a
-// snapshot, whose capture had another one.
+// snapshot, whose capture had another one. A process without one has another state, too.
 func TestSnapshotNetwork(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/bin/bash"); err != nil {
@@ -134,8 +134,11 @@ func TestSnapshotNetwork(t *testing.T) {
 		wantThrough(t, proxy, destination.URL, http.StatusOK, "")
 		hosts = append(hosts, proxy.Host)
 	}
+	if got := output(c, login("c", home, `echo "[$HTTP_PROXY]"`, nil)); got != "[]\n" {
+		t.Errorf("without a proxy: %q", got)
+	}
 	captured, err := os.ReadFile(home + "/captured")
-	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 1 {
+	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 2 || !strings.HasSuffix(string(captured), "\n\n") {
 		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)
 	}
 }
