@@ -88,6 +88,44 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
+// TestSnapshotFails: where a startup file leaves no state, a command with a snapshot does what it does
+// without one, and so it does where the state is a strange one.
+func TestSnapshotFails(t *testing.T) {
+	t.Parallel()
+	for shell, file := range map[string]string{"sh": ".profile", "bash": ".bash_profile", "zsh": ".zprofile"} {
+		path := "/bin/" + shell
+		if _, err := os.Stat(path); err != nil {
+			t.Log(err)
+			continue
+		}
+		for _, text := range []string{
+			"exit 0", "exit 3", "kill -9 $$", "exec true", "exec >&-", "exec >/dev/null", "exec cat", "set -n", "ulimit -n 4",
+			"set -e; false", "set -u", "readonly HOME", "export PATH=/nowhere", "cd /; umask 077; X=1", "setsid true & wait",
+		} {
+			t.Run(shell+" "+text, func(t *testing.T) {
+				t.Parallel()
+				home := t.TempDir()
+				if err := os.WriteFile(home+"/"+file, []byte("export A=1\n"+text+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				c := newRig(t, Config{}).attach("")
+				start := func(id string, more object) string {
+					params := login(id, home, `echo "[$A]"; exit 7`, more)
+					params["argv"].([]string)[0] = path
+					return output(c, params)
+				}
+				snapshot := object{"scopeId": "s", "shell": object{"name": shell, "path": path}}
+				want := start("without", object{"shellSnapshot": nil})
+				for _, id := range []string{"a", "b"} {
+					if got := start(id, object{"shellSnapshot": snapshot}); got != want {
+						t.Errorf("printed %.200q, and without a snapshot %.200q", got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestSnapshotEnds: a session that ends while a startup file loops does not wait for it.
 func TestSnapshotEnds(t *testing.T) {
 	t.Parallel()
