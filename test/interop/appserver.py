@@ -67,7 +67,7 @@ class AppServer(rig.Codex):
         """A new thread with capability roots of the executor by their ids; its own id."""
         modes = {"bypass": "danger-full-access", "workspace": "workspace-write", "readonly": "read-only"}
         selected = [{"id": k, "location": {"type": "environment", "environmentId": "remote", "path": p}} for k, p in roots.items()]
-        got = self.ask("thread/start", cwd=self.t.ws, sandbox=modes[self.t.mode], approvalPolicy="never", selectedCapabilityRoots=selected, **params)
+        got = self.ask("thread/start", cwd=self.t.ws, sandbox=modes.get(self.t.mode), approvalPolicy="never", selectedCapabilityRoots=selected, **params)
         return got["thread"]["id"]
 
     def turn(self, thread, text="go"):

@@ -7,7 +7,7 @@ import appserver
 import mcp_http
 import rig
 from rig import HERE, MARK, call, sh
-from scenarios import BOTH, PROXIED, scenario
+from scenarios import BOTH, PROFILE, PROXIED, scenario
 
 
 def skill(name, description, body="x"):
@@ -97,6 +97,29 @@ def selected_roots_by_files(t):
 @scenario(*BOTH)
 def selected_roots_v1(t):
     selected_roots(t, ["executor_capability_discovery"])
+
+
+@scenario("profile")
+def selected_root_denied(t):
+    """What the thread's profile denies is in no root: neither listed nor read, and no other skill is missing."""
+    t.write_config(PROFILE.format(ws=t.ws, out=t.out))
+    t.put("open/SKILL.md", skill("open", "SKILL-TO-SEE", "BODY-TO-SEE"))
+    t.put("secret/SKILL.md", skill("hidden", "NOT-TO-SEE", "NEITHER-THIS"))
+    t.put(f"{t.out}/more/SKILL.md", skill("hidden", "NOT-TO-SEE", "NEITHER-THIS"))
+    os.symlink(t.out, t.path("link"))
+    c = appserver.AppServer(t, t.env(t.rig.proxy_url), ["--enable", "executor_capability_discovery"])
+    thread = c.thread({"all": t.ws, "none": t.out})
+    turn = c.turn(thread)
+    text = listed(c)
+    t.has(text, "open: SKILL-TO-SEE")
+    t.lacks(text, "NOT-TO-SEE")
+    t.has(read_skill(c, package=f"skill://all{t.ws}/open"), "BODY-TO-SEE")
+    for package in (f"skill://all{t.ws}/secret", f"skill://all{t.ws}/link/more", f"skill://none{t.out}/more"):
+        t.lacks(read_skill(c, package=package), "NEITHER-THIS")
+    c.end(thread, turn)
+    c.quit()
+    if not t.rig.registry:
+        t.check(all(root["sandbox"] for m in t.sent("capabilityRoots/discoverV1") for root in m["params"]["roots"]), "a root was read without a sandbox")
 
 
 @scenario("workspace")
