@@ -99,8 +99,7 @@ func TestSnapshotFails(t *testing.T) {
 			continue
 		}
 		for _, text := range []string{
-			"exit 0", "exit 3", "kill -9 $$", "exec true", "exec >&-", "exec >/dev/null", "exec cat", "set -n", "ulimit -n 4",
-			"set -e; false", "set -u", "readonly HOME", "export PATH=/nowhere", "cd /; umask 077; X=1", "setsid true & wait",
+			"exit 3", "kill -9 $$", "exec >&-", "exec cat", "set -n", "ulimit -n 4", "set -e; false", "readonly HOME", "export PATH=/nowhere", "setsid true & wait",
 		} {
 			t.Run(shell+" "+text, func(t *testing.T) {
 				t.Parallel()
@@ -116,10 +115,8 @@ func TestSnapshotFails(t *testing.T) {
 				}
 				snapshot := object{"scopeId": "s", "shell": object{"name": shell, "path": path}}
 				want := start("without", object{"shellSnapshot": nil})
-				for _, id := range []string{"a", "b"} {
-					if got := start(id, object{"shellSnapshot": snapshot}); got != want {
-						t.Errorf("printed %.200q, and without a snapshot %.200q", got, want)
-					}
+				if got := start("with", object{"shellSnapshot": snapshot}); got != want {
+					t.Errorf("printed %.200q, and without a snapshot %.200q", got, want)
 				}
 			})
 		}
