@@ -213,20 +213,12 @@ def shell_snapshot_managed_network(t):
     t.check(t.get("runs") == "run\n", f"the startup file has run: {t.get('runs')!r}")
 
 
-RULES = """
-prefix_rule(pattern = ["rm"], decision = "forbidden", justification = "USE-TRASH")
-prefix_rule(pattern = ["git", "push"], decision = "prompt")
-"""
-
-
 @scenario(*BOTH)
 def exec_policy(t):
     """What the operator's rules forbid is a failed command for the model, and the turn goes on."""
-    folder = f"{t.dir}/rules"
-    os.makedirs(folder, mode=0o700)
-    with open(f"{folder}/own.rules", "w") as f:
-        f.write(RULES)
-    _, url = t.own_executor(flags=f"--exec-policy {folder} --exec-policy-enforce tree --provide-apply-patch")
+    url = "proxy"  # an executor behind a registry has the rules anyway
+    if not t.rig.registry:
+        _, url = t.own_executor(flags=f"--exec-policy {HERE}/rules --exec-policy-enforce tree --provide-apply-patch")
     t.write_config("\n[features]\nshell_snapshot_v2 = true\n")
     c = t.codex(url=url)
     t.put("keep.txt", "kept\n")

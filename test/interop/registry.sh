@@ -36,3 +36,5 @@ for name in $(./run.sh --list "$@" | awk -v wanted="$wanted" '$1 ~ wanted && $1 
 done
 # shellcheck disable=SC2086 # names hold no blanks
 ./run.sh self "$@" $only
+# Once more with an executor that has rules about commands.
+EXECUTOR_CMD="$EXECUTOR_CMD --exec-policy $PWD/rules --exec-policy-enforce tree --provide-apply-patch" ./run.sh self -k exec_policy
