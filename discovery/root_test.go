@@ -174,7 +174,7 @@ func TestHostile(t *testing.T) {
 			if _, err := os.Stat("/proc/kallsyms"); err != nil {
 				t.Skip(err)
 			}
-			// They say that they are empty. The first one has megabytes, the second one bytes that are no text.
+			// They say that they are empty. One has megabytes, the other bytes that are no text.
 			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
 			if err := errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")); err != nil {
 				t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestSnapshots: the startup files that are run for a shell snapshot can do no more than the command,
-// by files and by the network, in each kind of sandbox; and they are run once.
+// TestSnapshots: the startup files that are run for a shell snapshot can do no more than the
+// command, by files and by the network, in each kind of sandbox; and they are run once.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"/bin/bash", "/usr/bin/curl"} {
