@@ -88,8 +88,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshotFails: where a startup file leaves no state, a command with a snapshot does what it does
-// without one, and so it does where the state is a strange one.
+// TestSnapshotFails: where a startup file leaves no state, a command with a snapshot does what it
+// does without one, and so it does where the state is a strange one.
 func TestSnapshotFails(t *testing.T) {
 	t.Parallel()
 	for shell, file := range map[string]string{"sh": ".profile", "bash": ".bash_profile", "zsh": ".zprofile"} {
