@@ -47,8 +47,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkSnapshot compares starts of a shell without startup files, with the state that a snapshot
-// has of one that defines 200 functions, and with that file, which also takes a tenth of a second.
+// BenchmarkSnapshot compares starts of a shell without startup files, with the state of one that
+// defines 200 functions, and with that file itself, which also takes a tenth of a second.
 func BenchmarkSnapshot(b *testing.B) {
 	if _, err := os.Stat("/bin/bash"); err != nil {
 		b.Skip(err)
