@@ -22,7 +22,7 @@ import (
 )
 
 // TestSnapshots: the startup files that are run for a shell snapshot can do no more than the
-// command, by files and by the network, in each kind of sandbox; and they are run once.
+// command, by files, by the network and by rules, in each kind of sandbox; and they are run once.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"/bin/bash", "/usr/bin/curl"} {
@@ -32,6 +32,10 @@ func TestSnapshots(t *testing.T) {
 	}
 	tools := t.TempDir()
 	launcher := rig.Launcher(t, tools)
+	rules := t.TempDir()
+	if err := os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(destination.Close)
 	place := strings.TrimPrefix(destination.URL, "http://")
@@ -44,12 +48,17 @@ func TestSnapshots(t *testing.T) {
 		"namespaces": nil,
 		"supervised": {launcher, "--"},
 	} {
-		for _, network := range []string{"managed", "restricted"} {
+		for _, network := range []string{"managed", "restricted", "restricted, rules"} {
 			n++
 			n := n
 			t.Run(name+" "+network, func(t *testing.T) {
 				t.Parallel()
 				argv := slices.Concat(launch, []string{rig.Agent(t), "--listen", "ws://127.0.0.1:0"})
+				headCode := 0
+				if strings.HasSuffix(network, "rules") {
+					headCode = 126
+					argv = append(argv, "--exec-policy", rules, "--exec-policy-enforce", "tree")
+				}
 				url := rig.Start(t, exec.Command(argv[0], argv[1:]...)).Line(t)
 				c, err := client.DialURL(t.Context(), url)
 				if err != nil {
@@ -66,16 +75,17 @@ func TestSnapshots(t *testing.T) {
 echo x 2>/dev/null >%[3]s && echo written >> ~/leaks
 cat ~/secret/f 2>/dev/null >> ~/leaks
 export ALLOWED=$(curl -s http://%[2]s/) DENIED=$(curl -s -o /dev/null -w '%%{http_code}' http://denied.invalid/)
-f() { echo "f $ALLOWED $DENIED"; }
+h=head; $h -n 1 /etc/passwd >/dev/null 2>&1; export HEAD=$?
+f() { echo "f $ALLOWED $DENIED $HEAD"; }
 sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 `, port, place, outside, doze)
 				if err := errors.Join(os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600), os.Mkdir(home+"/secret", 0o700),
 					os.WriteFile(home+"/secret/f", []byte("secret\n"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
-				want, access := "f  000\n1\n", "restricted"
+				want, access := fmt.Sprintf("f  000 %d\n1\n", headCode), "restricted"
 				if network == "managed" {
-					want, access = "f here 403\n1\n", "enabled"
+					want, access = "f here 403 0\n1\n", "enabled"
 				}
 				params := map[string]any{
 					"argv": []string{"/bin/bash", "-lc", "f; wc -l < ~/runs"}, "cwd": "file://" + home, "tty": false,
