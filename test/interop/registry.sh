@@ -25,7 +25,7 @@ export RC_REGISTRY="127.0.0.1:$port" RC_REGISTRY_ENVIRONMENT=interop RC_REGISTRY
 # The port of the health check tells the rig that the executor is there.
 export EXECUTOR_CMD="env CODEX_API_KEY=$executor_key $bin/agent --remote http://127.0.0.1:$port --environment-id interop --health-listen 127.0.0.1:{port}"
 # Left out are the scenarios that start an executor of their own, or name one in a file.
-wanted='^(simple|patch_|tty_session|network_drop_(while|within|idle)|big_output|parallel_calls|sandbox_|selected_root_denied|selected_roots_v1|installed_v2|executor_config|shell_snapshot)'
+wanted='^(simple|patch_|tty_session|network_drop_(while|within|idle)|big_output|parallel_calls|sandbox_|skills|remote_mcp|managed_network|credential_masking|capability_discovery|selected_root_denied|selected_roots_v1|installed_v2|executor_config|shell_snapshot)'
 if [ "${RC_ALL:-}" = 1 ]; then
 	set -- "$@" --slow
 	wanted=.
