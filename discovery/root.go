@@ -47,8 +47,8 @@ type Root struct {
 	Warnings   []Warning
 }
 
-// size is how many bytes the contents of r have.
-func (r *Root) size() int {
+// Size is how many bytes the contents of r have. The root's manifest counts twice.
+func (r *Root) Size() int {
 	n := 0
 	for file := range r.files {
 		n += len(file.Contents)
