@@ -71,6 +71,7 @@ func TestSnapshots(t *testing.T) {
 				}
 				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) // as nobody else sleeps
 				profile := fmt.Sprintf(`echo run >> ~/runs
+kill -9 $PPID 2>/dev/null
 (exec 3<>/dev/tcp/127.0.0.1/%[1]s) 2>/dev/null && echo connected >> ~/leaks
 echo x 2>/dev/null >%[3]s && echo written >> ~/leaks
 cat ~/secret/f 2>/dev/null >> ~/leaks
