@@ -139,7 +139,7 @@ type Agent struct {
 	sandboxes *sandboxes
 	// networks makes the proxies of processes.
 	networks egress.Networks
-	// inotify is what files are watched with: for fs/watchMissing, and by watcher.
+	// inotify is what files are watched with: for fs/watchMissing, by watcher and by skills.
 	inotify inotify.Group
 	watcher fswatch.Watcher
 	metrics counters
@@ -207,7 +207,9 @@ func New(cfg Config) *Agent {
 	}
 	a.watcher.Group = &a.inotify
 	a.skills = skills.New(skills.Config{
-		Files: a.files, ErrorText: errorText, Places: h.places, Watcher: &a.watcher,
+		Files: a.files, ErrorText: errorText, Places: h.places,
+		// Its own: what is installed takes away none of the directories that clients may watch.
+		Watcher: &fswatch.Watcher{Group: &a.inotify},
 	})
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))

@@ -47,6 +47,43 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
+// BenchmarkSnapshot compares starts of a shell without startup files, with the state of one that
+// defines 200 functions, and with that file itself, which also takes a tenth of a second.
+func BenchmarkSnapshot(b *testing.B) {
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		b.Skip(err)
+	}
+	home := b.TempDir()
+	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\nsleep 0.1\n"
+	if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for _, tt := range []struct{ name, flag, more string }{
+		{"none", "-c", ""},
+		{"restored", "-lc", `,"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}}`},
+		{"login", "-lc", ""},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			r := newRig(b, Config{})
+			conn, _ := r.dial()
+			benchHello(b, conn)
+			id := 0
+			start := func() {
+				id++
+				benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/bin/bash",%q,"true"],"cwd":"file://%s",`+
+					`"env":{"HOME":%[3]q,"PATH":"/usr/bin:/bin"},"tty":false%s}}`, id, tt.flag, home, tt.more)
+				for message := "x"; !hasMethod(message, protocol.MethodProcessClosed); {
+					message = benchRead(b, conn)
+				}
+			}
+			start() // captures
+			for b.Loop() {
+				start()
+			}
+		})
+	}
+}
+
 // BenchmarkFlood measures 64 MiB of output, from the pipe to the client.
 func BenchmarkFlood(b *testing.B) {
 	const size = 64 << 20

@@ -38,7 +38,8 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, app
 	if approvals.IsPending() {
 		return in, nil
 	}
-	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork})
+	// What masks credentials takes them away from a process without a proxy: its state has none.
+	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork, p.NetworkProxy != nil})
 	if err != nil {
 		return nil, err
 	}

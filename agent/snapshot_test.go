@@ -88,6 +88,41 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
+// TestSnapshotFails: where a startup file leaves no state, a command with a snapshot does what it
+// does without one, and so it does where the state is a strange one.
+func TestSnapshotFails(t *testing.T) {
+	t.Parallel()
+	for shell, file := range map[string]string{"sh": ".profile", "bash": ".bash_profile", "zsh": ".zprofile"} {
+		path := "/bin/" + shell
+		if _, err := os.Stat(path); err != nil {
+			t.Log(err)
+			continue
+		}
+		for _, text := range []string{
+			"exit 3", "kill -9 $$", "exec >&-", "exec cat", "set -n", "ulimit -n 4", "set -e; false", "readonly HOME", "export PATH=/nowhere", "setsid true & wait",
+		} {
+			t.Run(shell+" "+text, func(t *testing.T) {
+				t.Parallel()
+				home := t.TempDir()
+				if err := os.WriteFile(home+"/"+file, []byte("export A=1\n"+text+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				c := newRig(t, Config{}).attach("")
+				start := func(id string, more object) string {
+					params := login(id, home, `echo "[$A]"; exit 7`, more)
+					params["argv"].([]string)[0] = path
+					return output(c, params)
+				}
+				snapshot := object{"scopeId": "s", "shell": object{"name": shell, "path": path}}
+				want := start("without", object{"shellSnapshot": nil})
+				if got := start("with", object{"shellSnapshot": snapshot}); got != want {
+					t.Errorf("printed %.200q, and without a snapshot %.200q", got, want)
+				}
+			})
+		}
+	}
+}
+
 // TestSnapshotEnds: a session that ends while a startup file loops does not wait for it.
 func TestSnapshotEnds(t *testing.T) {
 	t.Parallel()
@@ -113,7 +148,7 @@ func TestSnapshotEnds(t *testing.T) {
 }
 
 // TestSnapshotNetwork: each command has a proxy of its own, also one that restores a
-// snapshot, whose capture had another one.
+// snapshot, whose capture had another one. A process without one has another state, too.
 func TestSnapshotNetwork(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/bin/bash"); err != nil {
@@ -134,8 +169,11 @@ func TestSnapshotNetwork(t *testing.T) {
 		wantThrough(t, proxy, destination.URL, http.StatusOK, "")
 		hosts = append(hosts, proxy.Host)
 	}
+	if got := output(c, login("c", home, `echo "[$HTTP_PROXY]"`, nil)); got != "[]\n" {
+		t.Errorf("without a proxy: %q", got)
+	}
 	captured, err := os.ReadFile(home + "/captured")
-	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 1 {
+	if err != nil || hosts[0] == hosts[1] || strings.Count(string(captured), "\n") != 2 || !strings.HasSuffix(string(captured), "\n\n") {
 		t.Errorf("the proxies are %q, of the capture %q, %v", hosts, captured, err)
 	}
 }

@@ -17,7 +17,7 @@ const MaxPacked = MaxBundle + 16<<20
 
 // Pack appends r to b, for another process of ours.
 func (r *Root) Pack(b []byte) []byte {
-	b = slices.Grow(b, r.size()+256*(len(r.Skills)+len(r.Namespaces)+len(r.Warnings)+4))
+	b = slices.Grow(b, r.Size()+256*(len(r.Skills)+len(r.Namespaces)+len(r.Warnings)+4))
 	b = appendOptional(b, r.Failure, appendWarning)
 	b = appendOptional(b, r.Plugin, func(b []byte, p Plugin) []byte {
 		b = appendFile(b, p.Manifest)
@@ -44,7 +44,7 @@ func Unpack(b []byte) (*Root, error) {
 	})
 	r.Namespaces = readList(&d, readFile)
 	r.Warnings = readList(&d, readWarning)
-	d.Require(r.size() <= 2*MaxBundle) // the root's manifest is there twice
+	d.Require(r.Size() <= 2*MaxBundle) // the root's manifest is there twice
 	if err := d.End(); err != nil {
 		return nil, err
 	}

@@ -56,8 +56,8 @@ func (r *Root) Describe(folder string) describe.Described {
 	return d
 }
 
-// size is how many bytes the contents of r have.
-func (r *Root) size() int {
+// Size is how many bytes the contents of r have. The root's manifest counts twice.
+func (r *Root) Size() int {
 	n := 0
 	for file := range r.files {
 		n += len(file.Contents)

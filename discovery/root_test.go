@@ -155,14 +155,50 @@ func TestHostile(t *testing.T) {
 		"names that are not UTF-8": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{"b\xff/SKILL.md": skill, "c\xff": ""})
 		}, 1, []discovery.Trouble{discovery.NotScanned, discovery.NotScanned}},
-		"fifo": {func(t *testing.T, root string) {
-			if err := os.Mkdir(root+"/a", 0o755); err != nil {
+		"no regular files": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"z/agents/x": "", ".codex-plugin/x": "", ".claude-plugin/x": "", ".cursor-plugin/plugin.json": `{"mcpServers":"./fifo","apps":"./z"}`})
+			socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Mkfifo(root+"/a/SKILL.md", 0o600); err != nil {
+			defer unix.Close(socket)
+			if err := errors.Join(os.Mkdir(root+"/a", 0o755), os.Mkdir(root+"/b", 0o755),
+				unix.Mkfifo(root+"/a/SKILL.md", 0o600), unix.Mkfifo(root+"/z/agents/openai.yaml", 0o600), unix.Mkfifo(root+"/fifo", 0o600),
+				unix.Bind(socket, &unix.SockaddrUnix{Name: root + "/b/SKILL.md"}),
+				os.Symlink("../b/SKILL.md", root+"/.codex-plugin/plugin.json"), os.Symlink("/dev/zero", root+"/.claude-plugin/plugin.json"),
+			); err != nil {
 				t.Fatal(err)
 			}
 		}, 1, nil},
+		"files of the kernel": {func(t *testing.T, root string) {
+			if _, err := os.Stat("/proc/kallsyms"); err != nil {
+				t.Skip(err)
+			}
+			// They say that they are empty. One has megabytes, the other bytes that are no text.
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
+			if err := errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
+		"manifests that point outside": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{
+				".codex-plugin/plugin.json":   `{"mcpServers":"./a/../../x","apps":"./` + strings.Repeat("é/", 5000) + `"}`,
+				"n/.codex-plugin/plugin.json": `{"name":` + strings.Repeat("[", 200_000), "n/SKILL.md": skill,
+			})
+		}, 2, []discovery.Trouble{discovery.Outside, discovery.NotInspected}},
+		"files that nobody can name": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./a\u0000b","apps":"./loop/x"}`})
+			if err := os.Symlink("loop", root+"/loop"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.NotInspected, discovery.NotInspected}},
+		"many folders": {func(t *testing.T, root string) {
+			for i := range 2001 {
+				if err := os.Mkdir(fmt.Sprintf("%s/d%d", root, i), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 0, []discovery.Trouble{discovery.Truncated}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,6 +270,44 @@ func TestLocations(t *testing.T) {
 	}
 	if all, incomplete := (discovery.Places{}).Locations(); len(all) != 0 || incomplete {
 		t.Errorf("without places: %v, %v", all, incomplete)
+	}
+}
+
+// TestLocationsHostile: files beside plugins that have no end or are no files, and links that lead
+// round, cost their plugins an id at most.
+func TestLocationsHostile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := dir + "/plugins/cache/"
+	install := "/.codex-remote-plugin-install.json"
+	for _, plugin := range []string{"fifo", "zero", "folder", "large", "loop", "deep"} {
+		if err := os.MkdirAll(cache+"mk/"+plugin+"/1", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, cache+"mk", map[string]string{
+		"large" + install: `{"schema_version":1,"remote_plugin_id":"x"}` + strings.Repeat(" ", 16<<10),
+		"deep" + install:  `{"schema_version":1,"remote_plugin_id":"x","more":` + strings.Repeat("[", 8000) + strings.Repeat("]", 8000) + `}`,
+	})
+	if err := errors.Join(
+		unix.Mkfifo(cache+"mk/fifo"+install, 0o600), os.Symlink("/dev/zero", cache+"mk/zero"+install), os.Mkdir(cache+"mk/folder"+install, 0o755),
+		os.Symlink(install[1:], cache+"mk/loop"+install),
+		os.Symlink(".", cache+"again"), os.Symlink("round", cache+"round"), os.Symlink("/dev/fd", cache+"fds"), os.Symlink("1", cache+"mk/fifo/2"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	all, incomplete := discovery.Places{CodexHome: dir}.Locations()
+	var got []string
+	for _, l := range all {
+		if strings.HasSuffix(l.ID, "@mk") {
+			got = append(got, l.ID+" "+l.Version+l.RemoteID)
+		}
+	}
+	if got := strings.Join(got, ", "); got != "deep@mk 1, fifo@mk 1, folder@mk 1, large@mk 1, loop@mk 1, zero@mk 1" || !incomplete {
+		t.Errorf("%s, %v", got, incomplete)
+	}
+	if len(all) > 20 {
+		t.Errorf("%d locations", len(all))
 	}
 }
 

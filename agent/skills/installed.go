@@ -17,6 +17,10 @@ const (
 	maxFound     = 2048 // plugins, and skills of plugins or none
 	maxInstalled = 4 << 20
 	maxWarnings  = 64
+
+	// maxRead is how many bytes all locations together may have. What they say is parsed, and
+	// 512 locations of 16 MiB would take most of an hour.
+	maxRead = 128 << 20
 )
 
 // Texts of warnings. None has a path: what may be told of a path depends on the sandbox.
@@ -44,10 +48,18 @@ func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, err
 	}
 	locations, incomplete := d.places.Locations()
 	a := answer{plugins: list{open: `{"plugins":[`}, skills: list{open: `],"skills":[`}, incomplete: incomplete}
+	left := maxRead
 	for _, l := range locations {
 		found, err := read(ctx, fs, l.Path)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if err == nil {
+			left -= found.Size()
+		}
+		if left < 0 {
+			a.full = true
+			break
 		}
 		switch {
 		case err != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,32 @@ func TestInstalledBounds(t *testing.T) {
 			t.Errorf("%d are found, %q", n, r.Warnings)
 		}
 	})
+}
+
+// TestInstalledRead: locations that have more than is read of all are left out, with a warning.
+func TestInstalledRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 9 { // each of 15 MiB: a manifest, and files without front matter
+		plugin := fmt.Sprintf("%s/codex/plugins/cache/mk/p%d/1/", dir, i)
+		write(t, plugin+".codex-plugin/plugin.json", `{}`)
+		for j := range 15 {
+			file := fmt.Sprintf("%s%d/SKILL.md", plugin, j)
+			write(t, file, "")
+			if err := os.Truncate(file, discovery.MaxFile); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	writeSkill(t, dir+"/codex/skills/a", "d")
+	r := installed(t, open(t, dir, nil), nil)
+	want := []string{warnLimit}
+	for range 8 {
+		want = append(want, warnMetadata)
+	}
+	if len(r.Plugins) != 8 || len(r.Skills) != 0 || !slices.Equal(r.Warnings, want) {
+		t.Errorf("%d plugins, %d skills, %q", len(r.Plugins), len(r.Skills), r.Warnings)
+	}
 }
 
 // TestRootsBounds: roots for which an answer has no room are errors, and say so.

@@ -6,7 +6,8 @@ import "strings"
 type kind struct {
 	// dump is the script that prints the state, with MARK in the place of a random text. It
 	// prints, twice: MARK, the parts of code, and the variables, a NUL behind each; then
-	// MARK.
+	// MARK. Traps are taken off before: what they print would be taken for a part of it. So
+	// would what the shell tells of itself, where its errors go to its output.
 	dump string
 	// parts is how many parts of code there are, and code makes one text of them.
 	parts int
@@ -34,7 +35,9 @@ func kinds(name string) (kind, bool) {
 }
 
 const bashDump = `if [ -r ~/.bashrc ]; then . ~/.bashrc; fi >/dev/null 2>&1 </dev/null
+builtin trap - DEBUG RETURN ERR EXIT
 IFS=$' \t\n'
+__names=$(builtin compgen -e) || builtin exit 1
 for _ in 1 2; do
 builtin printf '%s\0' MARK
 builtin set +o; builtin printf '\0'
@@ -42,13 +45,14 @@ builtin shopt -p; builtin printf '\0'
 builtin declare -f; builtin printf '\0'
 builtin declare -Fx; builtin printf '\0'
 builtin alias -p; builtin printf '\0'
-for __name in $(builtin compgen -e); do if [[ -n ${!__name+x} ]]; then builtin printf '%s=%s\0' "$__name" "${!__name}"; fi; done
-done
-builtin printf '%s\0' MARK
+for __name in $__names; do if [[ -n ${!__name+x} ]]; then builtin printf '%s=%s\0' "$__name" "${!__name}"; fi; done
+done 2>/dev/null
+builtin printf '%s\0' MARK 2>/dev/null
 `
 
-// bashCode puts functions before aliases, which would be expanded in them once more, and
-// what changes how code is read or when a shell ends behind everything else.
+// bashCode puts functions behind all that they could take the place of, and what changes how
+// code is read or when a shell ends behind everything else: aliases would be expanded once more
+// in functions.
 func bashCode(parts []string) string {
 	var last, first strings.Builder
 	for line := range strings.Lines(parts[0]) {
@@ -58,29 +62,50 @@ func bashCode(parts []string) string {
 		}
 		switch words[2] {
 		case "noexec", "monitor", "history", "emacs", "vi":
-		case "posix", "errexit", "nounset", "xtrace", "verbose":
+		case "errexit", "nounset", "xtrace", "verbose":
+			if words[1] == "-o" { // else it is off anyway
+				last.WriteString("builtin " + line)
+			}
+		case "posix":
 			last.WriteString("builtin " + line)
 		default:
 			first.WriteString(line)
 		}
 	}
+	first.WriteString("shopt -u expand_aliases\n")
 	for line := range strings.Lines(parts[1]) {
-		if !strings.Contains(line, "login_shell") && !strings.Contains(line, "restricted_shell") {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[0] != "shopt" {
+			continue
+		}
+		switch words[2] {
+		case "login_shell", "restricted_shell":
+		case "expand_aliases":
+			if words[1] == "-s" {
+				last.WriteString("builtin " + line)
+			}
+		default:
 			first.WriteString(line)
 		}
 	}
-	return first.String() + parts[2] + "\n" + parts[3] + "\n" + parts[4] + "\n" + last.String()
+	var exported strings.Builder
+	for line := range strings.Lines(parts[3]) {
+		exported.WriteString("builtin " + line)
+	}
+	return first.String() + parts[4] + "\n" + parts[2] + "\n" + exported.String() + last.String()
 }
 
 const zshDump = `if [[ -r ${ZDOTDIR:-$HOME}/.zshrc ]]; then . ${ZDOTDIR:-$HOME}/.zshrc; fi >/dev/null 2>&1 </dev/null
+builtin trap - DEBUG ZERR EXIT
+builtin zmodload zsh/parameter || builtin exit 1
 for _ in 1 2; do
 builtin printf '%s\0' MARK
 builtin set +o; builtin printf '\0'
 builtin functions; builtin printf '\0'
 builtin alias -L; builtin printf '\0'
 for __name in "${(@k)parameters[(R)*export*]}"; do builtin printf '%s=%s\0' "$__name" "${(P)__name}"; done
-done
-builtin printf '%s\0' MARK
+done 2>/dev/null
+builtin printf '%s\0' MARK 2>/dev/null
 `
 
 func zshCode(parts []string) string {
@@ -93,23 +118,24 @@ func zshCode(parts []string) string {
 		switch strings.TrimPrefix(words[2], "no") {
 		case "exec", "monitor", "zle", "interactive", "login", "privileged", "restricted", "shinstdin", "singlecommand":
 		case "errexit", "errreturn", "unset", "xtrace", "verbose":
-			last.WriteString(line)
+			last.WriteString("builtin " + line)
 		default:
 			first.WriteString(line)
 		}
 	}
-	return first.String() + parts[1] + "\n" + parts[2] + "\n" + last.String()
+	return first.String() + parts[2] + "\n" + parts[1] + "\n" + last.String()
 }
 
 // shDump has no functions: no shell of POSIX has a way to print them.
 const shDump = `if [ -n "${ENV-}" ] && [ -r "$ENV" ]; then . "$ENV"; fi >/dev/null 2>&1 </dev/null
+for __name in EXIT DEBUG ERR; do command trap - $__name || :; done 2>/dev/null
 for _ in 1 2; do
 printf '%s\0' MARK
 set +o; printf '\0'
 alias; printf '\0'
-command env -0
-done
-printf '%s\0' MARK
+command env -0 || exit 1
+done 2>/dev/null
+printf '%s\0' MARK 2>/dev/null
 `
 
 func shCode(parts []string) string {
@@ -122,7 +148,9 @@ func shCode(parts []string) string {
 		switch words[2] {
 		case "noexec", "interactive", "stdin", "monitor", "emacs", "vi", "privileged":
 		case "errexit", "nounset", "xtrace", "verbose":
-			last.WriteString(line)
+			if words[1] == "-o" { // else it is off anyway
+				last.WriteString(line)
+			}
 		default:
 			first.WriteString(line)
 		}

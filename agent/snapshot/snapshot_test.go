@@ -2,7 +2,6 @@ package snapshot_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -174,41 +173,6 @@ func TestGiven(t *testing.T) {
 	if got := restored(t, state, sh, spec, "echo ${SECRET-no} ${SAME-no} ${PROXY-no} ${CHANGED-no}", policy, nil); got != "real 1 no given:more\n" {
 		t.Errorf("got %q", got)
 	}
-}
-
-// TestHostile: no startup file makes a capture last, print or keep more than it may.
-func TestHostile(t *testing.T) {
-	t.Parallel()
-	sh := shell(t, "bash")
-	for name, file := range map[string]string{
-		"exit":        "exit 3",
-		"quiet exit":  "exit 0",
-		"output":      "yes",
-		"environment": "for i in 1 2 3 4 5 6; do export V$i=$(head -c 100000 /dev/zero | tr '\\0' x); done",
-		"functions":   "eval \"f() { : $(head -c 1100000 /dev/zero | tr '\\0' x); }\"",
-		"exec":        "exec true",
-		"shell dies":  "kill -9 $$",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			state, err := snapshot.Capture(t.Context(), sh, home(t, map[string]string{".bash_profile": file}), start)
-			if err == nil {
-				t.Errorf("%+v", state)
-			}
-		})
-	}
-	t.Run("loop", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithCancel(t.Context())
-		spec := home(t, map[string]string{".bash_profile": "echo x > begun; while :; do :; done"})
-		_, err := snapshot.Capture(ctx, sh, spec, func(spec procs.Spec) (*procs.Process, []string, func(), error) {
-			cancel() // as the end of the time would
-			return start(spec)
-		})
-		if !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-	})
 }
 
 // TestOnce: who asks while a state is captured shares it.

@@ -42,6 +42,9 @@ func (s *State) size() int64 {
 // errDiffers says that the two states that a capture has printed are not the same.
 var errDiffers = errors.New("the state was printed twice and differs: something else has printed too")
 
+// errGarbled says that what was printed for the variables is none, or not all of them.
+var errGarbled = errors.New("the variables were printed in another way than they should")
+
 // parse reads what is between the first mark and the last one. inherited is the environment
 // that the shell had: names in it that no shell takes for a variable are kept.
 func parse(k kind, output, mark string, inherited []string) (*State, error) {
@@ -60,9 +63,16 @@ func parse(k kind, output, mark string, inherited []string) (*State, error) {
 		size += len(record) + 1
 	}
 	for _, record := range records[k.parts:] {
-		if name, _, ok := strings.Cut(record, "="); ok && isVariable(name) && !isOwn(name) {
+		name, _, ok := strings.Cut(record, "=")
+		switch {
+		case !ok || strings.Contains(name, "\n"):
+			return nil, errGarbled
+		case isVariable(name) && !isOwn(name):
 			keep(record)
 		}
+	}
+	if len(s.environ) == 0 {
+		return nil, errGarbled // every shell has some
 	}
 	for _, record := range inherited {
 		if name, _, _ := strings.Cut(record, "="); !isVariable(name) && !strings.HasPrefix(name, "BASH_FUNC_") {

@@ -13,8 +13,13 @@ import (
 // Bounds of what YAML may say. The length of a name is the contract's; the others are ours.
 const (
 	maxName = 64 // characters
-	// maxFrontMatter bounds the lines between the marks, in bytes.
+	// maxFrontMatter bounds the lines between the marks, in bytes, and maxMetadata an
+	// openai.yaml: the parser takes a hundred times the memory of a text.
 	maxFrontMatter = 64 << 10
+	maxMetadata    = 64 << 10
+	// maxTried is how many values of a front matter are parsed alone, to find out whether they
+	// need quotes.
+	maxTried = 256
 	// maxYAMLDepth bounds how deep a text may be nested. The parser has a bound of its own,
 	// 10,000.
 	maxYAMLDepth = 64
@@ -45,8 +50,12 @@ func parseHeader(text string) (header, error) {
 	top, err := parseYAML(block)
 	if err != nil {
 		// Once more, with values in quotes that people forget to quote.
+		repaired, ok := repair(block)
+		if !ok {
+			return header{}, err
+		}
 		var again error
-		if top, again = parseYAML(repair(block)); again != nil {
+		if top, again = parseYAML(repaired); again != nil {
 			return header{}, err
 		}
 	}
@@ -168,8 +177,9 @@ func readHeader(top *yaml.Node) (h header, err error) {
 
 // repair puts values in quotes that are no YAML without: those in which a colon follows a
 // word, and those that begin like a list, a mapping or something reserved and are none.
-// Block scalars are left as they are.
-func repair(block string) string {
+// Block scalars are left as they are. ok is false where there are too many to try.
+func repair(block string) (repaired string, ok bool) {
+	tried := 0
 	var out strings.Builder
 	out.Grow(len(block) + 64)
 	const none = -1
@@ -197,12 +207,17 @@ func repair(block string) string {
 			value = value[:at]
 		}
 		value, space := strings.TrimRight(value, " \t"), value[len(strings.TrimRight(value, " \t")):]
+		if isReserved(value) {
+			if tried++; tried > maxTried {
+				return "", false
+			}
+		}
 		if scalar == none && needsQuotes(value) {
 			value = "'" + strings.ReplaceAll(value, "'", "''") + "'"
 		}
 		out.WriteString(key + value + space + comment + ending)
 	}
-	return out.String()
+	return out.String(), true
 }
 
 // cutKey cuts a line behind the blanks that follow its key.
@@ -219,11 +234,14 @@ func cutKey(line string) (key, value string, ok bool) {
 	return line[:len(line)-len(value)], value, value != ""
 }
 
+// isReserved tells whether a value begins like a list, a mapping or something reserved.
+func isReserved(value string) bool { return value != "" && strings.IndexByte("[{@`", value[0]) >= 0 }
+
 func needsQuotes(value string) bool {
 	if value == "" || value[0] == '\'' || value[0] == '"' {
 		return false
 	}
-	if !strings.ContainsRune("[{@`", rune(value[0])) {
+	if !isReserved(value) {
 		return strings.Contains(value, ": ")
 	}
 	var doc yaml.Node
@@ -265,6 +283,9 @@ func parseMetadata(contents string) Metadata {
 }
 
 func metadata(contents string) (m Metadata, err error) {
+	if len(contents) > maxMetadata {
+		return m, fmt.Errorf("more than %d bytes", maxMetadata)
+	}
 	top, err := parseYAML(contents)
 	if err != nil {
 		return m, err

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -46,6 +47,11 @@ func TestHeader(t *testing.T) {
 		{name: "long name", text: "---\nname: " + strings.Repeat("é", maxName+1) + "\ndescription: d\n---", refused: true},
 		{name: "large", text: "---\n#" + strings.Repeat("x", maxFrontMatter) + "\ndescription: d\n---", refused: true},
 		{name: "nested", text: "---\ndescription: d\nx: " + strings.Repeat("[", maxYAMLDepth) + strings.Repeat("]", maxYAMLDepth) + "\n---", refused: true},
+		{name: "nested blocks", text: "---\ndescription: d\nx:\n  " + strings.Repeat("- ", maxYAMLDepth) + "\n---", refused: true},
+		{name: "nested beyond the parser is a text", text: "---\ndescription: d\nx: " + strings.Repeat("{a: ", 15_000) + "\n---", want: header{description: "d"}},
+		{name: "long description", text: "---\ndescription: " + strings.Repeat("x", maxFrontMatter-20) + "\n---", want: header{description: strings.Repeat("x", maxFrontMatter-20)}},
+		{name: "as much to repair as may be", text: "---\ndescription: a: b\n" + unclosed(maxTried) + "---", want: header{description: "a: b"}},
+		{name: "more to repair", text: "---\ndescription: a: b\n" + unclosed(maxTried+1) + "---", refused: true},
 		{name: "bomb", text: "---\ndescription: d\na: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n---", refused: true},
 	} {
 		got, err := parseHeader(tt.text)
@@ -56,6 +62,15 @@ func TestHeader(t *testing.T) {
 	if _, err := parseHeader("---\nname: " + strings.Repeat("é", maxName) + "\ndescription: d\n---"); err != nil {
 		t.Errorf("a name of %d characters: %v", maxName, err)
 	}
+}
+
+// unclosed are n members with values that need quotes.
+func unclosed(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%d: [\n", i)
+	}
+	return b.String()
 }
 
 func TestMetadata(t *testing.T) {
@@ -74,7 +89,7 @@ func TestMetadata(t *testing.T) {
 		"{oops", "", "5", "interface: 5", "policy: 5", "policy: {products: [bogus]}", "policy: {products: codex}",
 		"policy: {allow_implicit_invocation: maybe}", "dependencies: []", "dependencies: {tools: {}}",
 		"dependencies: {tools: [5]}", "dependencies: {tools: [{type: []}]}", "dependencies: {tools: [{oauth: 5}]}",
-		"dependencies: {tools: [{oauth: {callback_port: 70000}}]}", "a: &a x\nb: *a\npolicy: {}",
+		"dependencies: {tools: [{oauth: {callback_port: 70000}}]}", "policy: {}\n#" + strings.Repeat("x", maxMetadata), "a: &a x\nb: *a\npolicy: {}",
 	} {
 		if m := parseMetadata(wrong + ""); m.Tools != nil || m.Policy != nil {
 			t.Errorf("%q: %+v", wrong, m)

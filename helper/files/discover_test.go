@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -107,4 +108,76 @@ func BenchmarkDiscover(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestDiscoverHostile: a helper reads a root in which nothing is as it should be, and says the same
+// of it as a view does: what leads to what the policy denies cannot be read by any name.
+func TestDiscoverHostile(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := skills(t, 3, 100)
+	outside := t.TempDir()
+	write := func(name, text string) error {
+		path := filepath.Join(dir, name)
+		return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600))
+	}
+	link := func(to, name string) error { return os.Symlink(to, filepath.Join(dir, name)) }
+	err := errors.Join(
+		os.WriteFile(outside+"/SKILL.md", []byte("shown"), 0o600),
+		// It leads to what is denied, and a folder of links to the same and to itself.
+		write(".codex-plugin/plugin.json", `{"mcpServers":"./secret","apps":"./vault/m.json"}`),
+		link("vault/m.json", "secret"), link("vault", "links"), link(".", "self"), link(outside, "outside"), link("loop", "loop"),
+		write("a/.claude-plugin/plugin.json", `{"name":"a"}`), link("../vault/SKILL.md", "a/SKILL.md"),
+		write("big/SKILL.md", ""), os.Truncate(filepath.Join(dir, "big/SKILL.md"), 1<<30),
+		write("text/SKILL.md", "\xff"), write("fifo/x", ""), unix.Mkfifo(filepath.Join(dir, "fifo/SKILL.md"), 0o600),
+		write("0/agents/x", ""), unix.Mkfifo(filepath.Join(dir, "0/agents/openai.yaml"), 0o600),
+		write("1/agents/x", ""), link("/dev/zero", "1/agents/openai.yaml"),
+		write("2/agents/x", ""), link("../../vault/m.json", "2/agents/openai.yaml"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := workspace(t, dir)
+	resolved, err := resolve.Policy(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resolved.Close()
+	view, err := newView(resolved.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	want, err := discovery.Read(t.Context(), view, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := pool.Files(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := files.Discover(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
+		t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
+	}
+	for _, s := range got.Skills {
+		if s.Metadata != nil || strings.Contains(s.Instructions.Contents, "secret") {
+			t.Errorf("%+v", s)
+		}
+	}
+	if p := got.Plugin; p == nil || p.MCP != nil || p.Apps != nil {
+		t.Errorf("%+v", p)
+	}
+	counted := map[discovery.Trouble]int{}
+	for _, w := range got.Warnings {
+		counted[w.Trouble]++
+	}
+	if counted[discovery.TooLarge] != 1 || counted[discovery.NotText] != 1 || counted[discovery.NotInspected] < 2 || counted[discovery.NotScanned] < 4 || len(got.Skills) != 4 {
+		t.Errorf("%d skills, %+v", len(got.Skills), got.Warnings)
+	}
+	pool.Close()
+	children.check(t, 1)
 }

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// TestSnapshots: the startup files that are run for a shell snapshot can do no more than the
+// command, by files, by the network and by rules, in each kind of sandbox; and they are run once.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"/bin/bash", "/usr/bin/curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	tools := t.TempDir()
+	launcher := rig.Launcher(t, tools)
+	rules := t.TempDir()
+	if err := os.WriteFile(rules+"/my.rules", []byte("prefix_rule(pattern = [\"head\"], decision = \"forbidden\")\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	destination := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	t.Cleanup(destination.Close)
+	place := strings.TrimPrefix(destination.URL, "http://")
+	_, port, err := net.SplitHostPort(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for name, launch := range map[string][]string{
+		"namespaces": nil,
+		"supervised": {launcher, "--"},
+	} {
+		for _, network := range []string{"managed", "restricted", "restricted, rules"} {
+			n++
+			n := n
+			t.Run(name+" "+network, func(t *testing.T) {
+				t.Parallel()
+				argv := slices.Concat(launch, []string{rig.Agent(t), "--listen", "ws://127.0.0.1:0"})
+				headCode := 0
+				if strings.HasSuffix(network, "rules") {
+					headCode = 126
+					argv = append(argv, "--exec-policy", rules, "--exec-policy-enforce", "tree")
+				}
+				url := rig.Start(t, exec.Command(argv[0], argv[1:]...)).Line(t)
+				c, err := client.DialURL(t.Context(), url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				home, err := filepath.EvalSymlinks(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				outside, doze := home+".outside", fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) // as nobody else sleeps
+				profile := fmt.Sprintf(`echo run >> ~/runs
+kill -9 $PPID 2>/dev/null
+(exec 3<>/dev/tcp/127.0.0.1/%[1]s) 2>/dev/null && echo connected >> ~/leaks
+echo x 2>/dev/null >%[3]s && echo written >> ~/leaks
+cat ~/secret/f 2>/dev/null >> ~/leaks
+export ALLOWED=$(curl -s http://%[2]s/) DENIED=$(curl -s -o /dev/null -w '%%{http_code}' http://denied.invalid/)
+h=head; $h -n 1 /etc/passwd >/dev/null 2>&1; export HEAD=$?
+f() { echo "f $ALLOWED $DENIED $HEAD"; }
+sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
+`, port, place, outside, doze)
+				if err := errors.Join(os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600), os.Mkdir(home+"/secret", 0o700),
+					os.WriteFile(home+"/secret/f", []byte("secret\n"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				want, access := fmt.Sprintf("f  000 %d\n1\n", headCode), "restricted"
+				if network == "managed" {
+					want, access = "f here 403 0\n1\n", "enabled"
+				}
+				params := map[string]any{
+					"argv": []string{"/bin/bash", "-lc", "f; wc -l < ~/runs"}, "cwd": "file://" + home, "tty": false,
+					"env":           map[string]string{"HOME": home, "PATH": "/usr/bin:/bin"},
+					"shellSnapshot": map[string]any{"scopeId": "s", "shell": map[string]string{"name": "bash", "path": "/bin/bash"}},
+					"sandbox":       json.RawMessage(strings.ReplaceAll(policyFile(access, readRoot, writeProject, denySecret), "/repo", home)),
+				}
+				if network == "managed" {
+					params["enforceManagedNetwork"] = true
+					params["networkProxy"] = map[string]any{"proxy": map[string]any{
+						"enabled": true, "enableSocks5": false, "enableSocks5Udp": false, "allowUpstreamProxy": false, "allowLocalBinding": false,
+						"dangerouslyAllowAllUnixSockets": false, "mode": "full", "domains": map[string]string{"127.0.0.1": "allow"},
+					}}
+				}
+				for _, id := range []string{"a", "b"} {
+					params["processId"] = id
+					var started protocol.StartResult
+					if err := c.Call(t.Context(), protocol.MethodProcessStart, params, &started); err != nil {
+						t.Fatal(err)
+					}
+					if got := outputOf(t, c, id); got != want {
+						t.Errorf("printed %q, want %q, in %v", got, want, started.SandboxLayers)
+					}
+				}
+				if leaks, err := os.ReadFile(home + "/leaks"); len(leaks) > 0 {
+					t.Errorf("the startup file could do this: %q, %v", leaks, err)
+				}
+				if _, err := os.Stat(outside); err == nil {
+					t.Error("the startup file has written outside")
+				}
+				for deadline := time.Now().Add(time.Minute); sleeps(t, doze); time.Sleep(5 * time.Millisecond) { // between looks
+					if time.Now().After(deadline) {
+						t.Fatal("a daemon of the startup file lives on")
+					}
+				}
+			})
+		}
+	}
+}
+
+// sleeps tells whether a process sleeps for that long.
+func sleeps(t *testing.T, seconds string) bool {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	return slices.ContainsFunc(all, func(file string) bool {
+		text, _ := os.ReadFile(file) // it may have ended
+		return string(text) == "sleep\x00"+seconds+"\x00"
+	})
+}
+
+// outputOf returns what a process prints until its end.
+func outputOf(t *testing.T, c *client.Client, id string) string {
+	t.Helper()
+	var text strings.Builder
+	for after := uint64(0); ; {
+		var r protocol.ReadResult
+		if err := c.Call(t.Context(), protocol.MethodProcessRead, map[string]any{"processId": id, "afterSeq": after, "waitMs": 60_000}, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, chunk := range r.Chunks {
+			text.Write(chunk.Chunk)
+		}
+		if after = r.NextSeq - 1; r.Closed {
+			return text.String()
+		}
+	}
+}
