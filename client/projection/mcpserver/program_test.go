@@ -82,6 +82,7 @@ func TestHostile(t *testing.T) {
 		"start":         "the server has exited with code 3: dying in start",
 		"initialize":    "the server has exited with code 3: dying in initialize",
 		"tools/list":    "the server has exited with code 3: dying in tools/list",
+		"idle":          "the server has exited with code 3: dying in idle",
 		"version":       "1999-01-01",
 		"refusal":       "I do not know that version",
 		"silent":        "no answer within 2s",

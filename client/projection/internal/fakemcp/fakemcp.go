@@ -170,6 +170,7 @@ func (f fake) serve() {
 					more += `,{"name":"more","inputSchema":{"type":"object"}}`
 				}
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"echo","description":"Says it again.","inputSchema":{"type":"object"}}%s]}}`, m.ID, more)
+				f.step("idle")
 			}
 		case "tools/call":
 			switch f.mode {
