@@ -129,7 +129,8 @@ var rules = map[string]rule{
 	"relay/socket":  {[]string{"buffer", "internal/linger", "internal/tlsconfig"}, "a websocket carries bytes; it knows neither frames nor streams"},
 	"relay": {[]string{"buffer", "registry/wire", "rpc", "auth", "internal/tlsconfig", "relay/frame", "relay/noise", "relay/socket"},
 		"the relay carries messages; it knows neither the agent nor the registry's insides"},
-	"auth": {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
+	"auth":       {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
+	"auth/sigv4": {[]string{"auth"}, "a request is signed and a signature checked; who sends it, and who answers, is known elsewhere"},
 
 	"registry": {[]string{"protocol/strict", "auth", "internal/lobby", "registry/limits", "registry/principal", "registry/rendezvous", "registry/store", "registry/ticket", "registry/wire"},
 		"the registry answers requests; it knows neither frames nor how state is kept"},
@@ -222,6 +223,8 @@ var testOnly = []string{
 var rooms = map[string][]string{
 	"github.com/alecthomas/kong":                                {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/layers", "cmd/internal/manual", "cmd/registry"},
 	"github.com/gorilla/websocket":                              {"transport", "relay/socket", "test/rawclient"},
+	"github.com/aws/aws-sdk-go-v2/aws":                          {"auth/sigv4"},
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4":                {"auth/sigv4"},
 	"github.com/flynn/noise":                                    {"relay/noise"},
 	"github.com/nats-io/nats.go":                                {"registry/store", "registry/store/storetest"},
 	"github.com/nats-io/nats.go/jetstream":                      {"registry/store", "registry/store/storetest"},

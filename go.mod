@@ -6,6 +6,7 @@ go 1.26.8
 require (
 	github.com/BurntSushi/toml v1.6.0 // environmentConfig/read, environments.toml: complete TOML 1.0
 	github.com/alecthomas/kong v1.17.0 // command line: flags and variables from one struct
+	github.com/aws/aws-sdk-go-v2 v1.47.7 // AWS signatures: the signer alone
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // deny globs
 	github.com/creack/pty v1.1.24 // terminals: opening a pty, its size
 	github.com/flynn/noise v1.1.0 // the relay's ciphers, and cipher states
@@ -57,6 +58,7 @@ require golang.org/x/tools v0.51.0 // indirect; of testscript
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect

@@ -46,6 +46,14 @@ type TokenSource interface {
 	Unauthorized(ctx context.Context) (retry bool, err error)
 }
 
+// RequestSigner is a TokenSource whose credential depends on the request: what signs calls
+// SignRequest instead of Authorize, when method, URL and body are final. Errors are as those of
+// Authorize.
+type RequestSigner interface {
+	TokenSource
+	SignRequest(ctx context.Context, r *http.Request, body []byte) error
+}
+
 // APIKey returns a source of one API key, blanks around it trimmed (remote.md 12.1).
 func APIKey(key string) TokenSource {
 	return &bearer{name: "API key", token: new(strings.TrimSpace(key))}
