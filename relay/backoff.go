@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -61,19 +60,4 @@ func (b *backoff) next(waiting bool) time.Duration {
 		limit *= 2
 	}
 	return max(0, rand.N(min(limit, most)+1)-waited)
-}
-
-// sleep returns after d, or earlier with the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

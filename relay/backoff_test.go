@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,36 +100,4 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("next takes as long as there were attempts")
 	}
-}
-
-// TestRegistryDelay: the pause before a call to a registry is repeated is 0.5 to 5
-// s.
-func TestRegistryDelay(t *testing.T) {
-	t.Parallel()
-	for range 100 {
-		for n := range 20 {
-			if d := registryDelay(n); d < 500*time.Millisecond || d > 5*time.Second {
-				t.Fatalf("delay %d: got %v, want 0.5 to 5s", n, d)
-			}
-		}
-	}
-}
-
-func TestSleep(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		if err := sleep(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
-			t.Errorf("got %v after %v, want nil after 1m", err, time.Since(began))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began = time.Now()
-		if err := sleep(ctx, time.Minute); err == nil || time.Since(began) != time.Second {
-			t.Errorf("got %v after %v, want an error after 1s", err, time.Since(began))
-		}
-		if err := sleep(ctx, -time.Second); err == nil {
-			t.Error("sleeping no time with a context that has ended: got nil")
-		}
-	})
 }

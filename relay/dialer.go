@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
@@ -34,13 +34,6 @@ var (
 	errDataTooEarly = errors.New("data before the handshake was answered")
 	errPeerReset    = errors.New("executor has ended the stream")
 )
-
-// networkError is a failure of the network: a call to the registry without a full
-// answer, a websocket that could not be made or has ended.
-type networkError struct{ cause error }
-
-func (e *networkError) Error() string { return e.cause.Error() }
-func (e *networkError) Unwrap() error { return e.cause }
 
 // Dialer is a harness: it connects to the executor of an environment through a
 // registry (remote.md 9). Registry and Identity are required. Dial may run any
@@ -98,7 +91,7 @@ func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
 	again := func(err error) bool {
 		return refusals.again(err) && (d.Failed == nil || !d.Failed(err))
 	}
-	err := repeat(ctx, d.logger(), "connecting is repeated", again, func() (err error) {
+	err := api.Repeat(ctx, d.logger(), "connecting is repeated", again, func() (err error) {
 		c, err = d.open(ctx)
 		return err
 	})
@@ -204,16 +197,12 @@ func (d *Dialer) connect(ctx context.Context) (*connectAnswer, *socket.Socket, e
 // was shown a URL that the registry had just signed, and the next one would fare no
 // better. Refusals by the executor are not decided here, see refusals.
 func connectAgain(err error) bool {
-	if refused, ok := errors.AsType[*RegistryError](err); ok {
-		return refused.Status == http.StatusConflict && refused.Code == wire.CodeEnvironmentOffline || busy(refused.Status)
-	}
 	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
 		// Status 410 says that another executor has registered since the registry
 		// was asked.
-		return refused.Status == http.StatusGone || busy(refused.Status)
+		return refused.Status == http.StatusGone || api.Busy(refused.Status)
 	}
-	_, network := errors.AsType[*networkError](err)
-	return network || errors.Is(err, auth.ErrTemporary)
+	return api.ConnectAgain(err)
 }
 
 // Final tells whether an error of [Dialer.Dial] would be that of the next attempt, too:
@@ -225,12 +214,6 @@ func Final(err error) bool {
 		return false
 	}
 	return !connectAgain(err)
-}
-
-// busy tells whether a server that answered with this status may answer the same
-// request differently later.
-func busy(status int) bool {
-	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status/100 == 5
 }
 
 // shakeHands sends the empty resume frame and the handshake that every stream begins
@@ -252,7 +235,7 @@ func (c *harness) shakeHands(ctx context.Context, s *socket.Socket, lane *socket
 		err = lane.Send(newHandshake(c.id, message1))
 	}
 	if err != nil {
-		err = &networkError{err}
+		err = &api.NetworkError{Cause: err}
 	}
 	for err == nil && keys == nil {
 		keys, acknowledges, err = c.readAnswer(s, i)
@@ -271,7 +254,7 @@ func (c *harness) readAnswer(s *socket.Socket, i *noise.Initiator) (keys *noise.
 		return nil, false, errTextMessage
 	}
 	if err != nil {
-		return nil, false, &networkError{err}
+		return nil, false, &api.NetworkError{Cause: err}
 	}
 	defer m.Release()
 	var f frame.Frame

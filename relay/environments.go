@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 )
 
 // maxListed is how many environments [Environments] takes from a registry.
@@ -24,7 +25,7 @@ func Environments(ctx context.Context, cfg RegistryConfig) ([]wire.Environment, 
 	query, last := "", ""
 	for {
 		var response wire.EnvironmentsResponse
-		if err := r.call(ctx, query, nil, &response, nil); err != nil {
+		if err := r.Call(ctx, query, nil, &response, nil); err != nil {
 			return nil, fmt.Errorf("asking the registry for its environments: %w", err)
 		}
 		for _, e := range response.Environments {
@@ -32,7 +33,7 @@ func Environments(ctx context.Context, cfg RegistryConfig) ([]wire.Environment, 
 				return nil, errors.New("registry's answer lists what is no environment id, or not in order")
 			}
 			last = e.ID
-			e.Executor = printable(e.Executor, "")
+			e.Executor = api.Printable(e.Executor, "")
 			all = append(all, e)
 		}
 		switch {

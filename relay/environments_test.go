@@ -39,7 +39,7 @@ func TestListEnvironments(t *testing.T) {
 		{name: "empty pages", answers: map[string]string{"": `{"environments":[{"environment_id":"a"}],"next":"a"}`, "after=a": `{"environments":[],"next":"a"}`}, fails: "not its last"},
 		{name: "another next", answers: map[string]string{"": `{"environments":[{"environment_id":"a"}],"next":"b"}`}, fails: "not its last"},
 		{name: "no JSON", answers: map[string]string{"": `nonsense`}, fails: "not the JSON object"},
-		{name: "too long", answers: map[string]string{"": strings.Repeat(" ", maxRegistryAnswer+1)}, fails: "longer than"},
+		{name: "too long", answers: map[string]string{"": strings.Repeat(" ", 1<<20+1)}, fails: "longer than"},
 		{name: "another registry", status: 404, answers: map[string]string{"": `not here`}, fails: "registry answered 404: not here"},
 		{name: "a repeated key", status: 401, answers: map[string]string{"": `{"error":{"code":"unauthorized","message":"s3cret is no key"}}`}, fails: "registry answered 401 unauthorized: [redacted] is no key"},
 	} {

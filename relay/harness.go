@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )
@@ -171,7 +172,7 @@ func (c *harness) reconnect(ctx context.Context, pace *backoff, delay time.Durat
 	defer cancel()
 	var last error
 	for {
-		if err := sleep(ctx, delay); err != nil {
+		if err := api.Sleep(ctx, delay); err != nil {
 			if last != nil {
 				err = fmt.Errorf("%w, after: %w", err, last)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/relaypb"
@@ -269,7 +270,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals
-		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &networkError{io.EOF}
+		refused, lost := fmt.Errorf("handshake: %w", errPeerReset), &api.NetworkError{Cause: io.EOF}
 		time.Sleep(time.Minute) // the executor was offline for so long: that does not count
 		for _, tt := range []struct {
 			after time.Duration

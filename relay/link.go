@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
@@ -157,7 +158,7 @@ func (l *Link) Run(ctx context.Context) error {
 				return unlessDone(ctx, err)
 			}
 		}
-		if sleep(ctx, delay) != nil {
+		if api.Sleep(ctx, delay) != nil {
 			return nil
 		}
 	}
@@ -240,7 +241,7 @@ func (l *Link) serve(ctx context.Context, g *leg) error {
 // expire waits for the grace after the end of g, and then ends the streams, if no
 // other websocket has come since.
 func (l *Link) expire(ctx context.Context, g *leg) {
-	if sleep(ctx, orDefault(l.cfg.timing.grace, defaultGrace)) == nil {
+	if api.Sleep(ctx, orDefault(l.cfg.timing.grace, defaultGrace)) == nil {
 		l.endStreams(g, errNoWebsocket)
 	}
 }
@@ -378,13 +379,13 @@ func (l *Link) Unready() string {
 	case !l.Ready():
 		return "there is no connection to the rendezvous"
 	case l.Refused():
-		return fmt.Sprintf("the registry refuses the credential of this executor (status %d)", l.cfg.Registry.refused())
+		return fmt.Sprintf("the registry refuses the credential of this executor (status %d)", l.cfg.Registry.Refused())
 	}
 	return ""
 }
 
 // Refused tells whether the registry has refused the executor's credential, and not taken it since.
-func (l *Link) Refused() bool { return l.cfg.Registry.refused() != 0 }
+func (l *Link) Refused() bool { return l.cfg.Registry.Refused() != 0 }
 
 // Stats says what a link has, and what it has done so far.
 type Stats struct {

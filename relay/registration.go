@@ -7,26 +7,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 )
 
-// The pauses between repeated calls (remote.md 3.4). The longest is shorter than
-// the reference's: a person waits for a harness to connect, and streams wait for an
-// executor that has to register again.
-const (
-	registryFirstDelay = 500 * time.Millisecond
-	registryMostDelay  = 5 * time.Second
-)
+// RegistryError is an answer of a registry that is not 2xx.
+type RegistryError = api.Error
 
 // maxPrincipal bounds what a registry calls the principal of a harness, in bytes.
 const maxPrincipal = 512
@@ -59,13 +52,10 @@ type RegistryConfig struct {
 // errors and no line that it logs shows a credential, an authorization or the URL
 // of a rendezvous.
 type Registry struct {
-	base          string // up to the name of the call
-	environmentID string
-	tokens        auth.TokenSource
-	logger        *slog.Logger
-	transport     *http.Transport
+	*api.Caller
 
-	refusal atomic.Int32 // the status by which the credential was refused; 0 if it was not
+	environmentID string
+	logger        *slog.Logger
 }
 
 // registration is the registry's answer to an executor that has registered: where
@@ -117,27 +107,16 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 
 // newRegistry makes a client for the paths that begin with one.
 func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
-	if cfg.Tokens == nil {
-		return nil, auth.ErrNoCredential
-	}
-	base, err := auth.CheckBase(cfg.BaseURL, cfg.Tokens)
+	caller, err := api.New(api.Config{BaseURL: cfg.BaseURL, Tokens: cfg.Tokens, RootCAs: cfg.RootCAs, Proxy: cfg.Proxy}, path)
 	if err != nil {
-		return nil, fmt.Errorf("registry URL %w", err)
+		return nil, err
 	}
 	logger := cfg.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registry{
-		base:      base.String() + path,
-		tokens:    cfg.Tokens,
-		logger:    logger,
-		transport: newRegistryTransport(cfg.RootCAs, cfg.Proxy),
-	}, nil
+	return &Registry{Caller: caller, logger: logger}, nil
 }
-
-// Close drops the idle connections; calls under way go on.
-func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 
 // register tells the registry the executor's key. It repeats the call without limit
 // while the registry answers that another registration is in the way or that it
@@ -146,7 +125,7 @@ func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 // although its answer got lost, and a repetition could replace a newer registration
 // (remote.md 3.4).
 func (r *Registry) register(ctx context.Context, key *wire.PublicKey) (*registration, error) {
-	return r.registerAs(ctx, key, registerAgain)
+	return r.registerAs(ctx, key, api.RegisterAgain)
 }
 
 // registerOnce is register without repetitions.
@@ -157,12 +136,12 @@ func (r *Registry) registerOnce(ctx context.Context, key *wire.PublicKey) (*regi
 func (r *Registry) registerAs(ctx context.Context, key *wire.PublicKey, again func(error) bool) (*registration, error) {
 	request := wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 	var response wire.RegisterResponse
-	err := repeat(ctx, r.logger, "registration is repeated", again, func() error {
+	err := api.Repeat(ctx, r.logger, "registration is repeated", again, func() error {
 		response = wire.RegisterResponse{}
 		// A failure of the network is final here. On an idle connection the call
 		// would fail if the registry was just closing it, so use a new one.
-		r.transport.CloseIdleConnections()
-		return r.call(ctx, wire.PathRegister, &request, &response, nil)
+		r.Close()
+		return r.Call(ctx, wire.PathRegister, &request, &response, nil)
 	})
 	if err == nil {
 		switch {
@@ -184,7 +163,7 @@ func (r *Registry) registerAs(ctx context.Context, key *wire.PublicKey, again fu
 // It takes at most 10 s (remote.md 3.2). principal is what the registry calls the
 // harness's principal, "" if it does not say.
 func (r *Registry) validate(ctx context.Context, registrationID string, key *wire.PublicKey, authorization string, streamID []byte) (principal string, err error) {
-	ctx, cancel := withTimeout(ctx)
+	ctx, cancel := api.WithTimeout(ctx)
 	defer cancel()
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: registrationID, HarnessPublicKey: key, HarnessKeyAuthorization: authorization,
@@ -197,7 +176,7 @@ func (r *Registry) validate(ctx context.Context, registrationID string, key *wir
 		header.Set(wire.HeaderNoiseStreamID, id)
 	}
 	var response wire.ValidateResponse
-	err = r.call(ctx, wire.PathValidate, &request, &response, header)
+	err = r.Call(ctx, wire.PathValidate, &request, &response, header)
 	if refused, ok := errors.AsType[*RegistryError](err); ok {
 		refused.Code, refused.Message = "", ""
 	}
@@ -216,7 +195,7 @@ func (r *Registry) validate(ctx context.Context, registrationID string, key *wir
 func (r *Registry) connect(ctx context.Context, key *wire.PublicKey) (*connectAnswer, error) {
 	request := wire.ConnectRequest{HarnessPublicKey: key}
 	var response wire.ConnectResponse
-	err := r.call(ctx, wire.PathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
+	err := r.Call(ctx, wire.PathConnect, &request, &response, http.Header{"Idempotency-Key": {}})
 	if err == nil {
 		err = r.check(response.EnvironmentID, response.SecurityProfile)
 	}
@@ -266,40 +245,4 @@ func canonicalUUID(id []byte) string {
 		return ""
 	}
 	return parsed.String()
-}
-
-// registerAgain tells whether a failed register may be repeated.
-func registerAgain(err error) bool {
-	if refused, ok := errors.AsType[*RegistryError](err); ok {
-		switch refused.Status {
-		case http.StatusServiceUnavailable:
-			return refused.Code == wire.CodeConflict
-		case http.StatusBadGateway:
-			return refused.Code == wire.CodeAuthUnavailable
-		}
-	}
-	return errors.Is(err, auth.ErrTemporary)
-}
-
-// repeat calls f until it succeeds, until again says no to its error, or until ctx
-// ends. In the last case the error tells f's last failure too.
-func repeat(ctx context.Context, log *slog.Logger, what string, again func(error) bool, f func() error) error {
-	for n := 0; ; n++ {
-		err := f()
-		if err == nil || ctx.Err() != nil || !again(err) {
-			return err
-		}
-		delay := registryDelay(n)
-		log.WarnContext(ctx, what, "delay", delay, "error", err)
-		if sleep(ctx, delay) != nil {
-			return fmt.Errorf("%w, after: %w", context.Cause(ctx), err)
-		}
-	}
-}
-
-// registryDelay is the pause after attempt n, counted from 0: doubling, and up
-// to half as much on top.
-func registryDelay(n int) time.Duration {
-	base := min(registryFirstDelay<<min(n, 4), registryMostDelay*2/3)
-	return base + rand.N(base/2+1)
 }

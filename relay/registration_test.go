@@ -24,6 +24,7 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/relay/api"
 	"github.com/execagent/execagent/relay/socket"
 )
 
@@ -307,7 +308,7 @@ func TestRegisterIsFinal(t *testing.T) {
 		{"url of another kind", 200, strings.Replace(registered, `"ws://127.0.0.1:7270/rv?sig=s3cret"`, "1", 1), "JSON", 0},
 		{"no JSON", 200, "s3cret", "JSON", 0},
 		{"nothing", 204, "", "JSON", 0},
-		{"endless", 200, strings.Repeat(" ", maxRegistryAnswer+1), "longer than", 0},
+		{"endless", 200, strings.Repeat(" ", 1<<20+1), "longer than", 0},
 		{"conflict of another status", 409, conflict, "registration_conflict", 409},
 		{"503 with another code", 503, `{"error":{"code":"x"}}`, "answered 503 x", 503},
 		{"503 without code", 503, "busy", "answered 503: busy", 503},
@@ -402,7 +403,7 @@ func TestRegisterMalformed(t *testing.T) {
 func virtual(t *testing.T, r *Registry, handler http.HandlerFunc) {
 	t.Helper()
 	l := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	r.transport.DialContext = l.dial
+	r.Transport().DialContext = l.dial
 	s := &http.Server{Handler: handler}
 	done := make(chan error)
 	go func() { done <- s.Serve(l) }()
@@ -750,7 +751,7 @@ func TestConnectRepeats(t *testing.T) {
 // askUntil asks for a way to the executor as [Dialer.Dial] does.
 func askUntil(ctx context.Context, r *Registry) (answer *connectAnswer, err error) {
 	var refusals refusals
-	err = repeat(ctx, r.logger, "connecting is repeated", refusals.again, func() error {
+	err = api.Repeat(ctx, r.logger, "connecting is repeated", refusals.again, func() error {
 		answer, err = r.connect(ctx, plainKey())
 		return err
 	})
@@ -787,7 +788,7 @@ func TestConnectIsFinal(t *testing.T) {
 	}{
 		{"401", 401, "", "401"}, {"403", 403, "", "403"}, {"404", 404, "", "404"}, {"302", 302, "", "302"}, {"400", 400, "", "400"},
 		{"409 with another code", 409, conflict, "409"}, {"409 without code", 409, "environment_offline", "409"},
-		{"no JSON", 200, "s3cret", "JSON"}, {"nothing", 204, "", "JSON"}, {"endless", 200, strings.Repeat(" ", maxRegistryAnswer+1), "longer than"},
+		{"no JSON", 200, "s3cret", "JSON"}, {"nothing", 204, "", "JSON"}, {"endless", 200, strings.Repeat(" ", 1<<20+1), "longer than"},
 		{"other environment", 200, with("environment_id", "env-2"), "another environment"}, {"no environment", 200, without("environment_id"), "another environment"},
 		{"other profile", 200, with("security_profile", "x"), "security_profile"}, {"no profile", 200, without("security_profile"), "security_profile"},
 		{"no url", 200, without("url"), "url"}, {"blank url", 200, with("url", " "), "url"},
@@ -808,36 +809,6 @@ func TestConnectIsFinal(t *testing.T) {
 				t.Errorf("%d requests, want 1", got)
 			}
 		})
-	}
-}
-
-func TestRegistryErrorText(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, body, wantCode, wantMessage string }{
-		{"both", `{"error":{"code":"c","message":"m"}}`, "c", "m"},
-		{"code only", `{"error":{"code":"c"}}`, "c", ""},
-		{"message only", `{"error":{"message":"m"},"x":1}`, "", "m"},
-		{"neither", `{"error":{}}`, "", `{"error":{}}`},
-		{"another shape", `{"error":"text"}`, "", `{"error":"text"}`},
-		{"text", " not\r\nhere\x00\x1b[31m\xff ", "", "not  here\ufffd\ufffd[31m\ufffd"},
-		{"empty", "", "", ""},
-		{"long", strings.Repeat("ä", maxErrorText+1), "", strings.Repeat("ä", maxErrorText)},
-		{"long message", `{"error":{"message":"` + strings.Repeat("ä", maxErrorText+1) + `"}}`, "", strings.Repeat("ä", maxErrorText)},
-		{"what was sent", `{"error":{"code":"tok-s3cret","message":"no tok-s3cret here"}}`, "[redacted]", "no [redacted] here"},
-		{"what was sent, as text", "Bearer tok-s3cret", "", "Bearer [redacted]"},
-	} {
-		got := newRegistryError(403, []byte(tt.body), registryToken)
-		if diff := cmp.Diff(&RegistryError{403, tt.wantCode, tt.wantMessage}, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
-	}
-	for want, e := range map[string]*RegistryError{
-		"registry answered 403": {403, "", ""}, "registry answered 403 c": {403, "c", ""},
-		"registry answered 403: m": {403, "", "m"}, "registry answered 403 c: m": {403, "c", "m"},
-	} {
-		if got := e.Error(); got != want {
-			t.Errorf("Error = %q, want %q", got, want)
-		}
 	}
 }
 

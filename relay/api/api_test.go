@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, body, wantCode, wantMessage string }{
+		{"both", `{"error":{"code":"c","message":"m"}}`, "c", "m"},
+		{"code only", `{"error":{"code":"c"}}`, "c", ""},
+		{"message only", `{"error":{"message":"m"},"x":1}`, "", "m"},
+		{"neither", `{"error":{}}`, "", `{"error":{}}`},
+		{"another shape", `{"error":"text"}`, "", `{"error":"text"}`},
+		{"text", " not\r\nhere\x00\x1b[31m\xff ", "", "not  here\ufffd\ufffd[31m\ufffd"},
+		{"empty", "", "", ""},
+		{"long", strings.Repeat("ä", maxErrorText+1), "", strings.Repeat("ä", maxErrorText)},
+		{"long message", `{"error":{"message":"` + strings.Repeat("ä", maxErrorText+1) + `"}}`, "", strings.Repeat("ä", maxErrorText)},
+		{"what was sent", `{"error":{"code":"tok-s3cret","message":"no tok-s3cret here"}}`, "[redacted]", "no [redacted] here"},
+		{"what was sent, as text", "Bearer tok-s3cret", "", "Bearer [redacted]"},
+	} {
+		got := newError(403, []byte(tt.body), "tok-s3cret")
+		if diff := cmp.Diff(&Error{403, tt.wantCode, tt.wantMessage}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	for want, e := range map[string]*Error{
+		"registry answered 403": {403, "", ""}, "registry answered 403 c": {403, "c", ""},
+		"registry answered 403: m": {403, "", "m"}, "registry answered 403 c: m": {403, "c", "m"},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("Error = %q, want %q", got, want)
+		}
+	}
+}
+
+// TestDelay: the pause before a call to a registry is repeated is 0.5 to 5
+// s.
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		for n := range 20 {
+			if d := Delay(n); d < 500*time.Millisecond || d > 5*time.Second {
+				t.Fatalf("delay %d: got %v, want 0.5 to 5s", n, d)
+			}
+		}
+	}
+}
+
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := Sleep(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("got %v after %v, want nil after 1m", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if err := Sleep(ctx, time.Minute); err == nil || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v, want an error after 1s", err, time.Since(began))
+		}
+		if err := Sleep(ctx, -time.Second); err == nil {
+			t.Error("sleeping no time with a context that has ended: got nil")
+		}
+	})
+}
