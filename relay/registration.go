@@ -105,6 +105,9 @@ func NewRegistry(cfg RegistryConfig) (*Registry, error) {
 	return r, nil
 }
 
+// EnvironmentID is the environment that the registry is asked about.
+func (r *Registry) EnvironmentID() string { return r.environmentID }
+
 // newRegistry makes a client for the paths that begin with one.
 func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
 	caller, err := api.New(api.Config{BaseURL: cfg.BaseURL, Tokens: cfg.Tokens, RootCAs: cfg.RootCAs, Proxy: cfg.Proxy}, path)

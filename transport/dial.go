@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/internal/unixsocket"
+	"github.com/execagent/execagent/rpc"
 )
 
 // handshakeTimeout bounds the opening of a connection, at both ends
@@ -39,6 +40,13 @@ type DialConfig struct {
 	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0 is 10 s
 	PingInterval     time.Duration // 0 is 30 s, see [WebSocket]
 	PeerTimeout      time.Duration // 0 is 90 s, see [WebSocket]
+
+	// Budget bounds the memory of messages, for one who serves the server that was dialled;
+	// nil: there is no bound.
+	Budget *rpc.Budget
+	// Connect opens the connection to a host and port for a ws or wss URL, such as through a
+	// proxy: a *net.TCPConn. Nil connects directly.
+	Connect func(ctx context.Context, u *url.URL) (net.Conn, error)
 }
 
 // URLError says what is wrong with a URL that nobody can be reached by. It quotes nothing of
@@ -97,12 +105,23 @@ func dial(ctx context.Context, u *url.URL, config DialConfig) (*WebSocket, error
 		return nil, URLError("URL holds credentials, which belong in a header")
 	}
 	return open(ctx, u.String(), config, func(ctx context.Context, network, address string) (stream, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, network, address)
+		connect := config.Connect
+		if connect == nil {
+			connect = func(ctx context.Context, _ *url.URL) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, network, address)
+			}
+		}
+		conn, err := connect(ctx, u)
 		if err != nil {
 			return nil, err
 		}
-		return conn.(*net.TCPConn), nil // gorilla dials "tcp" only
+		tcp, ok := conn.(*net.TCPConn) // gorilla dials "tcp" only
+		if !ok {
+			conn.Close()
+			return nil, errors.New("the proxy is reached by TLS, through which no WebSocket is opened")
+		}
+		return tcp, nil
 	})
 }
 
@@ -197,5 +216,5 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 	if err != nil {
 		return nil, err
 	}
-	return newWebSocket(ws, under, config.PingInterval, config.PeerTimeout, nil), nil
+	return newWebSocket(ws, under, config.PingInterval, config.PeerTimeout, config.Budget), nil
 }

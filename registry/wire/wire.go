@@ -36,7 +36,15 @@ const (
 	PathRegister = "/register"
 	PathValidate = "/validate"
 	PathConnect  = "/connect"
+
+	// Those of the direct transport (remote.md 10). That of the harness is an addition.
+	PathDirectRegister = "/direct/register"
+	PathDirectConnect  = "/direct/connect"
 )
+
+// TransportDirect names the direct transport: JSON-RPC as it is on a websocket, protected by TLS
+// on each leg and by nothing else.
+const TransportDirect = "direct_jsonrpc_v1"
 
 // PathEnvironments is the path by which a harness asks which environments its key is for
 // (remote.md 3.6). QueryAfter in its query is the id after which the answer begins.
@@ -152,6 +160,35 @@ type RegisterResponse struct {
 	URL                    *string `json:"url"`
 	SecurityProfile        *string `json:"security_profile"`
 	ExecutorRegistrationID *string `json:"executor_registration_id"`
+}
+
+// DirectRequest asks for a websocket of the direct transport, as an executor or as a harness.
+type DirectRequest struct {
+	Transport string `json:"transport"`
+	// RegistrationID is the one that the executor has already, from a registry that has said
+	// how many websockets it takes. It is an addition.
+	RegistrationID string `json:"registration_id,omitempty"`
+}
+
+// UnmarshalObject requires the transport and takes no members but these.
+func (r *DirectRequest) UnmarshalObject(o *strict.Object) {
+	o.Only("transport", "registration_id")
+	r.Transport = o.String("transport")
+	if o.Has("registration_id") {
+		r.RegistrationID = o.String("registration_id")
+	}
+}
+
+// DirectResponse says where to open a websocket of the direct transport. All members are
+// required but the last.
+type DirectResponse struct {
+	EnvironmentID  string `json:"environment_id"`
+	Transport      string `json:"transport"`
+	RegistrationID string `json:"registration_id"`
+	URL            string `json:"url"`
+	// Websockets is how many of them an executor may have open at once, one for each harness,
+	// and one that waits; 0 stands for 1. It is an addition.
+	Websockets int `json:"websockets,omitempty"`
 }
 
 // ValidateRequest asks whether a harness may connect (remote.md 3.2).

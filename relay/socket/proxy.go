@@ -3,6 +3,7 @@ package socket
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,6 +13,12 @@ import (
 	"net/url"
 	"strings"
 )
+
+// Connect opens the connection on which [Dial] would open a WebSocket to u, without the TLS of
+// wss. config is for a proxy that is reached by TLS; nil stands for the roots of the system.
+func Connect(ctx context.Context, u *url.URL, config *tls.Config) (net.Conn, error) {
+	return connectTCP(ctx, u, Config{TLS: config})
+}
 
 // connectTCP opens TCP to the host of u, through a proxy if the environment
 // names one.
