@@ -238,12 +238,12 @@ func (s *Source) profileKeys() (Keys, error) {
 	return k, k.check("the AWS profile")
 }
 
-// File returns the shared file whose keys are used, or "".
-func (s *Source) File() string {
-	if s.fixed != nil {
+// File returns the shared file whose keys a [Source] of cfg would use, or "".
+func File(cfg Config) string {
+	if k, err := environmentKeys(cfg); err != nil || k.AccessKeyID != "" {
 		return ""
 	}
-	p, err := s.profile()
+	p, err := (&Source{cfg: cfg}).profile()
 	if err != nil {
 		return ""
 	}

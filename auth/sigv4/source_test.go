@@ -109,7 +109,7 @@ aws_secret_access_key = x
 			var k Keys
 			file := ""
 			if err == nil {
-				file = s.File()
+				file = File(Config{Profile: tt.profile, Lookup: e.lookup})
 				k, err = s.keys(t.Context())
 			}
 			if tt.says != "" {

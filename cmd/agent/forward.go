@@ -54,12 +54,15 @@ func (f *forwardFlags) run(sys program.System) int {
 
 // forward offers the exec-server at the registry and passes messages on until ctx ends.
 func forward(ctx context.Context, sys program.System, flags *forwardFlags) error {
+	if flags.Direct() {
+		return errors.New("forward has no direct transport: it passes on what comes through the encrypted one")
+	}
 	logger := flags.logger(sys.Stderr)
 	r, err := newRemote(sys, &flags.Flags, &flags.authFlags, logger)
 	if err != nil {
 		return err
 	}
-	if err := checkSecrets(logger, r.signIn.Secrets(r.flags)); err != nil {
+	if err := checkSecrets(logger, r.SignIn.Secrets(r.Flags)); err != nil {
 		return err
 	}
 	address := target.DialURL(flags.Connect)
@@ -68,17 +71,17 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
 	plan := shares.Plan()
-	r.budget, r.reserve = rpc.NewBudget(plan.Messages), plan.Streams
-	r.metrics = newMetrics(r.budget)
-	p, err := probes.Listen(flags.HealthListen, nil, r.metrics, logger)
+	r.Budget, r.Reserve = rpc.NewBudget(plan.Messages), plan.Streams
+	r.Metrics = newMetrics(r.Budget)
+	p, err := probes.Listen(flags.HealthListen, nil, r.Metrics, logger)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 
 	var secure *tls.Config // nil: Dial verifies against the roots of the system
-	if r.signIn.Roots != nil {
-		secure = tlsconfig.Client(r.signIn.Roots)
+	if r.SignIn.Roots != nil {
+		secure = tlsconfig.Client(r.SignIn.Roots)
 	}
 	b := &bridge.Bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})
@@ -87,5 +90,5 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 		}
 		return conn, nil
 	}}
-	return r.run(ctx, p, b.Serve)
+	return r.Run(ctx, p, b.Serve)
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
+// exitOnStdinClose is the reference's variable for --exit-on-stdin-close.
+const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
 func main() {
 	if code, ok := helper.Dispatch(os.Args); ok {
 		os.Exit(code)

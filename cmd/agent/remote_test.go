@@ -23,6 +23,7 @@ func TestRemoteCommandLine(t *testing.T) {
 	t.Parallel()
 	registry := silentRegistry(t)
 	const key = "CODEX_API_KEY=sk-secret-value"
+	const noAWS = "AWS_EC2_METADATA_DISABLED=true"
 	remote := func(more ...string) []string {
 		return append([]string{"--remote", "http://" + registry, "--environment-id", "env-1"}, more...)
 	}
@@ -55,6 +56,15 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"no requests at once", remote("--concurrent-requests", "0"), key, "", 2, "--concurrent-requests 0"},
 		{"direct", remote("--remote-transport", "direct"), key, "", 2, "--remote-transport direct needs --aws-sigv4"},
 		{"identity and sigv4", remote("--use-agent-identity-auth", "--aws-sigv4"), key, "", 2, "exclude each other"},
+		{"bearer and sigv4", remote("--registration-bearer-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
+		{"frames and sigv4", remote("--executor-credential-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
+		{"token and sigv4", remote("--chatgpt-token-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
+		{"sigv4 without environment id", []string{"--remote", "http://" + registry, "--aws-sigv4", "--remote-transport", "direct"}, key, "", 2, "--remote needs --environment-id"},
+		{"profile without remote", []string{"--aws-profile", "p"}, "", "", 2, "--aws-profile needs --remote"},
+		{"profile without sigv4", remote("--aws-profile", "p"), key, "", 2, "need --aws-sigv4"},
+		{"service without sigv4", remote("--aws-service", ""), key, "", 2, "need --aws-sigv4"},
+		{"ours without remote", []string{"--transport", "direct"}, "", "", 2, "--transport needs --remote"},
+		{"two transports", remote("--transport", "noise", "--remote-transport", "direct", "--aws-sigv4"), key, "", 2, "different ones"},
 		{"region without sigv4", remote("--aws-region", "eu"), key, "", 2, "need --aws-sigv4"},
 		{"account without token", remote("--chatgpt-account-id", "a"), key, "", 2, "--chatgpt-account-id needs --chatgpt-token-stdin"},
 		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "exclude each other"},
@@ -72,8 +82,14 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"forward without environment id", forward("--connect", "ws://127.0.0.1:1", "--remote", "http://"+registry), key, "", 2, "--remote needs --environment-id"},
 
 		{"sigv4 and noise", remote("--aws-sigv4"), key, "", 1, "direct transport only"},
-		{"direct, complete", remote("--remote-transport", "direct", "--aws-sigv4"), key, "", 1, "the direct transport is not built"},
-		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "the direct transport is not built"},
+		{"sigv4 without a region", remote("--remote-transport", "direct", "--aws-sigv4"), noAWS, "", 1, "AWS SDK config did not resolve a region"},
+		{"sigv4 with a blank region", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", ""), noAWS, "", 1, "AWS SDK config did not resolve a region"},
+		{"sigv4 without keys", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1"), noAWS, "", 1, "no AWS credentials"},
+		{"sigv4 and no such profile", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1", "--aws-profile", "p"), noAWS, "", 1, "no AWS credentials"},
+		{"sigv4 without a service", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1", "--aws-service", ""), noAWS, "", 1, "--aws-service must not be empty"},
+		{"sigv4 over plain http", []string{"--remote", "http://192.0.2.1", "--environment-id", "e", "--remote-transport", "direct", "--aws-sigv4", "--aws-region", "r"}, noAWS, "", 1, "plain http"},
+		{"direct with a key of ours, and none", remote("--transport", "direct"), "", "", 1, "no credential"},
+		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "forward has no direct transport"},
 		{"forward to http", forward(remote("--connect", "http://127.0.0.1:1")...), key, "", 1, "--connect is not of the form"},
 		{"listener auth", remote("--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64)), key, "", 1, "no meaning in remote mode"},
 		{"listener auth, half", remote("--ws-auth", "capability-token"), key, "", 2, "--ws-"},
@@ -319,7 +335,7 @@ func TestExposedSignIn(t *testing.T) {
 // others and would refuse every command because of a single one.
 func TestSecretsAreAbsolute(t *testing.T) {
 	t.Parallel()
-	s := &server{flags: &serverFlags{}, remote: &remote{flags: &executor.Flags{APIKeyFile: "key"}, signIn: &executor.SignIn{}}}
+	s := &server{flags: &serverFlags{}, remote: &executor.Remote{Flags: &executor.Flags{APIKeyFile: "key"}, SignIn: &executor.SignIn{}}}
 	s.flags.WSTokenFile = "token"
 	dir, err := os.Getwd()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/applypatch"
+	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/agent/secure"
@@ -44,6 +45,9 @@ func (f *serverFlags) run(sys program.System) int {
 
 // serve serves what the flags say, until ctx or the transport ends.
 func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
+	if sys, err = flags.Withhold(sys); err != nil {
+		return fmt.Errorf("AWS credentials stay readable in the environment: %w", err)
+	}
 	plan := shares.Plan()
 	if flags.RetainTotalBytes != nil {
 		plan.Output = int64(*flags.RetainTotalBytes)
@@ -170,7 +174,7 @@ type server struct {
 	budget  *rpc.Budget              // for the messages of all connections
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
 	tls     *tls.Config              // of the listener; nil: it has no TLS
-	remote  *remote                  // nil: the server listens or uses stdio
+	remote  *executor.Remote         // nil: the server listens or uses stdio
 	probes  *probes.Server           // nil: nobody probes
 	metrics *metrics.Set
 }
@@ -199,6 +203,15 @@ func (s *server) configure() (err error) {
 	return err
 }
 
+// newRemote refuses the flags of a server that listens, and then what contradicts itself in those of
+// remote mode.
+func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*executor.Remote, error) {
+	if err := listening.refuse(); err != nil {
+		return nil, err
+	}
+	return executor.NewRemote(sys, flags, logger)
+}
+
 // checkSecrets refuses files with secrets that other users can change, and logs which ones they
 // can read.
 func checkSecrets(logger *slog.Logger, paths []string) error {
@@ -218,7 +231,7 @@ func (s *server) secretFiles() []string {
 		paths = append(paths, s.flags.TLSKey)
 	}
 	if s.remote != nil {
-		paths = append(paths, s.remote.signIn.Secrets(s.remote.flags)...)
+		paths = append(paths, s.remote.SignIn.Secrets(s.remote.Flags)...)
 	}
 	return paths
 }
@@ -230,8 +243,8 @@ func (s *server) secretFiles() []string {
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
 	used := secretfile.Used(s.sys.Environ, paths)
-	if s.remote != nil && s.remote.flags.APIKeyFile == "" {
-		for _, path := range s.remote.signIn.Secrets(s.remote.flags) {
+	if s.remote != nil && s.remote.Flags.APIKeyFile == "" {
+		for _, path := range s.remote.SignIn.Secrets(s.remote.Flags) {
 			used = append(used, filepath.Dir(path)) // CODEX_HOME, which has more than the sign-in
 		}
 	}
@@ -290,9 +303,9 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.budget, s.remote.reserve, s.remote.metrics = s.budget, s.memory.Streams, s.metrics
-	s.remote.holders, s.remote.revoked = a.Holders, a.Revoke
-	go func() { done <- s.remote.run(ctx, s.probes, a.Serve) }()
+	s.remote.Budget, s.remote.Reserve, s.remote.Metrics = s.budget, s.memory.Streams, s.metrics
+	s.remote.Holders, s.remote.Revoked = a.Holders, a.Revoke
+	go func() { done <- s.remote.Run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}
 }
 

@@ -52,7 +52,8 @@ func (s Secrets) Clear() {
 // a switch of the agent itself: it is in neither part, and remains a variable
 // of this process.
 //
-// Take is called once, before the program starts a goroutine or a process.
+// Take is called before the program starts a process, and while nobody else reads variables. It
+// may be called again for other names.
 func Take(denied func(name string) bool, harmless ...string) (rest []string, secrets Secrets, err error) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")

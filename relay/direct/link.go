@@ -190,7 +190,7 @@ func (l *Link) register(ctx context.Context, former *place) (p *place, err error
 	if err != nil {
 		return nil, fmt.Errorf("registering the executor: %w", err)
 	}
-	l.log.Info("registered", "registration", fmt.Sprintf("%.64q", p.registrationID), "transport", wire.TransportDirect)
+	l.log.Info("registered", "registration", api.Printable(p.registrationID, ""), "transport", wire.TransportDirect)
 	return p, nil
 }
 

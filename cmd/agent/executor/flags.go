@@ -16,7 +16,8 @@ type Flags struct {
 	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
 	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
-	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default and the only one that is built, or direct."`
+	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default, or direct, which is for --aws-sigv4."`
+	Transport       string  `default:"" enum:",noise,direct" env:"AGENT_TRANSPORT" group:"remote" placeholder:"NAME" help:"How clients reach this agent through our registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Registry and clients have to want it too."`
 
 	TLSCA string `env:"AGENT_TLS_CA" name:"tls-ca" group:"remote" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of the registry has to be from. Default: those of this system, and of SSL_CERT_FILE."`
 
@@ -27,10 +28,10 @@ type Flags struct {
 	ChatGPTTokenStdin       bool   `env:"AGENT_CHATGPT_TOKEN_STDIN" name:"chatgpt-token-stdin" group:"remote" help:"Sign in with the ChatGPT access token on the first line of standard input; https only."`
 	ChatGPTAccountID        string `env:"AGENT_CHATGPT_ACCOUNT_ID" name:"chatgpt-account-id" group:"remote" placeholder:"ID" help:"Account that this token must be for."`
 
-	AWSSigV4   bool   `env:"AGENT_AWS_SIGV4" name:"aws-sigv4" hidden:""`
-	AWSProfile string `env:"AGENT_AWS_PROFILE" name:"aws-profile" hidden:""`
-	AWSRegion  string `env:"AGENT_AWS_REGION" name:"aws-region" hidden:""`
-	AWSService string `env:"AGENT_AWS_SERVICE" name:"aws-service" hidden:""`
+	AWSSigV4   bool    `env:"AGENT_AWS_SIGV4" name:"aws-sigv4" group:"remote" help:"Sign in by AWS signatures, with credentials from the environment, shared files, and the endpoints of containers and instances; direct transport only."`
+	AWSProfile string  `env:"AGENT_AWS_PROFILE" name:"aws-profile" group:"remote" placeholder:"NAME" help:"Profile of the shared files; the keys of the environment do not count then."`
+	AWSRegion  string  `env:"AGENT_AWS_REGION" name:"aws-region" group:"remote" placeholder:"REGION" help:"Region that is signed for. Default: AWS_REGION, the profile's, or that of the instance."`
+	AWSService *string `env:"AGENT_AWS_SERVICE" name:"aws-service" group:"remote" placeholder:"NAME" help:"Service that is signed for. Default: execute-api."`
 
 	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
 }
@@ -50,11 +51,11 @@ func (f *Flags) Usage() error {
 		return errors.New("--remote needs --environment-id")
 	case len(sources) > 1:
 		return fmt.Errorf("%s and %s exclude each other", sources[0], sources[1])
-	case f.UseAgentIdentityAuth && f.AWSSigV4:
-		return errors.New("--use-agent-identity-auth and --aws-sigv4 exclude each other")
-	case f.RemoteTransport == "direct" && !f.AWSSigV4:
-		return errors.New("--remote-transport direct needs --aws-sigv4")
-	case !f.AWSSigV4 && (f.AWSProfile != "" || f.AWSRegion != "" || f.AWSService != ""):
+	case f.Transport != "" && f.RemoteTransport != "" && f.Transport != f.RemoteTransport:
+		return errors.New("--transport and --remote-transport name different ones")
+	case f.RemoteTransport == transportDirect && !f.AWSSigV4:
+		return errors.New("--remote-transport direct needs --aws-sigv4; for our registry, see --transport")
+	case !f.AWSSigV4 && (f.AWSProfile != "" || f.AWSRegion != "" || f.AWSService != nil):
 		return errors.New("--aws-profile, --aws-region and --aws-service need --aws-sigv4")
 	case f.ChatGPTAccountID != "" && !f.ChatGPTTokenStdin:
 		return errors.New("--chatgpt-account-id needs --chatgpt-token-stdin")
@@ -76,10 +77,10 @@ func (f *Flags) given() string {
 		{"--remote-transport", f.RemoteTransport != ""},
 		{"--chatgpt-account-id", f.ChatGPTAccountID != ""},
 		{"--exit-on-stdin-close", f.ExitOnStdinClose},
-		{"--aws-sigv4", f.AWSSigV4},
+		{"--transport", f.Transport != ""},
 		{"--aws-profile", f.AWSProfile != ""},
 		{"--aws-region", f.AWSRegion != ""},
-		{"--aws-service", f.AWSService != ""},
+		{"--aws-service", f.AWSService != nil},
 	} {
 		if flag.given {
 			return flag.name
@@ -101,6 +102,7 @@ func (f *Flags) sources() []string {
 		{"--registration-bearer-stdin", f.RegistrationBearerStdin},
 		{"--executor-credential-stdin", f.ExecutorCredentialStdin},
 		{"--chatgpt-token-stdin", f.ChatGPTTokenStdin},
+		{"--aws-sigv4", f.AWSSigV4},
 	} {
 		if flag.given {
 			names = append(names, flag.name)
@@ -113,14 +115,22 @@ func (f *Flags) sources() []string {
 // cannot do: the exit code is 1, as in the reference (remote.md 2).
 func (f *Flags) Configuration() error {
 	switch {
-	case f.RemoteTransport == "direct":
-		return errors.New("the direct transport is not built: use --remote-transport noise, without the --aws flags")
-	case f.AWSSigV4:
-		return errors.New("--aws-sigv4 signs requests of the direct transport only, which is not built")
+	case f.AWSSigV4 && !f.Direct():
+		return errors.New("--aws-sigv4 signs requests of the direct transport only: it requires --remote-transport direct")
+	case f.AWSService != nil && strings.TrimSpace(*f.AWSService) == "":
+		return errors.New("--aws-service must not be empty")
 	case !wire.ValidEnvironmentID(f.ID()):
 		return errors.New("--environment-id must be 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
 	return nil
+}
+
+// transportDirect is the value of both flags that name a transport.
+const transportDirect = "direct"
+
+// Direct tells whether the direct transport is asked for, by the reference's flag or by ours.
+func (f *Flags) Direct() bool {
+	return f.RemoteTransport == transportDirect || f.Transport == transportDirect
 }
 
 // ID returns the id of the environment without the blanks around it. It has to be given.

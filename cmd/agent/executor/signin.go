@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/auth/sigv4"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/secretfile"
@@ -26,6 +27,7 @@ type SignIn struct {
 	authAPIBase string
 	jwksBase    string
 	refreshURL  string
+	aws         sigv4.Config // with the variables that it needs, if the flags ask for AWS signatures
 	// Roots are trusted by what signs in, and by the requests to the registry unless Registry is
 	// set; nil for a registry over plain http.
 	Roots *x509.CertPool
@@ -56,6 +58,8 @@ func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 		s.home = filepath.Join(home, ".codex")
 	}
 	switch {
+	case flags.AWSSigV4:
+		s.aws = flags.aws(sys)
 	case flags.UseAgentIdentityAuth:
 		if s.token = value("CODEX_ACCESS_TOKEN"); s.token == "" {
 			return nil, errors.New("--use-agent-identity-auth needs an agent identity in CODEX_ACCESS_TOKEN")
@@ -77,11 +81,17 @@ func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	return s, err
 }
 
-// Secrets returns the file whose credentials are used: that of --api-key-file, or auth.json,
-// unless another flag or a variable gives them.
+// Secrets returns the file whose credentials are used: that of --api-key-file, a shared file of
+// AWS, or auth.json, unless another flag or a variable gives them.
 func (s *SignIn) Secrets(flags *Flags) []string {
 	if flags.APIKeyFile != "" {
 		return []string{flags.APIKeyFile}
+	}
+	if flags.AWSSigV4 {
+		if file := sigv4.File(s.aws); file != "" {
+			return []string{file}
+		}
+		return nil
 	}
 	if s.token != "" || len(flags.sources()) > 0 || s.home == "" {
 		return nil
@@ -95,6 +105,12 @@ func (s *SignIn) Secrets(flags *Flags) []string {
 func (s *SignIn) Source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
 	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: http.ProxyFromEnvironment}
 	switch {
+	case flags.AWSSigV4:
+		source, err := sigv4.Open(ctx, s.aws)
+		if err != nil {
+			return nil, err // not source: a nil *Source makes a TokenSource that is not nil
+		}
+		return source, nil
 	case flags.UseAgentIdentityAuth:
 		return auth.NewAgentIdentity(ctx, auth.IdentityConfig{
 			Token: s.token, AuthAPIBase: s.authAPIBase, JWKSBase: s.jwksBase, HTTP: services,

@@ -56,6 +56,24 @@ func (s System) Lookup(name string) (value string, ok bool) {
 	return value, ok
 }
 
+// Withhold returns s with more variables among its keys: commands do not inherit them, and they
+// are cleared from the memory that other processes can see, as those are that secretenv.Take
+// finds at the start.
+func (s System) Withhold(secret func(name string) bool) (System, error) {
+	var rest []string
+	for _, entry := range s.Environ {
+		if name, _, _ := strings.Cut(entry, "="); secret(name) {
+			s.Keys = append(s.Keys, []byte(entry))
+		} else {
+			rest = append(rest, entry)
+		}
+	}
+	s.Environ = rest
+	_, taken, err := secretenv.Take(secret)
+	taken.Clear()
+	return s, err
+}
+
 // Complain writes one line about what went wrong: the name of the program, and
 // what. No line holds a secret, and none does anything to a terminal: what it is made of may come
 // from an agent. Of several lines each is one; a return at the end is for a raw terminal.

@@ -1,4 +1,4 @@
-package main
+package executor
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/direct"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
@@ -26,49 +26,43 @@ import (
 // the exit code is 0.
 var errStdinClosed = errors.New("standard input has ended")
 
-// remote connects an executor to a registry and keeps it connected. The executor is
+// Remote connects an executor to a registry and keeps it connected. The executor is
 // an agent or a forwarder.
-type remote struct {
-	flags   *executor.Flags
-	signIn  *executor.SignIn
-	stdin   *os.File
-	logger  *slog.Logger
-	budget  *rpc.Budget // for the messages of all streams; nil: no bound
-	reserve int64       // see relay.LinkConfig.ReserveBytes
-	metrics *metrics.Set
+type Remote struct {
+	Flags   *Flags
+	SignIn  *SignIn
+	Budget  *rpc.Budget // for the messages of all streams; nil: no bound
+	Reserve int64       // see relay.LinkConfig.ReserveBytes
+	Metrics *metrics.Set
 
-	holders func() []string     // see relay.LinkConfig.Holders
-	revoked func(holder string) // and relay.LinkConfig.Revoked
+	Holders func() []string     // see relay.LinkConfig.Holders
+	Revoked func(holder string) // and relay.LinkConfig.Revoked
+
+	stdin  *os.File
+	logger *slog.Logger
 }
 
-// exitOnStdinClose is the reference's variable for --exit-on-stdin-close.
-const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
-
-// newRemote checks everything that can be checked without waiting for standard
-// input or for the network. listening are the flags of a server that listens: here
-// they are refused if they are given.
-func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*remote, error) {
-	if err := listening.refuse(); err != nil {
-		return nil, err
-	}
+// NewRemote checks everything that can be checked without waiting for standard
+// input or for the network.
+func NewRemote(sys program.System, flags *Flags, logger *slog.Logger) (*Remote, error) {
 	if err := flags.Configuration(); err != nil {
 		return nil, err
 	}
 	if _, err := auth.CheckBase(*flags.Remote, nil); err != nil {
 		return nil, fmt.Errorf("--remote %w: want https://HOST, or http:// for this machine", err)
 	}
-	s, err := executor.NewSignIn(sys, flags, logger)
+	s, err := NewSignIn(sys, flags, logger)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{flags: flags, signIn: s, stdin: sys.Stdin, logger: logger}, nil
+	return &Remote{Flags: flags, SignIn: s, stdin: sys.Stdin, logger: logger}, nil
 }
 
-// run signs in, registers and has serve accept streams from the link, until
-// everything has ended. Probes hear that it is ready while the link is up. run returns nil when
+// Run signs in, registers and has serve accept streams from the link, until
+// everything has ended. Probes hear that it is ready while the link is up. Run returns nil when
 // ctx ends, or standard input where the flags say so. It returns an error when the
 // registry refuses the executor or its credentials are no longer valid.
-func (r *remote) run(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
+func (r *Remote) Run(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, p, serve)
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
 		return nil
@@ -76,9 +70,9 @@ func (r *remote) run(ctx context.Context, p *probes.Server, serve func(context.C
 	return target.Untrusted(err, "--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names the file with its authority")
 }
 
-// work is run without the judgement which ends are in order.
-func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
-	source, err := r.signIn.Source(ctx, r.stdin, r.flags)
+// work is Run without the judgement which ends are in order.
+func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
+	source, err := r.SignIn.Source(ctx, r.stdin, r.Flags)
 	if err != nil {
 		return err
 	}
@@ -86,11 +80,11 @@ func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.
 		defer rotating.Close()
 	}
 	registry, err := relay.NewRegistry(relay.RegistryConfig{
-		BaseURL:       *r.flags.Remote,
-		EnvironmentID: r.flags.ID(),
+		BaseURL:       *r.Flags.Remote,
+		EnvironmentID: r.Flags.ID(),
 		Tokens:        source,
 		Logger:        r.logger,
-		RootCAs:       r.signIn.Registry,
+		RootCAs:       r.SignIn.Registry,
 		Proxy:         http.ProxyFromEnvironment,
 	})
 	if err != nil {
@@ -101,16 +95,23 @@ func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.
 	if err != nil {
 		return err
 	}
-	link := relay.NewLink(relay.LinkConfig{
-		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.budget, ReserveBytes: r.reserve, Holders: r.holders, Revoked: r.revoked,
-	})
-	measureLink(r.metrics, link)
-	p.Follow(link.Unready)
-
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.watchInput(ctx, source) })
+	if r.Flags.Direct() {
+		link := direct.NewLink(direct.LinkConfig{Registry: registry, Logger: r.logger, Budget: r.Budget, Patient: !r.Flags.AWSSigV4})
+		measureDirect(r.Metrics, link)
+		p.Follow(link.Unready)
+		group.Go(func() error { return serve(ctx, link) })
+		group.Go(func() error { return link.Run(ctx) })
+		return group.Wait()
+	}
+	link := relay.NewLink(relay.LinkConfig{
+		Registry: registry, Identity: identity, Logger: r.logger, Budget: r.Budget, ReserveBytes: r.Reserve, Holders: r.Holders, Revoked: r.Revoked,
+	})
+	measureLink(r.Metrics, link)
+	p.Follow(link.Unready)
 	group.Go(func() error { return serve(ctx, link) })
 	group.Go(func() error { return link.Run(ctx) })
-	group.Go(func() error { return r.watchInput(ctx, source) })
 	return group.Wait()
 }
 
@@ -118,13 +119,13 @@ func (r *remote) work(ctx context.Context, p *probes.Server, serve func(context.
 // for the end of ctx. With rotating credentials the input always ends it, as in
 // the reference: no newer credentials can come any more. Otherwise it takes
 // --exit-on-stdin-close.
-func (r *remote) watchInput(ctx context.Context, source auth.TokenSource) error {
+func (r *Remote) watchInput(ctx context.Context, source auth.TokenSource) error {
 	var ended <-chan struct{}
 	rotating, ok := source.(*auth.Credentials)
 	switch {
 	case ok:
 		ended = rotating.Done()
-	case r.flags.ExitOnStdinClose:
+	case r.Flags.ExitOnStdinClose:
 		ended = endOf(r.stdin)
 	}
 	select {

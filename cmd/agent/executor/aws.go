@@ -1,0 +1,44 @@
+package executor
+
+import (
+	"strings"
+
+	"github.com/execagent/execagent/auth/sigv4"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/secretfile"
+)
+
+// Withhold takes from commands the variables with the AWS credentials that sign requests here, and
+// what these can be had by, the endpoint of the container. The keys among them no command gets in
+// any case (procs.Denied). With a profile named, variables are not used here, and those of the
+// container stay for the commands.
+func (f *Flags) Withhold(sys program.System) (program.System, error) {
+	if f.Remote == nil || !f.AWSSigV4 || f.AWSProfile != "" {
+		return sys, nil
+	}
+	return sys.Withhold(sigv4.Secret)
+}
+
+// aws says where credentials are looked for. It has copies of the variables, since the keys of the
+// environment are cleared.
+func (f *Flags) aws(sys program.System) sigv4.Config {
+	variables := make(map[string]string)
+	for _, entry := range sys.Environ {
+		if name, value, _ := strings.Cut(entry, "="); name == "HOME" || strings.HasPrefix(name, "AWS_") {
+			variables[name] = value
+		}
+	}
+	for _, entry := range sys.Keys {
+		if name, value, _ := strings.Cut(string(entry), "="); strings.HasPrefix(name, "AWS_") {
+			variables[name] = value
+		}
+	}
+	cfg := sigv4.Config{Profile: f.AWSProfile, Region: f.AWSRegion, Check: secretfile.Refuse, Lookup: func(name string) (string, bool) {
+		value, ok := variables[name]
+		return value, ok
+	}}
+	if f.AWSService != nil {
+		cfg.Service = strings.TrimSpace(*f.AWSService)
+	}
+	return cfg
+}
