@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
@@ -88,6 +89,10 @@ func operationOf(suffix string) (operation, bool) {
 		return operation{"validate", ticket.Executor, (*limits.Limiter).Validation, (*Server).validate}, true
 	case wire.PathConnect:
 		return operation{"connect", ticket.Harness, (*limits.Limiter).Request, (*Server).connect}, true
+	case wire.PathDirectRegister:
+		return operation{operationDirectRegister, ticket.Executor, (*limits.Limiter).Request, (*Server).registerDirect}, true
+	case wire.PathDirectConnect:
+		return operation{"connect", ticket.Harness, (*limits.Limiter).Request, (*Server).connectDirect}, true
 	}
 	return operation{}, false
 }
@@ -145,7 +150,14 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 // store remembers it then.
 func (s *Server) admit(ctx context.Context, r *http.Request, operation, environmentID string,
 	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)) (*principal.Principal, *apiError) {
-	p, assertion, err := s.authenticate(ctx, r)
+	var p *principal.Principal
+	var assertion *auth.Assertion
+	var err error
+	if operation == operationDirectRegister && isSigned(r) {
+		p, err = s.authenticateSigned(ctx, r)
+	} else {
+		p, assertion, err = s.authenticate(ctx, r)
+	}
 	if err == nil {
 		if wait, ok := limit(s.limits, p); !ok {
 			return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: "too many requests", retryAfter: wait}
@@ -202,30 +214,12 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	var release func() // gives back the place for registering a new environment
-	allowed := func() bool {
-		if release == nil {
-			release, _ = s.limits.Create(c.principal)
-		}
-		return release != nil
+	reg, failure := s.enroll(c, func(allowed func() bool) (store.Registration, bool, error) {
+		return s.store.Register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.hasExecutor)
+	})
+	if failure != nil {
+		return nil, failure
 	}
-	reg, conflict, err := s.store.Register(ctx, c.environmentID, request.ExecutorPublicKey, c.principal.ID, allowed, s.rendezvous.HasExecutor)
-	if release != nil {
-		defer release()
-	}
-	if errors.Is(err, store.ErrNewEnvironments) {
-		return nil, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: limits.EnvironmentsTime / limits.MaxNewEnvironments}
-	}
-	if err != nil {
-		return nil, s.broken("register", c.environmentID, err)
-	}
-	if conflict {
-		return nil, &apiError{status: http.StatusServiceUnavailable, code: wire.CodeConflict, message: "another executor of this environment is online"}
-	}
-	if release != nil {
-		s.limits.Created(c.principal)
-	}
-	s.log.Tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
 	link := s.signer.URL(base, ticket.Ticket{
 		Role: ticket.Executor, EnvironmentID: c.environmentID, RegistrationID: reg.ID,
 		Principal: c.principal.ID, Expires: time.Now().Add(s.urlLife),
@@ -234,6 +228,39 @@ func (s *Server) register(ctx context.Context, c *call) (any, *apiError) {
 		EnvironmentID: &c.environmentID, URL: &link,
 		SecurityProfile: new(wire.SecurityProfile), ExecutorRegistrationID: &reg.ID,
 	}, nil
+}
+
+// enroll has a registration stored, within the new environments that the principal may register.
+func (s *Server) enroll(c *call, put func(allowed func() bool) (reg store.Registration, conflict bool, err error)) (store.Registration, *apiError) {
+	var release func() // gives back the place for registering a new environment
+	allowed := func() bool {
+		if release == nil {
+			release, _ = s.limits.Create(c.principal)
+		}
+		return release != nil
+	}
+	reg, conflict, err := put(allowed)
+	if release != nil {
+		defer release()
+	}
+	switch {
+	case errors.Is(err, store.ErrNewEnvironments):
+		return reg, &apiError{status: http.StatusTooManyRequests, code: codeRateLimited, message: err.Error(), retryAfter: limits.EnvironmentsTime / limits.MaxNewEnvironments}
+	case err != nil:
+		return reg, s.broken("register", c.environmentID, err)
+	case conflict:
+		return reg, &apiError{status: http.StatusServiceUnavailable, code: wire.CodeConflict, message: "another executor of this environment is online"}
+	case release != nil:
+		s.limits.Created(c.principal)
+	}
+	s.log.Tell(slog.LevelInfo, "executor registered", c.environmentID, reg.ID, c.principal.ID)
+	return reg, nil
+}
+
+// hasExecutor tells whether the executor of a registration has a websocket here, of either
+// transport.
+func (s *Server) hasExecutor(registrationID string) bool {
+	return s.rendezvous.HasExecutor(registrationID) || s.direct.HasExecutor(registrationID)
 }
 
 // validate tells an executor whether the registry has just let a harness connect to it
@@ -294,6 +321,9 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 		return nil, failure
 	}
 	reg, found, err := s.store.Registration(ctx, c.environmentID)
+	if err == nil && found && reg.Direct {
+		return nil, otherTransport("the executor of this environment is not encrypted from end to end: only a harness that asks for the direct transport reaches it")
+	}
 	online := false
 	if err == nil && found {
 		online, err = s.rendezvous.Online(ctx, c.environmentID, reg.ID)

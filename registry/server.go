@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/execagent/execagent/registry/direct"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/rendezvous"
@@ -76,6 +77,10 @@ type Config struct {
 	// seconds. Zero means 24 hours.
 	ExecutorURLs time.Duration
 
+	// Direct is a pattern of the environments that may use the direct transport, whose messages
+	// the registry can read. If it is empty none may.
+	Direct string
+
 	// ClockSkew is how far the clocks of agent identities may be off, at most 5
 	// minutes. Zero means DefaultClockSkew.
 	ClockSkew time.Duration
@@ -96,9 +101,12 @@ type Server struct {
 	metrics    *metrics
 	node       string // names this server to the others; a new one for each New
 	rendezvous *rendezvous.Routes
-	directory  directory
-	mounts     []mount
-	forHealth  []mount // what operators are answered, also on a port of its own
+	direct     *direct.Rooms
+
+	directPattern string
+	directory     directory
+	mounts        []mount
+	forHealth     []mount // what operators are answered, also on a port of its own
 }
 
 // New makes a server, announces its node to the others on the same store, and begins to
@@ -132,6 +140,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if s.clockSkew < 0 || s.clockSkew > maxClockSkew {
 		return nil, fmt.Errorf("clock skew %v is not between 0 and %v", s.clockSkew, maxClockSkew)
 	}
+	if cfg.Direct != "" {
+		if err := principal.CheckPattern(cfg.Direct); err != nil {
+			return nil, fmt.Errorf("direct transport: %w", err)
+		}
+	}
 	if cfg.PublicURL != "" {
 		public, err := parsePublicURL(cfg.PublicURL)
 		if err != nil {
@@ -152,13 +165,21 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.signer = ticket.NewSigner(key)
 	clear(key)
 
+	s.directPattern = cfg.Direct
+	s.direct = direct.New(direct.Config{
+		Store: s.store, Signer: s.signer, Limits: s.limits, Log: s.log, Node: s.node, Allows: s.allowsDirect, Verify: s.signedBy,
+		Metrics: direct.Metrics{Executors: &s.metrics.Executors, Harnesses: &s.metrics.Harnesses, Bytes: &s.metrics.Bytes, Refused: s.metrics.Refused},
+	})
 	s.rendezvous, err = rendezvous.New(ctx, rendezvous.Config{
+		Review: s.direct.Review,
+
 		Store: s.store, Signer: s.signer, Limits: s.limits, Metrics: &s.metrics.Metrics, Log: s.log, Grace: grace,
 		Self: store.Server{
 			Node: s.node, Version: cfg.Version, Started: time.Now().UTC(), Limits: s.limits.Defaults(), Grace: grace.String(), Skew: s.clockSkew.String(),
 		},
 	})
 	if err != nil {
+		s.direct.Close()
 		return nil, err
 	}
 	s.mount(cfg.MetricsElsewhere)
@@ -202,6 +223,7 @@ func (s *Server) mount(metricsElsewhere bool) {
 	s.forHealth = []mount{{pathHealth, s.serveHealth}, {pathReady, s.serveHealth}, {pathMetrics, s.serveHealth}}
 	s.mounts = append([]mount{
 		{ticket.RendezvousPath, s.rendezvous.ServeHTTP},
+		{ticket.DirectPath, s.direct.ServeHTTP},
 		{wire.PathPrefix, s.serveAPI},
 		{wire.PathEnvironments, s.serveEnvironments},
 	}, s.forHealth...)
@@ -256,9 +278,15 @@ func (s *Server) base(r *http.Request) (*url.URL, error) {
 
 // Drain lets executors and harnesses move to other servers. From now on upgrades are
 // refused and readyz answers 503; see [rendezvous.Routes.Drain]. Call Close after it.
-func (s *Server) Drain(ctx context.Context) error { return s.rendezvous.Drain(ctx) }
+func (s *Server) Drain(ctx context.Context) error {
+	s.direct.Close() // its sessions come back by themselves
+	return s.rendezvous.Drain(ctx)
+}
 
 // Close ends all websockets and waits for the goroutines that the server has started. It
 // does not wait for requests: end the HTTP server first, as with [Front.Shutdown]. Streams
 // move to other servers of the same store as after a crash; see [Server.Drain].
-func (s *Server) Close() error { return s.rendezvous.Close() }
+func (s *Server) Close() error {
+	s.direct.Close()
+	return s.rendezvous.Close()
+}

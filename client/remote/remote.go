@@ -26,6 +26,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/relay/direct"
 	"github.com/execagent/execagent/relay/noise"
 )
 
@@ -36,6 +37,7 @@ type options struct {
 	config   client.Config
 	registry relay.RegistryConfig
 	failed   func(error) (enough bool)
+	direct   bool
 }
 
 // Settings takes the name, the timeouts and the session to resume of a client.Config.
@@ -51,6 +53,11 @@ func Logger(log *slog.Logger) Option { return func(o *options) { o.registry.Logg
 // Failed has f told of each attempt to connect that has failed and is to be repeated. True
 // ends the attempts: the client gets this error.
 func Failed(f func(error) (enough bool)) Option { return func(o *options) { o.failed = f } }
+
+// Direct asks for the direct transport: nothing is encrypted from end to end, so whoever runs the
+// registry, or a proxy that ends TLS, can read and change everything. Registry and executor have
+// to want it too. Without Direct the client never gets it, and with it never the other one.
+func Direct() Option { return func(o *options) { o.direct = true } }
 
 // Dial connects to the executor of an environment: it is client.Connect of [Registry].
 func Dial(ctx context.Context, url, environmentID, key string, settings ...Option) (*client.Client, error) {
@@ -79,13 +86,19 @@ func Registry(url, environmentID, key string, settings ...Option) (client.Config
 	if err != nil {
 		return client.Config{}, err
 	}
+	cfg := o.config
+	cfg.Release = registry.Close
+	if o.direct {
+		dialer := &direct.Dialer{Registry: registry, Logger: o.registry.Logger, Failed: o.failed}
+		cfg.Dial, cfg.Final, cfg.Same = dialer.Dial, direct.Final, dialer.Same
+		return cfg, nil
+	}
 	identity, err := noise.NewIdentity()
 	if err != nil {
 		registry.Close()
 		return client.Config{}, err
 	}
 	dialer := &relay.Dialer{Registry: registry, Identity: identity, Logger: o.registry.Logger, Failed: o.failed}
-	cfg := o.config
-	cfg.Dial, cfg.Final, cfg.Same, cfg.Release = dialer.Dial, relay.Final, dialer.Same, registry.Close
+	cfg.Dial, cfg.Final, cfg.Same = dialer.Dial, relay.Final, dialer.Same
 	return cfg, nil
 }

@@ -159,6 +159,7 @@ type serveFlags struct {
 	TrustProxy   bool          `env:"REGISTRY_TRUST_PROXY" group:"web" help:"Believe X-Forwarded-Proto and X-Forwarded-Host, which the proxy sets or removes on every request."`
 	DrainTimeout time.Duration `default:"25s" env:"REGISTRY_DRAIN_TIMEOUT" group:"web" placeholder:"DURATION" help:"How long streams may take to move to another registry process after SIGTERM. Default: ${default}."`
 	Grace        time.Duration `default:"${grace}" env:"REGISTRY_GRACE" group:"web" placeholder:"DURATION" help:"How long a stream that can be resumed is kept without one of its websockets. Default: ${default}."`
+	Direct       string        `env:"REGISTRY_DIRECT" group:"web" placeholder:"PATTERN" help:"Environments that may use the direct transport; * stands for any characters. Whoever runs this registry, or a proxy in front that ends TLS, can read and change all that is said there. Default: none."`
 	ClockSkew    time.Duration `default:"${skew}" env:"REGISTRY_CLOCK_SKEW" group:"web" placeholder:"DURATION" help:"How far the clocks of agent identities may be off. Default: ${default}."`
 
 	Requests     float64      `default:"${requests}" env:"REGISTRY_REQUESTS" group:"limits" placeholder:"N" help:"API requests per second. Default: ${default}."`
@@ -229,6 +230,8 @@ func (f *serveFlags) Validate() error {
 		return fmt.Errorf("--drain-timeout %v is negative", f.DrainTimeout)
 	case f.Grace <= 0:
 		return fmt.Errorf("--grace %v is not positive", f.Grace)
+	case f.Direct != "" && principal.CheckPattern(f.Direct) != nil:
+		return fmt.Errorf("--direct %.64q: %w", f.Direct, principal.CheckPattern(f.Direct))
 	case f.ClockSkew <= 0:
 		return fmt.Errorf("--clock-skew %v is not positive", f.ClockSkew)
 	}

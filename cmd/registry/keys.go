@@ -48,13 +48,17 @@ func (*keysCreateFlags) Help() string {
 Examples:
 
     registry keys create --role executor --environment 'ci-*' --label 'build machines' --out executor.key
-    registry keys create --role harness --environment ci-1 --expires 24h`
+    registry keys create --role harness --environment ci-1 --expires 24h
+    registry keys create --role executor --environment ci-1 --aws --out ~/.aws/credentials`
 }
 
 // Validate finds a value that cannot be right. The parser calls it.
 func (f *keysCreateFlags) Validate() error {
 	if _, err := parseExpiry(f.Expires, time.Now()); err != nil {
 		return err
+	}
+	if f.AWS && f.Role != "executor" {
+		return errors.New("--aws is for executors: a harness signs nothing")
 	}
 	return f.check()
 }
@@ -92,7 +96,7 @@ func (f *keysCreateFlags) run(sys system) error {
 	}
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		var made string
-		err := f.hand(sys, func() (string, store.Key, error) {
+		err := f.hand(ctx, sys, st, func() (string, store.Key, error) {
 			text, key, err := st.CreateKey(ctx, store.Key{
 				Label: f.Label, Role: f.Role, Environments: f.Environment, Expires: expires, Limits: f.limits(),
 			})
@@ -139,7 +143,7 @@ func (f *keysRotateFlags) Validate() error {
 
 func (f *keysRotateFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
-		err := f.hand(sys, func() (string, store.Key, error) { return st.RotateKey(ctx, f.ID, f.Grace) })
+		err := f.hand(ctx, sys, st, func() (string, store.Key, error) { return st.RotateKey(ctx, f.ID, f.Grace) })
 		if err != nil {
 			return fmt.Errorf("key %.64q: %w", f.ID, err)
 		}
@@ -149,6 +153,7 @@ func (f *keysRotateFlags) run(sys system) error {
 
 // keyFlags say where a new key goes.
 type keyFlags struct {
+	AWS    bool   `name:"aws" help:"Print an access key for AWS signatures instead, as a file of AWS credentials: for executors of the direct transport that sign requests. The key itself is not printed then."`
 	Out    string `type:"path" placeholder:"FILE" help:"Write the key to a new file that only this user can read, instead of printing it."`
 	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
 }
@@ -158,11 +163,14 @@ type madeKey struct {
 	store.Key
 	Text string `json:"key,omitempty"`  // not if it is in a file
 	File string `json:"file,omitempty"` // where it is
+	// With --aws these are there instead of the text.
+	AccessKeyID     string `json:"access_key_id,omitempty"`
+	SecretAccessKey string `json:"secret_access_key,omitempty"`
 }
 
 // hand makes a key and writes it to where the flags say. The file is there before the key:
 // where none can be made, none is.
-func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (err error) {
+func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create func() (string, store.Key, error)) (err error) {
 	var file *os.File
 	if f.Out != "" {
 		if file, err = createFile(f.Out); err != nil {
@@ -178,9 +186,23 @@ func (f *keyFlags) hand(sys system, create func() (string, store.Key, error)) (e
 	}
 	// From here on the key counts, so its file stays whatever happens.
 	told := madeKey{Key: key, File: f.Out}
-	if file == nil {
+	secret := ""
+	if f.AWS {
+		if secret, err = st.AccessSecret(ctx, key.ID, text); err != nil {
+			if file != nil {
+				err = errors.Join(err, file.Close())
+			}
+			return fmt.Errorf("making the access key: %w", err)
+		}
+		told.AccessKeyID = key.ID
+		text = "[default]\naws_access_key_id = " + key.ID + "\naws_secret_access_key = " + secret
+	}
+	switch {
+	case file == nil && f.AWS:
+		told.SecretAccessKey = secret
+	case file == nil:
 		told.Text = text
-	} else {
+	default:
 		_, err := fmt.Fprintln(file, text)
 		if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 			return fmt.Errorf("writing the key: %w", err)

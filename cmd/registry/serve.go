@@ -135,6 +135,7 @@ func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.
 		Limits:              f.limits(),
 		Grace:               f.Grace,
 		ClockSkew:           f.ClockSkew,
+		Direct:              f.Direct,
 		MetricsElsewhere:    f.Metrics != "",
 		CertificateNotAfter: notAfter,
 	})

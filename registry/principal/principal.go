@@ -28,12 +28,12 @@ const (
 
 // May tells whether the principal has the role, and may use it for the environment.
 func (p *Principal) May(r ticket.Role, environmentID string) bool {
-	return p.Role == r && matchEnvironment(p.Environments, environmentID)
+	return p.Role == r && Matches(p.Environments, environmentID)
 }
 
-// matchEnvironment tells whether a pattern covers an environment id. In it * stands
+// Matches tells whether a pattern covers an environment id. In it * stands
 // for any characters or none.
-func matchEnvironment(pattern, id string) bool {
+func Matches(pattern, id string) bool {
 	for {
 		literal, rest, wild := strings.Cut(pattern, "*")
 		if !wild {

@@ -34,7 +34,7 @@ func TestMatchEnvironment(t *testing.T) {
 		{"a**b", "ab", true},
 		{"", "a", false},
 	} {
-		if got := matchEnvironment(tt.pattern, tt.id); got != tt.want {
+		if got := Matches(tt.pattern, tt.id); got != tt.want {
 			t.Errorf("%q matches %q: %v", tt.pattern, tt.id, got)
 		}
 	}
@@ -63,7 +63,7 @@ func TestMatchEnvironmentPlainly(t *testing.T) {
 	patterns, ids := texts("ab*", 6), texts("ab", 7)
 	for _, pattern := range patterns {
 		for _, id := range ids {
-			if got, want := matchEnvironment(pattern, id), plain(pattern, id); got != want {
+			if got, want := Matches(pattern, id), plain(pattern, id); got != want {
 				t.Errorf("%q matches %q: %v, want %v", pattern, id, got, want)
 			}
 		}

@@ -35,6 +35,9 @@ func (rs *Routes) audit(ctx context.Context) {
 // "" it reviews all principals. If the store does not answer, everything stays as it is
 // until the next audit; new requests are refused meanwhile.
 func (rs *Routes) review(ctx context.Context, principalID string) {
+	if rs.also != nil {
+		rs.also(ctx, principalID)
+	}
 	type having struct {
 		peers    []*peer
 		meetings []*meeting // with streams of the principal, wherever their harnesses are, or whose executor has something of it

@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/registry/ticket"
 )
 
-// Config is what a rendezvous works with. All of it is needed.
+// Config is what a rendezvous works with. All of it but Review is needed.
 type Config struct {
 	Store   *store.Store
 	Signer  *ticket.Signer  // of the URLs that websockets come with
@@ -20,6 +20,10 @@ type Config struct {
 	Log     *limits.Log
 	Metrics *Metrics
 	Self    store.Server // what this server says of itself; its node names it to the others, and no server may ever have that again
+
+	// Review hears of each principal whose key or identity has changed, and of "" when all are to
+	// be reviewed; nil: nobody does.
+	Review func(ctx context.Context, principalID string)
 
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets.
@@ -38,6 +42,7 @@ type Routes struct {
 	self    store.Server
 	node    string // of self
 	grace   time.Duration
+	also    func(ctx context.Context, principalID string) // Config.Review
 
 	hop       *hop
 	patience  time.Duration // defaultPatience but in tests
@@ -68,7 +73,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	ctx, enough := context.WithTimeout(ctx, store.OpenTimeout)
 	defer enough()
 	rs := &Routes{
-		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace,
+		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
 		patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}

@@ -35,7 +35,8 @@ var ErrNewEnvironments = errors.New("too many new environments")
 type Registration struct {
 	ID        string          `json:"id"`
 	Key       *wire.PublicKey `json:"key"`
-	Principal string          `json:"principal"` // id of the one that has registered the key last
+	Principal string          `json:"principal"`        // id of the one that has registered the key last
+	Direct    bool            `json:"direct,omitempty"` // by the direct transport: there is no key
 	Created   time.Time       `json:"created"`
 }
 
@@ -71,7 +72,7 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 			return Registration{}, false, ErrNewEnvironments
 		}
 		next := Registration{Key: key, Principal: principal, Created: time.Now().UTC()}
-		if found && old.Key.Equal(key) {
+		if found && old.Key != nil && old.Key.Equal(key) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
 			// Both this server and the store are asked after the registration was
@@ -83,15 +84,19 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
 				return Registration{}, online, err
 			}
-			var id [16]byte
-			rand.Read(id[:])
-			next.ID = "reg_" + hex.EncodeToString(id[:])
+			next.ID = newRegistrationID()
 		}
 		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
 			return next, false, err
 		}
 	}
 	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+}
+
+func newRegistrationID() string {
+	var id [16]byte
+	rand.Read(id[:])
+	return "reg_" + hex.EncodeToString(id[:])
 }
 
 // Seen is a registration together with the revisions that SetOnline compares. It is read

@@ -20,12 +20,20 @@ import (
 	"github.com/execagent/execagent/registry/wire"
 )
 
-// RendezvousPath is the path of rendezvous websockets.
-const RendezvousPath = "/rendezvous/"
+// RendezvousPath is the path of rendezvous websockets, and DirectPath of those of the direct
+// transport.
+const (
+	RendezvousPath = "/rendezvous/"
+	DirectPath     = "/direct/"
+)
 
 // version is the version parameter of rendezvous URLs, and the first part of
-// authorizations.
-const version = "1"
+// authorizations. URLs of the direct transport have other ones, so that none is good for both.
+const (
+	version             = "1"
+	versionDirect       = "direct-1"
+	versionDirectSigned = "direct-signed-1" // the request for the websocket is signed, too
+)
 
 // Parameters of a rendezvous URL. Whoever has their values has the credential, so no log
 // may hold the query.
@@ -80,6 +88,20 @@ type Ticket struct {
 	RegistrationID string
 	Principal      string // its id
 	Expires        time.Time
+
+	Direct bool // for the direct transport, and for nothing else
+	Signed bool // the request has to be signed by the principal: the URL alone is not enough
+}
+
+// version says what the ticket is for.
+func (t *Ticket) version() string {
+	switch {
+	case t.Direct && t.Signed:
+		return versionDirectSigned
+	case t.Direct:
+		return versionDirect
+	}
+	return version
 }
 
 // Signer makes and checks what the registry hands out: rendezvous URLs and harness
@@ -89,6 +111,7 @@ type Signer struct {
 	ticketKey        []byte
 	authorizationKey []byte
 	pseudonymKey     []byte
+	accessKey        []byte
 	maskKey          []byte
 }
 
@@ -104,6 +127,7 @@ func NewSigner(shared []byte) *Signer {
 	}
 	return &Signer{
 		ticketKey: derive("ticket"), authorizationKey: derive("authorization"),
+		accessKey:    derive("access key"),
 		pseudonymKey: derive("pseudonym"), maskKey: derive("pseudonym mask"),
 	}
 }
@@ -119,7 +143,7 @@ func sign(key []byte, fields ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-func (g *Signer) signTicket(role, environmentID, registrationID, principal, expiry string) []byte {
+func (g *Signer) signTicket(version, role, environmentID, registrationID, principal, expiry string) []byte {
 	return sign(g.ticketKey, []byte(version), []byte(role), []byte(environmentID), []byte(registrationID),
 		[]byte(principal), []byte(expiry))
 }
@@ -128,16 +152,20 @@ func (g *Signer) signTicket(role, environmentID, registrationID, principal, expi
 // carries the ticket.
 func (g *Signer) URL(base *url.URL, t Ticket) string {
 	expiry := strconv.FormatInt(t.Expires.Unix(), 10)
-	signature := g.signTicket(t.Role.param(), t.EnvironmentID, t.RegistrationID, t.Principal, expiry)
+	signature := g.signTicket(t.version(), t.Role.param(), t.EnvironmentID, t.RegistrationID, t.Principal, expiry)
 	u := *base
-	u.Path = strings.TrimRight(u.Path, "/") + RendezvousPath
+	path := RendezvousPath
+	if t.Direct {
+		path = DirectPath
+	}
+	u.Path = strings.TrimRight(u.Path, "/") + path
 	u.RawQuery = url.Values{
 		paramRole:         {t.Role.param()},
 		paramEnvironment:  {t.EnvironmentID},
 		paramRegistration: {t.RegistrationID},
 		paramPrincipal:    {t.Principal},
 		paramExpiry:       {expiry},
-		paramVersion:      {version},
+		paramVersion:      {t.version()},
 		paramSignature:    {base64.RawURLEncoding.EncodeToString(signature)},
 	}.Encode()
 	return u.String()
@@ -147,6 +175,15 @@ func (g *Signer) URL(base *url.URL, t Ticket) string {
 // registry on the same store, not expired. The rejection is "" for a good ticket,
 // else one of the constants Reject...
 func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) {
+	return g.open(q, now, false)
+}
+
+// OpenDirect is Open for URLs of the direct transport.
+func (g *Signer) OpenDirect(q url.Values, now time.Time) (t Ticket, rejection string) {
+	return g.open(q, now, true)
+}
+
+func (g *Signer) open(q url.Values, now time.Time, direct bool) (t Ticket, rejection string) {
 	for _, required := range []struct{ name, rejection string }{
 		{paramRole, RejectMissingRole},
 		{paramExpiry, RejectMissingExpiry},
@@ -166,7 +203,8 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	if len(q) != 7 {
 		return Ticket{}, RejectExtraParam
 	}
-	if q.Get(paramVersion) != version {
+	t.Direct, t.Signed = direct, q.Get(paramVersion) == versionDirectSigned
+	if q.Get(paramVersion) != t.version() {
 		return Ticket{}, RejectMalformedQuery
 	}
 	switch q.Get(paramRole) {
@@ -185,7 +223,7 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	if err != nil {
 		return Ticket{}, RejectInvalidSignature
 	}
-	want := g.signTicket(q.Get(paramRole), q.Get(paramEnvironment), q.Get(paramRegistration), q.Get(paramPrincipal), q.Get(paramExpiry))
+	want := g.signTicket(t.version(), q.Get(paramRole), q.Get(paramEnvironment), q.Get(paramRegistration), q.Get(paramPrincipal), q.Get(paramExpiry))
 	if !hmac.Equal(signature, want) {
 		return Ticket{}, RejectInvalidSignature
 	}
@@ -199,6 +237,13 @@ func (g *Signer) Open(q url.Values, now time.Time) (t Ticket, rejection string) 
 	t.RegistrationID = q.Get(paramRegistration)
 	t.Principal = q.Get(paramPrincipal)
 	return t, ""
+}
+
+// AccessSecret is the secret by which the holder of an API key signs requests as AWS does: it is
+// made of the key's id and the hash of its text, so that nothing more is stored, and that it ends
+// with the text.
+func (g *Signer) AccessSecret(keyID string, hash []byte) string {
+	return base64.RawURLEncoding.EncodeToString(sign(g.accessKey, []byte(keyID), hash))
 }
 
 // Authorization returns a proof that the registry has just let this harness key connect

@@ -24,7 +24,7 @@ func testKey() *wire.PublicKey {
 // testTicket is a harness's, good for a minute.
 func testTicket(t testing.TB, g *Signer) (Ticket, url.Values) {
 	t.Helper()
-	want := Ticket{Harness, "env-1", "reg_1", "key:0123456789abcdef", time.Unix(1_800_000_000, 0)}
+	want := Ticket{Role: Harness, EnvironmentID: "env-1", RegistrationID: "reg_1", Principal: "key:0123456789abcdef", Expires: time.Unix(1_800_000_000, 0)}
 	u, err := url.Parse(g.URL(&url.URL{Scheme: "wss", Host: "h:1", Path: "/base"}, want))
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,9 @@ type Flags struct {
 	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
 	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+	// Its variable is not that of the executor's flag: a command that an executor started may
+	// have inherited that one, and must not be taken to want it.
+	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How the agent is reached through the registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Neither is taken for the other."`
 
 	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure but a refused credential; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
 	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`
@@ -75,6 +78,8 @@ func (f *Flags) Validate() error {
 		return errors.New("--token-file needs --url")
 	case f.RegistryTokenFile != "" && f.Registry == "":
 		return errors.New("--registry-token-file needs --registry")
+	case f.Transport != "" && f.Registry == "":
+		return errors.New("--transport needs --registry")
 	case f.Registry != "" && f.EnvironmentID == nil:
 		return errors.New("--registry needs --environment-id")
 	case f.Registry != "" && !strings.Contains(f.Registry, "://"):
@@ -114,7 +119,7 @@ func (f *Flags) config(ctx context.Context, sys program.System, failed func(erro
 }
 
 // byRegistry asks the registry for the executor of the environment and connects to
-// it through the relay, as a harness does (remote.md 9).
+// it, through the relay unless --transport says otherwise, as a harness does (remote.md 9).
 func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
 	token, err := f.registryToken(ctx, sys)
 	if err != nil {
@@ -124,8 +129,13 @@ func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(
 	if err != nil {
 		return client.Config{}, err
 	}
-	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token,
-		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Failed(failed), remote.Settings(client.Config{ClientName: ClientName}))
+	options := []remote.Option{
+		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Failed(failed), remote.Settings(client.Config{ClientName: ClientName}),
+	}
+	if f.Transport == "direct" {
+		options = append(options, remote.Direct())
+	}
+	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token, options...)
 }
 
 // registryToken returns the token by which a registry lets a harness connect. Those of the
