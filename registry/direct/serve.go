@@ -246,8 +246,6 @@ func (e *end) isOver() bool {
 
 // pass copies messages of e to its partner until one of them ends.
 func (rs *Rooms) pass(e *end) error {
-	buffer := chunks.Get().(*[chunk]byte)
-	defer chunks.Put(buffer)
 	var partner *end
 	for {
 		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails with the read
@@ -261,17 +259,20 @@ func (rs *Rooms) pass(e *end) error {
 			}
 		}
 		out, err := partner.ws.NextWriter(kind)
-		if err != nil {
-			return err
+		if err == nil {
+			err = rs.copy(out, message, e, partner)
 		}
-		if err := rs.copy(out, message, e, partner, buffer[:]); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
 // copy passes one message on, within the bytes a second that the sender may have relayed.
-func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end, buffer []byte) error {
+func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end) error {
+	lent := chunks.Get().(*[chunk]byte)
+	defer chunks.Put(lent)
+	buffer := lent[:]
 	for first := true; ; first = false {
 		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails with the read
 		n, err := in.Read(buffer)

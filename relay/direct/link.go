@@ -111,7 +111,7 @@ func (l *Link) Run(ctx context.Context) error {
 	defer cancel()
 	err := l.run(ctx, &serving)
 	if outer.Err() != nil {
-		l.log.Info("disconnected from the registry")
+		l.log.Info("disconnected from the rendezvous")
 		return nil
 	}
 	return err
@@ -148,7 +148,7 @@ func (l *Link) run(ctx context.Context, serving *sync.WaitGroup) error {
 		delay := api.Delay(failed)
 		if err != nil {
 			failed++
-			l.log.Warn("websocket not opened", "error", err, "delay", delay)
+			l.log.Warn("connection to the rendezvous not made", "error", err, "delay", delay)
 			if p, err = l.overcome(ctx, p, err); err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func (l *Link) connect(ctx context.Context, p *place) (*conn, error) {
 	}
 	l.open.Add(1)
 	l.opened.Add(1)
-	l.log.Info("websocket opened")
+	l.log.Info("connected to the rendezvous")
 	return &conn{WebSocket: ws, link: l, taken: make(chan struct{}), ended: make(chan struct{})}, nil
 }
 
@@ -233,7 +233,7 @@ func (l *Link) serve(ctx context.Context, c *conn) {
 	case <-ctx.Done():
 	}
 	_ = c.Close() // it is over, whatever Close says
-	l.log.Info("websocket ended")
+	l.log.Info("connection to the rendezvous ended")
 }
 
 // Accept returns the next websocket.
