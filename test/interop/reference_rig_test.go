@@ -24,7 +24,7 @@ type reference struct {
 func newReference(t *testing.T, codex string) *reference {
 	t.Helper()
 	r := &reference{codex: codex, home: codexHome(t)}
-	r.Site = &rig.Site{Pattern: "*"}
+	r.Site = &rig.Site{Pattern: "*", Args: []string{"--direct", "direct"}}
 	r.Open(t)
 	return r
 }

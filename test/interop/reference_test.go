@@ -3,12 +3,14 @@ package interop_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -47,6 +49,7 @@ func TestReference(t *testing.T) {
 		"executor is cut":    testExecutorCut,
 		"upgrade is refused": testUpgradeRefused,
 		"executor is gone":   testOffline,
+		"direct transport":   testDirect,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -412,5 +415,53 @@ func testOffline(t *testing.T, r *reference) {
 	refused, ok := errors.AsType[*relay.RegistryError](err)
 	if !ok || refused.Status != http.StatusConflict || refused.Code != wire.CodeEnvironmentOffline {
 		t.Errorf("connect: %v, want %s", err, wire.CodeEnvironmentOffline)
+	}
+}
+
+// testDirect: the reference registers by AWS signatures with a key of our registry, and our command
+// reaches it. It has one websocket, which the next harness waits for. Its session goes on over the
+// next websocket.
+func testDirect(t *testing.T, r *reference) {
+	var key struct {
+		ID     string `json:"access_key_id"`
+		Secret string `json:"secret_access_key"`
+	}
+	text := r.Ask(t, "keys", "create", "--role", "executor", "--environment", "direct", "--aws", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &key); err != nil {
+		t.Fatal(err)
+	}
+	at := rig.NewProxy(t, r.Address)
+	cmd := exec.Command(r.codex, "exec-server", "--remote", "http://"+at.Address(), "--environment-id", "direct", "--remote-transport", "direct", "--aws-sigv4")
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + r.home, "CODEX_HOME=" + r.home,
+		"AWS_ACCESS_KEY_ID=" + key.ID, "AWS_SECRET_ACCESS_KEY=" + key.Secret, "AWS_REGION=eu-west-1", "AWS_EC2_METADATA_DISABLED=true",
+	}
+	rig.Start(t, cmd)
+	rig.Until(t, "it is online", func() bool { return strings.Contains(r.environments(t), "direct") })
+	for range 2 {
+		out, err := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "echo", "here").Output()
+		if err != nil || string(out) != "here\n" {
+			t.Errorf("got %q, %v\n%s", out, err, r.Log)
+		}
+	}
+	cat := r.ExecWith(t, "direct", []string{"--transport", "direct"}, "sh", "-c", "echo begun; read line; echo $line")
+	in, err := cat.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := rig.Start(t, cat)
+	if line := p.Line(t); line != "begun" {
+		t.Fatalf("it says %q", line)
+	}
+	at.Cut()
+	if _, err := fmt.Fprintln(in, "after the cut"); err != nil {
+		t.Fatal(err)
+	}
+	if line := p.Line(t); line != "after the cut" {
+		t.Errorf("it says %q", line)
+	}
+	in.Close()
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }

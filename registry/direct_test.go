@@ -1,0 +1,493 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/auth/sigv4"
+	"github.com/execagent/execagent/registry/direct"
+	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/registry/store/storetest"
+	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/transport"
+)
+
+const (
+	directBody  = `{"transport":"direct_jsonrpc_v1"}`
+	signedScope = "eu-west-1"
+)
+
+// signer is the holder of an access key.
+type signer struct {
+	keys sigv4.Keys
+	at   time.Time // zero: now
+	host string    // that is signed; "": the one that is asked
+}
+
+func newSigner(t *testing.T, st *store.Store, environments string) (s signer, text string) {
+	t.Helper()
+	text, id := createKey(t, st, ticket.Executor, environments, principal.Limits{})
+	secret, err := st.AccessSecret(t.Context(), id, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer{keys: sigv4.Keys{AccessKeyID: id, SecretAccessKey: secret}}, text
+}
+
+// sign adds what a signature needs to the header.
+func (s signer) sign(t *testing.T, method, target, body string, header http.Header) http.Header {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.host != "" {
+		u.Host = s.host
+	}
+	at := s.at
+	if at.IsZero() {
+		at = time.Now()
+	}
+	r := &http.Request{Method: method, URL: u, Header: header}
+	if err := s.keys.Sign(t.Context(), r, []byte(body), sigv4.Scope{Region: signedScope, Service: "execute-api"}, at); err != nil {
+		t.Fatal(err)
+	}
+	return r.Header
+}
+
+// registerSigned asks for the direct transport by a signed request.
+func (s *testServer) registerSigned(t *testing.T, who signer, environmentID, body string) (int, wire.DirectResponse) {
+	t.Helper()
+	path := wire.PathPrefix + environmentID + wire.PathDirectRegister
+	header := who.sign(t, http.MethodPost, s.url+path, body, http.Header{"Content-Type": {"application/json"}})
+	status, _, text := s.do(t, http.MethodPost, path, body, header)
+	var answer wire.DirectResponse
+	if status == http.StatusOK {
+		if err := json.Unmarshal(text, &answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return status, answer
+}
+
+func (s *testServer) askDirect(t *testing.T, key, environmentID, path string) (status int, code string, answer wire.DirectResponse) {
+	t.Helper()
+	status, code, text := s.post(t, "Bearer "+key, wire.PathPrefix+environmentID+path, directBody)
+	if status == http.StatusOK {
+		if err := json.Unmarshal(text, &answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return status, code, answer
+}
+
+// open opens a websocket. With an error it is refused with the status.
+func open(t *testing.T, link string, header http.Header) (*transport.WebSocket, int) {
+	t.Helper()
+	c, err := transport.Dial(t.Context(), link, transport.DialConfig{Header: header})
+	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
+		return nil, refused.Status
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, http.StatusSwitchingProtocols
+}
+
+func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocket {
+	t.Helper()
+	c, status := open(t, link, header)
+	if c == nil {
+		t.Fatalf("refused with %d", status)
+	}
+	return c
+}
+
+func mustRead(t *testing.T, c *transport.WebSocket) string {
+	t.Helper()
+	message, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(message)
+}
+
+// lockedLog is a log that is read while websockets are open.
+type lockedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestSignedRegistration: who may register by a signature, and what its URL is good for.
+func TestSignedRegistration(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	log := new(lockedLog)
+	s := startServer(t, Config{Store: st, Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	good, text := newSigner(t, st, "ci-*")
+	status, answer := s.registerSigned(t, good, "ci-1", directBody)
+	if status != http.StatusOK || answer.EnvironmentID != "ci-1" || answer.Transport != wire.TransportDirect || answer.RegistrationID == "" || answer.Websockets != direct.Websockets {
+		t.Fatalf("got %d, %+v", status, answer)
+	}
+
+	for name, tt := range map[string]struct {
+		change      func(*signer)
+		environment string
+		body        string
+		status      int
+	}{
+		"another secret":      {func(s *signer) { s.keys.SecretAccessKey += "x" }, "ci-1", directBody, 401},
+		"the text of the key": {func(s *signer) { s.keys.SecretAccessKey = text }, "ci-1", directBody, 401},
+		"no such key":         {func(s *signer) { s.keys.AccessKeyID = "0123456789abcdef" }, "ci-1", directBody, 401},
+		"no id of a key":      {func(s *signer) { s.keys.AccessKeyID = "AKIDEXAMPLE" }, "ci-1", directBody, 401},
+		"16 minutes ago":      {func(s *signer) { s.at = time.Now().Add(-16 * time.Minute) }, "ci-1", directBody, 401},
+		"in 16 minutes":       {func(s *signer) { s.at = time.Now().Add(16 * time.Minute) }, "ci-1", directBody, 401},
+		"14 minutes ago":      {func(s *signer) { s.at = time.Now().Add(-14 * time.Minute) }, "ci-1", directBody, 200},
+		"for another host":    {func(s *signer) { s.host = "example.com" }, "ci-1", directBody, 401},
+		"a long body":         {func(*signer) {}, "ci-1", directBody + strings.Repeat(" ", maxSignedBody), 401},
+		"no body":             {func(*signer) {}, "ci-1", "", 400},
+		"another transport":   {func(*signer) {}, "ci-1", `{"transport":"noise"}`, 400},
+		"more members":        {func(*signer) {}, "ci-1", `{"transport":"direct_jsonrpc_v1","x":1}`, 400},
+		"not for this key":    {func(*signer) {}, "prod-1", directBody, 403},
+	} {
+		who := good
+		tt.change(&who)
+		if status, _ := s.registerSigned(t, who, tt.environment, tt.body); status != tt.status {
+			t.Errorf("%s: got %d, want %d", name, status, tt.status)
+		}
+	}
+
+	// A signature is for this operation alone.
+	path := wire.PathPrefix + "ci-1" + wire.PathRegister
+	header := good.sign(t, http.MethodPost, s.url+path, directBody, http.Header{"Content-Type": {"application/json"}})
+	if status, _, _ := s.do(t, http.MethodPost, path, directBody, header); status != http.StatusUnauthorized {
+		t.Errorf("a signed request for the other transport: got %d", status)
+	}
+
+	// The URL needs a signature of the same key, made for it.
+	other, _ := newSigner(t, st, "ci-*")
+	for name, tt := range map[string]struct {
+		header http.Header
+		status int
+	}{
+		"unsigned":        {http.Header{}, 403},
+		"the text":        {http.Header{"Authorization": {"Bearer " + text}}, 403},
+		"by another key":  {other.sign(t, http.MethodGet, answer.URL, "", http.Header{}), 403},
+		"for another URL": {good.sign(t, http.MethodGet, answer.URL+"1", "", http.Header{}), 403},
+		"as it has to be": {good.sign(t, http.MethodGet, answer.URL, "", http.Header{}), 101},
+	} {
+		if _, status := open(t, answer.URL, tt.header); status != tt.status {
+			t.Errorf("a websocket, %s: got %d, want %d", name, status, tt.status)
+		}
+	}
+	if strings.Contains(log.String(), good.keys.SecretAccessKey) || strings.Contains(log.String(), "Signature=") {
+		t.Error("the log has a secret")
+	}
+}
+
+// TestSignedByRotatedKey: a new text of a key has a new secret, and the one before counts as long
+// as that text.
+func TestSignedByRotatedKey(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*"})
+	former, _ := newSigner(t, st, "*")
+	next := former
+	for _, grace := range []time.Duration{time.Hour, 0} {
+		text, key, err := st.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.keys.SecretAccessKey, err = st.AccessSecret(t.Context(), key.ID, text); err != nil {
+			t.Fatal(err)
+		}
+		want := http.StatusOK
+		if grace == 0 {
+			want = http.StatusUnauthorized
+		}
+		if status, _ := s.registerSigned(t, former, "e", directBody); status != want {
+			t.Errorf("the former secret: got %d, want %d", status, want)
+		}
+		if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusOK {
+			t.Errorf("the new secret: got %d", status)
+		}
+	}
+	if _, err := st.RevokeKey(t.Context(), former.keys.AccessKeyID); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusUnauthorized {
+		t.Errorf("a revoked key: got %d", status)
+	}
+}
+
+// TestSignedBehindProxy: a signature is for the host and path that the client knows.
+func TestSignedBehindProxy(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*", PublicURL: "https://registry.example/base"})
+	who, _ := newSigner(t, st, "*")
+	path := wire.PathPrefix + "e" + wire.PathDirectRegister
+	for target, want := range map[string]int{
+		"https://registry.example/base" + path: http.StatusOK,
+		"https://registry.example" + path:      http.StatusUnauthorized,
+		"https://other.example/base" + path:    http.StatusUnauthorized,
+		s.url + path:                           http.StatusOK,
+	} {
+		header := who.sign(t, http.MethodPost, target, directBody, http.Header{"Content-Type": {"application/json"}})
+		if status, _, text := s.do(t, http.MethodPost, path, directBody, header); status != want {
+			t.Errorf("signed for %s: got %d, %s", target, status, text)
+		}
+	}
+}
+
+// TestDirectOrNoise: a registration is of one transport, and nobody is sent from one to the other.
+func TestDirectOrNoise(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*"})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	second, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	want := func(what string, gotStatus int, gotCode string, status int, code string) {
+		t.Helper()
+		if gotStatus != status || gotCode != code {
+			t.Errorf("%s: got %d %s, want %d %s", what, gotStatus, gotCode, status, code)
+		}
+	}
+	status, code, first := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	want("register", status, code, 200, "")
+	status, code, _ = s.askDirect(t, harness, "e", wire.PathDirectConnect)
+	want("connect, offline", status, code, 409, wire.CodeEnvironmentOffline)
+	status, code, _ = s.post(t, "Bearer "+harness, wire.PathPrefix+"e"+wire.PathConnect, wire.ConnectRequest{HarnessPublicKey: storetest.Key(t)})
+	want("connect to the other transport", status, code, 409, codeTransport)
+
+	// An executor of the same principal gets the same registration, while no websocket is open.
+	status, code, again := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	want("register again", status, code, 200, "")
+	if again.RegistrationID != first.RegistrationID {
+		t.Error("the same principal has another registration")
+	}
+	mustOpen(t, first.URL, nil)
+	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	want("a second executor of the principal", status, code, 503, wire.CodeConflict)
+	status, code, text := s.post(t, "Bearer "+executor, wire.PathPrefix+"e"+wire.PathDirectRegister,
+		wire.DirectRequest{Transport: wire.TransportDirect, RegistrationID: first.RegistrationID})
+	want("the executor itself", status, code, 200, "")
+	if !bytes.Contains(text, []byte(first.RegistrationID)) {
+		t.Errorf("it has another registration: %s", text)
+	}
+	status, code, _ = s.askDirect(t, second, "e", wire.PathDirectRegister)
+	want("another principal", status, code, 503, wire.CodeConflict)
+	status, code, _ = s.post(t, "Bearer "+second, wire.PathPrefix+"e"+wire.PathRegister, registerBody(storetest.Key(t)))
+	want("another principal, by the other transport", status, code, 503, wire.CodeConflict)
+
+	// And the other way round.
+	_, link := s.mustRegister(t, executor, "n", storetest.Key(t))
+	status, code, _ = s.askDirect(t, harness, "n", wire.PathDirectConnect)
+	want("connect to the encrypted one", status, code, 409, codeTransport)
+
+	// URLs are not good for the other path.
+	for _, moved := range []string{
+		strings.Replace(link, ticket.RendezvousPath, ticket.DirectPath, 1), strings.Replace(first.URL, ticket.DirectPath, ticket.RendezvousPath, 1),
+	} {
+		if _, status := open(t, moved, nil); status/100 != 4 {
+			t.Errorf("%s is answered %d", strings.Split(moved, "?")[0], status)
+		}
+	}
+
+	// Roles and permission.
+	status, code, _ = s.askDirect(t, harness, "e", wire.PathDirectRegister)
+	want("register as a harness", status, code, 403, codeForbidden)
+	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectConnect)
+	want("connect as an executor", status, code, 403, codeForbidden)
+	none := startServer(t, Config{Store: st})
+	status, code, _ = none.askDirect(t, executor, "e", wire.PathDirectRegister)
+	want("where it is not allowed", status, code, 403, codeForbidden)
+}
+
+// TestDirectURLs: what an executor and a harness are answered by whose URL is not good.
+func TestDirectURLs(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*", ExecutorURLs: time.Second})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	_, _, answer := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	if _, status := open(t, answer.URL+"x", nil); status != http.StatusConflict {
+		t.Errorf("a forged URL of an executor: got %d, want 409", status)
+	}
+	for { // until it has expired
+		if _, status := open(t, answer.URL, nil); status == http.StatusConflict {
+			break
+		}
+	}
+	u, err := url.Parse(answer.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("role", "harness")
+	u.RawQuery = q.Encode()
+	if _, status := open(t, u.String(), nil); status != http.StatusUnauthorized {
+		t.Errorf("a forged URL of a harness: got %d, want 401", status)
+	}
+}
+
+// TestDirectPairs: each harness has a websocket of the executor to itself; the end of one is the
+// end of the other, and a harness that comes early waits.
+func TestDirectPairs(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*"})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	const pairs = 5
+	for range pairs {
+		c := mustOpen(t, at.URL, nil)
+		go func() {
+			message, err := c.Read()
+			if err == nil {
+				err = c.Write(message)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	for i := range pairs {
+		_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
+		if answer.RegistrationID != at.RegistrationID || answer.Websockets != 0 {
+			t.Fatalf("got %+v", answer)
+		}
+		c, message := mustOpen(t, answer.URL, nil), fmt.Sprint(i)
+		if err := c.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		if got := mustRead(t, c); got != message {
+			t.Errorf("got %s, want %s", got, message)
+		}
+	}
+
+	// One more harness comes before its websocket of the executor.
+	_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
+	opened := make(chan *transport.WebSocket)
+	go func() {
+		c, _ := open(t, answer.URL, nil)
+		opened <- c
+	}()
+	last := mustOpen(t, at.URL, nil)
+	early := <-opened
+	if early == nil {
+		t.Fatal("the harness that came early is refused")
+	}
+	large := strings.Repeat("x", 1<<20)
+	for i, message := range []string{"one", large, "", "three"} {
+		from, to := early, last
+		if i%2 == 1 {
+			from, to = last, early
+		}
+		if err := from.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		if got := mustRead(t, to); got != message {
+			t.Errorf("%d bytes came, want %d", len(got), len(message))
+		}
+	}
+	early.Close()
+	if _, err := last.Read(); !errors.Is(err, io.EOF) {
+		t.Errorf("the executor's websocket goes on: %v", err)
+	}
+}
+
+// TestDirectStorm: harnesses that come and go at once each get an answer from a websocket that is
+// theirs alone, while websockets of the executor end and are opened again.
+func TestDirectStorm(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*", Limits: principal.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	over := make(chan struct{})
+	var executors, harnesses sync.WaitGroup
+	for range 4 {
+		executors.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				c, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{})
+				if err != nil {
+					continue // busy
+				}
+				stop := make(chan struct{})
+				go func() {
+					select {
+					case <-over:
+						c.Close()
+					case <-stop:
+					}
+				}()
+				for message, err := c.Read(); err == nil; message, err = c.Read() {
+					_ = c.Write(message) // the next read fails if it does
+				}
+				close(stop)
+				c.Close()
+			}
+		})
+	}
+	for i := range 8 {
+		harnesses.Go(func() {
+			for round := 0; round < 25; {
+				_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
+				if answer.URL == "" {
+					continue // no executor just now
+				}
+				c, err := transport.Dial(t.Context(), answer.URL, transport.DialConfig{})
+				if err != nil {
+					continue
+				}
+				message := fmt.Sprint(i, " ", round)
+				if c.Write([]byte(message)) == nil {
+					if got, err := c.Read(); err == nil {
+						if string(got) != message {
+							t.Errorf("got %q, want %q", got, message)
+						}
+						round++
+					}
+				}
+				c.Close()
+			}
+		})
+	}
+	harnesses.Wait()
+	close(over)
+	executors.Wait()
+}
