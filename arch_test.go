@@ -134,8 +134,9 @@ var rules = map[string]rule{
 	"auth":       {[]string{"internal/strictbase64", "internal/tlsconfig"}, "credentials know nothing of what they are shown to"},
 	"auth/sigv4": {[]string{"auth"}, "a request is signed and a signature checked; who sends it, and who answers, is known elsewhere"},
 
-	"registry": {[]string{"protocol/strict", "auth", "internal/lobby", "registry/limits", "registry/principal", "registry/rendezvous", "registry/store", "registry/ticket", "registry/wire"},
+	"registry": {[]string{"protocol/strict", "auth", "auth/sigv4", "internal/lobby", "registry/direct", "registry/limits", "registry/principal", "registry/rendezvous", "registry/store", "registry/ticket", "registry/wire"},
 		"the registry answers requests; it knows neither frames nor how state is kept"},
+	"registry/direct":    {[]string{"internal/linger", "registry/limits", "registry/principal", "registry/store", "registry/ticket", "registry/wire"}, "websockets are joined here; what is said on them is not read"},
 	"registry/limits":    {[]string{"registry/principal", "relay/socket"}, "what is used up is counted here, wherever it is used"},
 	"registry/principal": {[]string{"registry/ticket"}, "who somebody is and what they may is a value"},
 	"registry/rendezvous": {[]string{"registry/limits", "registry/principal", "registry/rendezvous/notice", "registry/store", "registry/ticket", "registry/wire", "relay/frame", "relay/socket"},
@@ -152,7 +153,7 @@ var rules = map[string]rule{
 	"cmd/agent/forwarding":   {[]string{"client"}, "connections are joined here, whichever agent the client has reached"},
 	"client":                 {[]string{"client/internal/asked", "client/internal/duplex", "client/internal/queue", "protocol", "protocol/strict", "rpc", "transport"}, "the client knows how to dial a URL and to start a program; it knows neither agent nor relay"},
 	"client/internal/queue":  {[]string{"buffer"}, "what waits for a consumer, whatever it is"},
-	"client/remote":          {[]string{"client", "auth", "relay", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
+	"client/remote":          {[]string{"client", "auth", "relay", "relay/direct", "relay/noise"}, "how a client reaches an executor through a registry, and nothing of what it does there"},
 	"client/environment":     {[]string{"client", "protocol", "rpc"}, "environments know ids, files of configuration and clients; a program hands in its transports"},
 	"client/capability":      {[]string{"client", "client/environment", "discovery/layout", "protocol", "protocol/strict"}, "what is selected and what was found there; what is made of it is known above"},
 	"client/threadlog":       {[]string{"protocol/strict"}, "a log keeps what it is given; it knows neither clients nor what selections mean"},
@@ -224,7 +225,7 @@ var testOnly = []string{
 // be replaced.
 var rooms = map[string][]string{
 	"github.com/alecthomas/kong":                                {"cmd/agent", "cmd/internal/commandline", "cmd/internal/completion", "cmd/internal/layers", "cmd/internal/manual", "cmd/registry"},
-	"github.com/gorilla/websocket":                              {"transport", "relay/socket", "test/rawclient"},
+	"github.com/gorilla/websocket":                              {"transport", "registry/direct", "relay/socket", "test/rawclient"},
 	"github.com/aws/aws-sdk-go-v2/aws":                          {"auth/sigv4"},
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4":                {"auth/sigv4"},
 	"github.com/flynn/noise":                                    {"relay/noise"},

@@ -16,8 +16,8 @@ import (
 
 const defaultProfile = "default"
 
-// DefaultService is the service that requests are signed for where none is named.
-const DefaultService = "execute-api"
+// defaultService is the service that requests are signed for where none is named.
+const defaultService = "execute-api"
 
 // early is how long before their end temporary keys are fetched anew.
 const early = 5 * time.Minute
@@ -51,7 +51,7 @@ var (
 type Config struct {
 	Profile string // of the shared files; then the keys of the environment do not count
 	Region  string // before that of the environment, of the profile and of the instance
-	Service string // empty: DefaultService
+	Service string // empty: defaultService
 
 	// Lookup finds a variable. Nothing else of the environment is used.
 	Lookup func(name string) (string, bool)
@@ -84,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, endpoints: newEndpoints(cfg), turn: make(chan struct{}, 1)}
 	s.scope = Scope{Region: strings.TrimSpace(cfg.Region), Service: cfg.Service}
 	if s.scope.Service == "" {
-		s.scope.Service = DefaultService
+		s.scope.Service = defaultService
 	}
 	if keys, err := environmentKeys(cfg); err != nil {
 		return nil, err

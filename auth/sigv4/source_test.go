@@ -160,7 +160,7 @@ func TestWhichRegion(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case s.scope != Scope{tt.want, DefaultService}:
+			case s.scope != Scope{tt.want, defaultService}:
 				t.Errorf("got %v", s.scope)
 			}
 		})

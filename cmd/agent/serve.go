@@ -203,8 +203,8 @@ func (s *server) configure() (err error) {
 	return err
 }
 
-// newRemote refuses the flags of a server that listens, and then what contradicts itself in those of
-// remote mode.
+// newRemote refuses the flags of a server that listens, and then what contradicts itself in those
+// of remote mode.
 func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*executor.Remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err

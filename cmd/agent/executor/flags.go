@@ -111,15 +111,15 @@ func (f *Flags) sources() []string {
 	return names
 }
 
-// Configuration returns an error if the flags ask for something that the agent
+// configuration returns an error if the flags ask for something that the agent
 // cannot do: the exit code is 1, as in the reference (remote.md 2).
-func (f *Flags) Configuration() error {
+func (f *Flags) configuration() error {
 	switch {
 	case f.AWSSigV4 && !f.Direct():
 		return errors.New("--aws-sigv4 signs requests of the direct transport only: it requires --remote-transport direct")
 	case f.AWSService != nil && strings.TrimSpace(*f.AWSService) == "":
 		return errors.New("--aws-service must not be empty")
-	case !wire.ValidEnvironmentID(f.ID()):
+	case !wire.ValidEnvironmentID(f.id()):
 		return errors.New("--environment-id must be 1 to 256 of A-Z, a-z, 0-9, _ and -")
 	}
 	return nil
@@ -133,5 +133,5 @@ func (f *Flags) Direct() bool {
 	return f.RemoteTransport == transportDirect || f.Transport == transportDirect
 }
 
-// ID returns the id of the environment without the blanks around it. It has to be given.
-func (f *Flags) ID() string { return strings.TrimSpace(*f.EnvironmentID) }
+// id returns the id of the environment without the blanks around it. It has to be given.
+func (f *Flags) id() string { return strings.TrimSpace(*f.EnvironmentID) }

@@ -45,13 +45,13 @@ type Remote struct {
 // NewRemote checks everything that can be checked without waiting for standard
 // input or for the network.
 func NewRemote(sys program.System, flags *Flags, logger *slog.Logger) (*Remote, error) {
-	if err := flags.Configuration(); err != nil {
+	if err := flags.configuration(); err != nil {
 		return nil, err
 	}
 	if _, err := auth.CheckBase(*flags.Remote, nil); err != nil {
 		return nil, fmt.Errorf("--remote %w: want https://HOST, or http:// for this machine", err)
 	}
-	s, err := NewSignIn(sys, flags, logger)
+	s, err := newSignIn(sys, flags, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (r *Remote) Run(ctx context.Context, p *probes.Server, serve func(context.C
 
 // work is Run without the judgement which ends are in order.
 func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.Context, rpc.Listener) error) error {
-	source, err := r.SignIn.Source(ctx, r.stdin, r.Flags)
+	source, err := r.SignIn.source(ctx, r.stdin, r.Flags)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.
 	}
 	registry, err := relay.NewRegistry(relay.RegistryConfig{
 		BaseURL:       *r.Flags.Remote,
-		EnvironmentID: r.Flags.ID(),
+		EnvironmentID: r.Flags.id(),
 		Tokens:        source,
 		Logger:        r.logger,
 		RootCAs:       r.SignIn.Registry,

@@ -19,7 +19,7 @@ import (
 
 // SignIn has what the environment says about how an executor proves to a registry
 // who it is (remote.md 2 and 12). Only this file reads these variables. The flags
-// say which credential is used: see [SignIn.Source].
+// say which credential is used: see [SignIn.source].
 type SignIn struct {
 	token string // an agent identity or an API key; empty: none is used
 
@@ -39,9 +39,9 @@ type SignIn struct {
 // errNoKey says how an executor gets the key that it has not.
 var errNoKey = errors.New("no credential for the registry: set CODEX_API_KEY, name a file with --api-key-file, pass it with --registration-bearer-stdin, or sign in with codex login")
 
-// NewSignIn reads the environment and keeps the one key that the flags ask for. It
+// newSignIn reads the environment and keeps the one key that the flags ask for. It
 // clears sys.Keys, so that no other key stays in memory.
-func NewSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, error) {
+func newSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, error) {
 	defer sys.Keys.Clear()
 	value := func(name string) string {
 		text, _ := sys.Lookup(name)
@@ -99,10 +99,10 @@ func (s *SignIn) Secrets(flags *Flags) []string {
 	return []string{filepath.Join(s.home, "auth.json")}
 }
 
-// Source returns the credentials that sign requests. If they come on standard
-// input, Source waits for the first of them. The caller closes rotating ones
+// source returns the credentials that sign requests. If they come on standard
+// input, source waits for the first of them. The caller closes rotating ones
 // (*auth.Credentials).
-func (s *SignIn) Source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
+func (s *SignIn) source(ctx context.Context, stdin *os.File, flags *Flags) (auth.TokenSource, error) {
 	services := auth.HTTPConfig{RootCAs: s.Roots, Proxy: http.ProxyFromEnvironment}
 	switch {
 	case flags.AWSSigV4:
@@ -122,7 +122,7 @@ func (s *SignIn) Source(ctx context.Context, stdin *os.File, flags *Flags) (auth
 	case flags.ChatGPTTokenStdin:
 		return auth.ReadChatGPTToken(ctx, stdin, flags.ChatGPTAccountID)
 	case flags.ExecutorCredentialStdin:
-		return auth.ReadCredentials(ctx, stdin, flags.ID())
+		return auth.ReadCredentials(ctx, stdin, flags.id())
 	case s.token != "":
 		return auth.APIKey(s.token), nil
 	case s.home == "":
