@@ -400,7 +400,12 @@ func TestDirectPairs(t *testing.T) {
 		c, _ := open(t, answer.URL, nil)
 		opened <- c
 	}()
-	last := mustOpen(t, at.URL, nil)
+	pings := make(chan string, 8)
+	last, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{Ping: func(payload string) { pings <- payload }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
 	early := <-opened
 	if early == nil {
 		t.Fatal("the harness that came early is refused")
@@ -417,6 +422,9 @@ func TestDirectPairs(t *testing.T) {
 		if got := mustRead(t, to); got != message {
 			t.Errorf("%d bytes came, want %d", len(got), len(message))
 		}
+	}
+	if told := <-pings; !strings.HasPrefix(told, wire.PingPrincipal) || len(told) < len(wire.PingPrincipal)+20 {
+		t.Errorf("the executor is told %q", told)
 	}
 	early.Close()
 	if _, err := last.Read(); !errors.Is(err, io.EOF) {

@@ -44,6 +44,8 @@ type DialConfig struct {
 	// Budget bounds the memory of messages, for one who serves the server that was dialled;
 	// nil: there is no bound.
 	Budget *rpc.Budget
+	// Ping hears of each ping of the server, from the goroutine that reads; nil: nobody does.
+	Ping func(payload string)
 	// Connect opens the connection to a host and port for a ws or wss URL, such as through a
 	// proxy: a *net.TCPConn. Nil connects directly.
 	Connect func(ctx context.Context, u *url.URL) (net.Conn, error)
@@ -216,5 +218,12 @@ func open(ctx context.Context, url string, config DialConfig, connect func(ctx c
 	if err != nil {
 		return nil, err
 	}
-	return newWebSocket(ws, under, config.PingInterval, config.PeerTimeout, config.Budget), nil
+	c := newWebSocket(ws, under, config.PingInterval, config.PeerTimeout, config.Budget)
+	if config.Ping != nil {
+		ws.SetPingHandler(func(payload string) error {
+			config.Ping(payload)
+			return c.answerPing(payload)
+		})
+	}
+	return c, nil
 }

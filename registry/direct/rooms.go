@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
 	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/registry/wire"
 )
 
 // Websockets is how many an executor may have open: one waits, the others have a harness each.
@@ -143,6 +144,9 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 		for _, e := range ends {
 			if !known || !now.May(e.role, e.room.environmentID) {
 				rs.tell(e, slog.LevelInfo, "closing a websocket", "reason", "its principal may not have it any more")
+				if other := rs.partner(e); other != nil {
+					rs.introduce(e, other, wire.PingRevoked)
+				}
 				e.close()
 			}
 		}

@@ -223,8 +223,11 @@ func (rs *Rooms) start(e *end, release func()) {
 		count.Add(1)
 		defer count.Add(-1)
 		rs.tell(e, slog.LevelInfo, string(e.role)+" connected")
-		if other := rs.partner(e); other != nil && other.isOver() {
-			e.close() // it has ended before it could know of this one
+		if other := rs.partner(e); other != nil {
+			rs.introduce(e, other, wire.PingPrincipal)
+			if other.isOver() {
+				e.close() // it has ended before it could know of this one
+			}
 		}
 		err := rs.pass(e)
 		e.close()
@@ -233,6 +236,16 @@ func (rs *Rooms) start(e *end, release func()) {
 		}
 		rs.tell(e, slog.LevelInfo, string(e.role)+" disconnected", "error", err)
 	})
+}
+
+// introduce tells the executor about the harness at its other end.
+func (rs *Rooms) introduce(harness, executor *end, what string) {
+	if harness.role != ticket.Harness {
+		return // an executor that has its harness already
+	}
+	text := what + rs.cfg.Signer.Pseudonym(harness.room.environmentID, harness.principal.ID)
+	// An error has closed the connection, which the reader will notice.
+	_ = executor.ws.WriteControl(websocket.PingMessage, []byte(text), time.Now().Add(pingInterval))
 }
 
 func (e *end) isOver() bool {

@@ -86,6 +86,14 @@ const (
 	CodeEnvironmentOffline = "environment_offline"
 )
 
+// Payloads of pings by which our rendezvous tells an executor of the direct transport who the
+// harness at the other end is, before the first message of it, and that this one has lost the right
+// to be there. A pseudonym follows, as in ValidateResponse.Principal. To others these are pings.
+const (
+	PingPrincipal = "principal "
+	PingRevoked   = "revoked "
+)
+
 // ValidEnvironmentID tells whether id may name an environment: 1 to 256 of
 // [A-Za-z0-9_-] (remote.md 2).
 func ValidEnvironmentID(id string) bool {

@@ -61,7 +61,7 @@ func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
 	if !d.pin(p.registrationID, false) {
 		return nil, errExecutorChanged
 	}
-	ws, err := open(ctx, d.Registry, p, nil)
+	ws, err := open(ctx, d.Registry, p, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the rendezvous: %w", err)
 	}

@@ -77,7 +77,7 @@ func checkURL(raw string) (*url.URL, error) {
 
 // open opens a websocket at a place. The request is signed anew where the credential is one that
 // signs requests. A server that refuses is a [*socket.RefusedError], which quotes nothing.
-func open(ctx context.Context, r *relay.Registry, p *place, budget *rpc.Budget) (*transport.WebSocket, error) {
+func open(ctx context.Context, r *relay.Registry, p *place, budget *rpc.Budget, ping func(payload string)) (*transport.WebSocket, error) {
 	request := (&http.Request{Method: http.MethodGet, URL: p.url, Header: http.Header{
 		"User-Agent": {""}, // net/http then sends none
 	}}).WithContext(ctx)
@@ -86,7 +86,7 @@ func open(ctx context.Context, r *relay.Registry, p *place, budget *rpc.Budget) 
 	}
 	secure := tlsconfig.Client(r.Transport().TLSClientConfig.RootCAs)
 	conn, err := transport.Dial(ctx, p.url.String(), transport.DialConfig{
-		Header: request.Header, TLS: secure, Budget: budget,
+		Header: request.Header, TLS: secure, Budget: budget, Ping: ping,
 		Connect: func(ctx context.Context, u *url.URL) (net.Conn, error) { return socket.Connect(ctx, u, secure) },
 	})
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -35,6 +36,9 @@ type LinkConfig struct {
 	// way or the registry cannot check credentials. Else every refusal is final, as in the
 	// reference.
 	Patient bool
+	// Revoked hears of a harness that has lost the right to be here, by what [rpc.Revocable] calls
+	// it. Nil: nobody does.
+	Revoked func(holder string)
 }
 
 // Link is the executor's side of the direct transport: an [rpc.Listener] whose connections are
@@ -45,8 +49,9 @@ type Link struct {
 	cfg      LinkConfig
 	log      *slog.Logger
 	accepted chan rpc.Conn
-	open     atomic.Int64  // websockets
-	opened   atomic.Uint64 // so far
+	open     atomic.Int64   // websockets
+	opened   atomic.Uint64  // so far
+	calls    sync.WaitGroup // of Revoked
 	closing  sync.Once
 	closed   chan struct{}
 }
@@ -63,25 +68,28 @@ func NewLink(cfg LinkConfig) *Link {
 	}
 }
 
-// conn is a websocket that tells when its first message has come, and when it is over.
+// conn is a websocket with a harness at its other end, of which one message has come.
 type conn struct {
 	*transport.WebSocket
 
-	link  *Link
-	taken chan struct{} // closed when a harness has sent something
-	ended chan struct{} // closed when the reader has seen the end, or at Close
-	took  sync.Once
-	once  sync.Once
+	link      *Link
+	principal string // of the harness; "": the rendezvous has not told
+	first     []byte // the message, until it is read
+	arrived   bool   // it has come: only the goroutine that reads uses this and first
+	ended     chan struct{}
+	once      sync.Once
 }
 
 func (c *conn) Read() ([]byte, error) {
+	if first := c.first; first != nil {
+		c.first = nil
+		return first, nil
+	}
 	message, err := c.WebSocket.Read()
 	if err != nil {
 		c.end()
-		return nil, err
 	}
-	c.took.Do(func() { close(c.taken) })
-	return message, nil
+	return message, err
 }
 
 func (c *conn) Close() error {
@@ -96,6 +104,23 @@ func (c *conn) end() {
 	})
 }
 
+// Principal is the harness's, see [rpc.Identified], and Holder the same, see [rpc.Revocable].
+func (c *conn) Principal() string { return c.principal }
+func (c *conn) Holder() string    { return c.principal }
+
+// pinged hears what the rendezvous tells of harnesses. It runs in the goroutine that reads, which
+// must not wait for what it tells.
+func (c *conn) pinged(payload string) {
+	if name, ok := strings.CutPrefix(payload, wire.PingPrincipal); ok && !c.arrived {
+		c.principal = api.Printable(name, "")
+	}
+	name, ok := strings.CutPrefix(payload, wire.PingRevoked)
+	if ok && name != "" && name == c.principal && c.link.cfg.Revoked != nil {
+		c.link.log.Info("sessions of a harness end", "reason", "the harness's key was revoked")
+		c.link.calls.Go(func() { c.link.cfg.Revoked(name) })
+	}
+}
+
 // Run registers, opens websockets and hands them to Accept for as long as ctx lives. It may be
 // called once. When it returns all of them are closed, and Accept returns net.ErrClosed.
 //
@@ -104,6 +129,7 @@ func (c *conn) end() {
 // which the executor registers again (capabilities.md 7).
 func (l *Link) Run(ctx context.Context) error {
 	defer func() { _ = l.Close() }() // it has no error
+	defer l.calls.Wait()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	outer := ctx
@@ -195,31 +221,32 @@ func (l *Link) register(ctx context.Context, former *place) (p *place, err error
 }
 
 func (l *Link) connect(ctx context.Context, p *place) (*conn, error) {
-	ws, err := open(ctx, l.cfg.Registry, p, l.cfg.Budget)
+	c := &conn{link: l, ended: make(chan struct{})}
+	ws, err := open(ctx, l.cfg.Registry, p, l.cfg.Budget, c.pinged)
 	if err != nil {
 		return nil, err
 	}
+	c.WebSocket = ws
 	l.open.Add(1)
 	l.opened.Add(1)
 	l.log.Info("connected to the rendezvous")
-	return &conn{WebSocket: ws, link: l, taken: make(chan struct{}), ended: make(chan struct{})}, nil
+	return c, nil
 }
 
-// await hands a websocket to Accept and waits until a harness has come. It is false if the
-// websocket is over before.
+// await waits until a harness has come, by its first message, and hands the websocket to Accept.
+// It is false if the websocket is over before.
 func (l *Link) await(ctx context.Context, c *conn) bool {
-	select {
-	case l.accepted <- c:
-	case <-l.closed:
-		return false
-	case <-ctx.Done():
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends the reading
+	message, err := c.Read()
+	if err != nil {
 		return false
 	}
+	c.first, c.arrived = message, true
 	select {
-	case <-c.taken:
+	case l.accepted <- c:
 		l.log.Info("a harness has come")
 		return true
-	case <-c.ended:
+	case <-l.closed:
 	case <-ctx.Done():
 	}
 	return false

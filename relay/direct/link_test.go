@@ -430,7 +430,7 @@ func TestNobodyListens(t *testing.T) {
 		t.Error("the link is ready")
 	}
 	p := &place{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
-	_, err = open(t.Context(), l.cfg.Registry, p, nil)
+	_, err = open(t.Context(), l.cfg.Registry, p, nil, nil)
 	if err == nil || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("got %v", err)
 	}

@@ -151,8 +151,8 @@ func TestDirectCut(t *testing.T) {
 	executor.Terminate(t)
 }
 
-// TestDirectRevoked: when the key of a harness is revoked its connection ends, and those of others
-// go on.
+// TestDirectRevoked: when the key of a harness is revoked its commands end, and those of others go
+// on.
 func TestDirectRevoked(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSite(t, "--direct", "*")
@@ -180,7 +180,7 @@ func TestDirectRevoked(t *testing.T) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 125 {
 		t.Errorf("%v, want exit code 125", err)
 	}
-	executor.Says(t, "session detached", 1)
+	executor.Says(t, "the harness's key was revoked", 1) // which ends its session, not that of the other
 	if _, err := fmt.Fprintln(in, "still here"); err != nil {
 		t.Fatal(err)
 	}

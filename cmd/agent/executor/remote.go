@@ -98,7 +98,7 @@ func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.watchInput(ctx, source) })
 	if r.Flags.Direct() {
-		link := direct.NewLink(direct.LinkConfig{Registry: registry, Logger: r.logger, Budget: r.Budget, Patient: !r.Flags.AWSSigV4})
+		link := direct.NewLink(direct.LinkConfig{Registry: registry, Logger: r.logger, Budget: r.Budget, Patient: !r.Flags.AWSSigV4, Revoked: r.Revoked})
 		measureDirect(r.Metrics, link)
 		p.Follow(link.Unready)
 		group.Go(func() error { return serve(ctx, link) })
