@@ -55,7 +55,7 @@ type versionFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print it as a JSON object."`
 }
 
-const description = `Runs the registry and rendezvous of remote mode: executors register and wait here, harnesses find them here. What they say to each other passes through encrypted; the registry cannot read it.
+const description = `Runs the registry and rendezvous of remote mode: executors register and wait here, harnesses find them here. What they say to each other passes through encrypted; the registry cannot read it, but for environments that --direct names.
 
 The options of the server need no command before them: registry serve --help lists them.
 
