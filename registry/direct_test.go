@@ -499,3 +499,20 @@ func TestDirectStorm(t *testing.T) {
 	close(over)
 	executors.Wait()
 }
+
+// TestDirectPings: a peer that floods the rendezvous with pings is dropped.
+func TestDirectPings(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*"})
+	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
+	c, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if message, err := c.Read(); err == nil {
+		t.Errorf("got %q", message)
+	}
+}

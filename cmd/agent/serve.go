@@ -46,7 +46,8 @@ func (f *serverFlags) run(sys program.System) int {
 // serve serves what the flags say, until ctx or the transport ends.
 func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
 	if sys, err = flags.Withhold(sys); err != nil {
-		return fmt.Errorf("AWS credentials stay readable in the environment: %w", err)
+		// As with other keys: no command inherits them.
+		sys.Tell(fmt.Errorf("AWS credentials stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
 	plan := shares.Plan()
 	if flags.RetainTotalBytes != nil {

@@ -34,7 +34,15 @@ const (
 	// chunk is how much of a message is passed on at once: all that is held of it, in each
 	// direction, and the length of a fragment.
 	chunk = 32 << 10
+	// minPiece is what a piece of a message counts of the bytes a second, at least: fragments of
+	// one byte would cost next to nothing else.
+	minPiece = 1 << 10
+	// maxPings is how many pings and pongs a peer may send in pingWindow.
+	maxPings   = 64
+	pingWindow = 10 * time.Second
 )
+
+var errPings = errors.New("too many pings")
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
@@ -200,7 +208,17 @@ func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *principal.Pr
 // take sets up the websocket.
 func (e *end) take(ws *websocket.Conn) {
 	e.ws = ws
-	alive := func() error { return ws.SetReadDeadline(time.Now().Add(peerTimeout)) }
+	begun, pings := time.Time{}, 0 // only the goroutine that reads uses them
+	alive := func() error {
+		now := time.Now()
+		if now.Sub(begun) > pingWindow {
+			begun, pings = now, 0
+		}
+		if pings++; pings > maxPings {
+			return errPings
+		}
+		return ws.SetReadDeadline(now.Add(peerTimeout))
+	}
 	ws.SetReadLimit(maxMessage)
 	ws.SetCloseHandler(func(int, string) error { return nil }) // no echo
 	ws.SetPongHandler(func(string) error { return alive() })
@@ -290,7 +308,7 @@ func (rs *Rooms) copy(out io.WriteCloser, in io.Reader, e, partner *end) error {
 		_ = e.ws.SetReadDeadline(time.Now().Add(peerTimeout)) // fails with the read
 		n, err := in.Read(buffer)
 		if n > 0 || first {
-			cost := n
+			cost := max(n, minPiece)
 			if first {
 				cost += limits.FrameCost
 			}
