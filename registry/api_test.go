@@ -322,7 +322,7 @@ func TestRefusals(t *testing.T) {
 		{"no environment", "Bearer " + executor, "/cloud/environment//register", register, 400, "bad_request"},
 		{"long environment", "Bearer " + executor, "/cloud/environment/env-" + strings.Repeat("a", 256) + "/register", register, 400, "bad_request"},
 		{"environment with a slash", "Bearer " + executor, "/cloud/environment/env-1/x/register", register, 404, "not_found"},
-		{"direct", "Bearer " + executor, path + "direct/register", register, 404, "not_found"},
+		{"direct", "Bearer " + executor, path + "direct/register", register, 403, "forbidden"},
 		{"no operation", "Bearer " + executor, "/cloud/environment/env-1", register, 404, "not_found"},
 		{"other path", "Bearer " + executor, "/", register, 404, "not_found"},
 		{"too many", "Bearer " + limited, path + "register", register, 429, "rate_limited"},

@@ -143,7 +143,7 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 		}
 		for _, e := range ends {
 			if !known || !now.May(e.role, e.room.environmentID) {
-				rs.tell(e, slog.LevelInfo, "closing a websocket", "reason", "its principal may not have it any more")
+				rs.tell(e, "closing a websocket", "reason", "its principal may not have it any more")
 				if other := rs.partner(e); other != nil {
 					rs.introduce(e, other, wire.PingRevoked)
 				}
@@ -310,6 +310,6 @@ func (rs *Rooms) await(rm *room) {
 	}
 }
 
-func (rs *Rooms) tell(e *end, level slog.Level, message string, more ...any) {
-	rs.cfg.Log.Tell(level, message, e.room.environmentID, e.room.id, e.principal.ID, append([]any{"transport", "direct"}, more...)...)
+func (rs *Rooms) tell(e *end, message string, more ...any) {
+	rs.cfg.Log.Tell(slog.LevelInfo, message, e.room.environmentID, e.room.id, e.principal.ID, append([]any{"transport", "direct"}, more...)...)
 }

@@ -198,7 +198,7 @@ func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *principal.Pr
 		if executor != nil {
 			executor.close() // the next harness gets its next one
 		}
-		rs.tell(e, slog.LevelInfo, "websocket not opened", "error", err)
+		rs.tell(e, "websocket not opened", "error", err)
 	} else {
 		rs.start(e, release)
 	}
@@ -240,7 +240,7 @@ func (rs *Rooms) start(e *end, release func()) {
 		defer release()
 		count.Add(1)
 		defer count.Add(-1)
-		rs.tell(e, slog.LevelInfo, string(e.role)+" connected")
+		rs.tell(e, string(e.role)+" connected")
 		if other := rs.partner(e); other != nil {
 			rs.introduce(e, other, wire.PingPrincipal)
 			if other.isOver() {
@@ -252,7 +252,7 @@ func (rs *Rooms) start(e *end, release func()) {
 		if other := rs.leave(e); other != nil {
 			other.close()
 		}
-		rs.tell(e, slog.LevelInfo, string(e.role)+" disconnected", "error", err)
+		rs.tell(e, string(e.role)+" disconnected", "error", err)
 	})
 }
 
