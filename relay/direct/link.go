@@ -104,9 +104,9 @@ func (c *conn) end() {
 	})
 }
 
-// Principal is the harness's, see [rpc.Identified], and Holder the same, see [rpc.Revocable].
-func (c *conn) Principal() string { return c.principal }
-func (c *conn) Holder() string    { return c.principal }
+// Holder is the harness's principal, see [rpc.Revocable]. As with the relay it is no more than that:
+// sessions with names are for every harness of the environment.
+func (c *conn) Holder() string { return c.principal }
 
 // pinged hears what the rendezvous tells of harnesses. It runs in the goroutine that reads, which
 // must not wait for what it tells.
