@@ -574,8 +574,9 @@ func TestMetricsInDocs(t *testing.T) {
 	}
 	section, _, _ := strings.Cut(string(text), "\n## Registry")
 	listening := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
-	s := rig.NewSite(t)
-	remote, forwards := rig.FreeAddress(t), rig.FreeAddress(t)
+	s := rig.NewSite(t, "--direct", "ci-3")
+	remote, forwards, directly := rig.FreeAddress(t), rig.FreeAddress(t), rig.FreeAddress(t)
+	s.Serve(t, "ci-3", "--health-listen", directly, "--transport", "direct")
 	s.Serve(t, "ci-1", "--health-listen", remote)
 	s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil,
 		"forward", "--connect", listening.url, "--remote", s.URL(), "--environment-id", "ci-2", "--health-listen", forwards)
@@ -592,6 +593,7 @@ func TestMetricsInDocs(t *testing.T) {
 	}
 	served, forwarded := up(remote), up(forwards)
 	all := scrape(t, listening.metrics)
+	maps.Copy(all, up(directly))
 	maps.Copy(all, served)
 	cert, key := selfSigned(t)
 	maps.Copy(all, scrape(t, observe(t, rig.Agent(t), "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key).metrics))
