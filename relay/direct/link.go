@@ -104,8 +104,8 @@ func (c *conn) end() {
 	})
 }
 
-// Holder is the harness's principal, see [rpc.Revocable]. As with the relay it is no more than that:
-// sessions with names are for every harness of the environment.
+// Holder is the harness's principal, see [rpc.Revocable]. As with the relay it is no more than
+// that: sessions with names are for every harness of the environment.
 func (c *conn) Holder() string { return c.principal }
 
 // pinged hears what the rendezvous tells of harnesses. It runs in the goroutine that reads, which
