@@ -8,8 +8,9 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// maxAsked is how many questions of a session may wait for its client. Processes of the session
-// cause them, so there can be many.
+// maxAsked is how many questions of a session by one method may wait for its client. Processes of
+// the session cause them, so there can be many; those about networks take no room from those about
+// commands, of which package approval asks no more at once.
 const maxAsked = 256
 
 var (
@@ -19,7 +20,10 @@ var (
 )
 
 // question is one that waits for its answer.
-type question struct{ cancel context.CancelCauseFunc }
+type question struct {
+	method string
+	cancel context.CancelCauseFunc
+}
 
 // ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
 // returns at once where nobody is attached, and as soon as that client is attached no more: a
@@ -28,7 +32,7 @@ type question struct{ cancel context.CancelCauseFunc }
 func (s *Session) ask(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	q := &question{cancel}
+	q := &question{method, cancel}
 	peer, err := s.asks(q)
 	if err != nil {
 		return err
@@ -46,10 +50,16 @@ func (s *Session) asks(q *question) (*rpc.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	peer := s.peer.Load()
+	same := 0
+	for other := range s.asked {
+		if other.method == q.method {
+			same++
+		}
+	}
 	switch {
 	case peer == nil || s.ended:
 		return nil, errNobody
-	case len(s.asked) >= maxAsked:
+	case same >= maxAsked:
 		return nil, errAsked
 	}
 	if s.asked == nil {

@@ -14,7 +14,7 @@ var ErrDetached = errors.New("no client is attached")
 const (
 	// maxAsked is how many questions of a session, and maxAskedOfProcess how many of a process,
 	// wait for answers at once. Further ones wait for their turn.
-	maxAsked          = 192 // the networks of processes ask, too
+	maxAsked          = 256
 	maxAskedOfProcess = 64
 )
 
