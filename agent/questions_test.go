@@ -270,7 +270,7 @@ prefix_rule(pattern=["uname"], decision="prompt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree})}
+	return Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)}
 }
 
 // TestQuestionBelow: the client is asked about what a process executes, and hears of what is
@@ -349,7 +349,7 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 	} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(operator)}).asking(t, "")
+			c, _, _ := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(operator, nil)}).asking(t, "")
 			params := sh("p", script)
 			params["cwd"] = uri(dir)
 			c.call("s", "process/start", params)

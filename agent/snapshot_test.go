@@ -191,7 +191,7 @@ prefix_rule(pattern=["uname"], decision="prompt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree})
+	policy := execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)
 	for name, sandbox := range map[string]func(home string) object{
 		"bare":    func(string) object { return nil },
 		"sandbox": func(home string) object { return managed("restricted", special("root", "read"), at(home, "write")) },

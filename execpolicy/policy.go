@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/execpolicy/script"
@@ -64,27 +63,6 @@ func (p *Policy) With(client *Policy) *Policy {
 	both := *p
 	both.client = client
 	return &both
-}
-
-// Current is a policy that can be replaced while it is asked. Nil is none.
-type Current struct{ policy atomic.Pointer[Policy] }
-
-// NewCurrent returns a Current with a policy in force.
-func NewCurrent(p *Policy) *Current {
-	c := &Current{}
-	c.policy.Store(p)
-	return c
-}
-
-// Set puts another policy into force.
-func (c *Current) Set(p *Policy) { c.policy.Store(p) }
-
-// Policy returns the policy in force, nil for none.
-func (c *Current) Policy() *Policy {
-	if c == nil {
-		return nil
-	}
-	return c.policy.Load()
 }
 
 // Client returns the policy of the client that is on top, nil for none.

@@ -179,7 +179,7 @@ func (a *ExecApprovalAnswer) UnmarshalObject(o *strict.Object) {
 type ExecApprovalClosed struct {
 	ProcessID  string `json:"processId"`
 	ApprovalID string `json:"approvalId"`
-	Reason     string `json:"reason"` // timeout, terminated, exited or disconnected
+	Reason     string `json:"reason"` // timeout, terminated, exited, disconnected or policyChanged
 }
 
 // UnmarshalObject reads the params.

@@ -21,6 +21,12 @@ type Plan struct {
 	// Policy is asked about every program that the process executes; nil: about none.
 	Policy *execpolicy.Policy
 
+	current  *execpolicy.Current
+	operator *execpolicy.Policy // that was in force; nil for none
+	client   *execpolicy.Policy // nil for none
+	argv     []string
+	find     func(program string) string
+
 	verdict execpolicy.Verdict
 	exe     string
 	cwd     string
@@ -49,28 +55,32 @@ const defaultTimeout = 120 * time.Second
 
 // Decide returns an error of the wire if the command of a request must not be started: if a policy
 // forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
-// policy. Operator is nil for none, env and dir are those of the process, and asks tells whether
-// the client can be asked. Nothing has been done for the process so far.
-func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, dir string, asks bool) (*Plan, error) {
+// policy. Env and dir are those of the process, and asks tells whether the client can be asked.
+// Nothing has been done for the process so far.
+func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool) (*Plan, error) {
 	client, err := clientPolicy(p.ExecApproval)
 	if err != nil {
 		return nil, protocol.InvalidParams("execApproval: %v", err)
 	}
+	operator := current.Policy()
 	if operator == nil && client == nil {
 		return nil, nil
 	}
-	find := func(program string) string {
+	plan := &Plan{
+		current: current, operator: operator, client: client, argv: p.Argv, cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked,
+	}
+	plan.find = func(program string) string {
+		if program == p.Argv[0] && plan.exe != "" {
+			return plan.exe // see [Plan.Pin]
+		}
 		found, err := procs.LookPath(program, dir, env)
 		if err != nil {
 			return ""
 		}
 		return rule.Absolute(found, dir, "")
 	}
-	both, strict := client, true
-	if operator != nil {
-		both, strict = operator.With(client), !operator.AllowUnasked
-	}
-	plan := &Plan{verdict: both.Start(p.Argv, find), exe: find(p.Argv[0]), cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked}
+	plan.exe = plan.find(p.Argv[0])
+	plan.verdict = plan.both(operator).Start(p.Argv, plan.find)
 	if a := p.ExecApproval; a != nil {
 		plan.report = cmp.Or(a.Report, plan.report)
 		if a.TimeoutMs != nil {
@@ -78,7 +88,7 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 		}
 	}
 	if operator != nil && operator.Enforce == execpolicy.InTree && !p.Builtin {
-		plan.Policy = both
+		plan.Policy = plan.both(operator)
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:
@@ -87,16 +97,27 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 		switch {
 		case asks:
 			plan.Pending = true
-		case strict:
+		case operator == nil || !operator.AllowUnasked:
 			return nil, refusal(plan.verdict)
 		case client != nil:
 			// What the client itself wants to be asked about it has to answer.
-			if own := client.Start(p.Argv, find); own.Decision != rule.Allow {
+			if own := client.Start(p.Argv, plan.find); own.Decision != rule.Allow {
 				return nil, refusal(own)
 			}
 		}
 	}
 	return plan, nil
+}
+
+// both is a policy of the operator, nil for none, with that of the client on top.
+func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
+	switch {
+	case operator == nil:
+		return p.client
+	case p.client == nil:
+		return operator
+	}
+	return operator.With(p.client)
 }
 
 // clientPolicy returns the policy of a request, nil for none.

@@ -48,6 +48,7 @@ type Process struct {
 	closed  bool
 	ending  bool // Ending was called
 	asking  sync.WaitGroup
+	open    map[uint32]context.CancelCauseFunc // questions of below, by their id there
 	tally   tally
 	again   map[string]bool // commands that were accepted for the process, by their key
 	// prefixes are the beginnings of commands that were accepted.
@@ -59,6 +60,7 @@ var (
 	errTimeout    = errors.New("timeout")
 	errTerminated = errors.New("terminated")
 	errExited     = errors.New("exited")
+	errReplaced   = errors.New("policyChanged")
 )
 
 // Open returns what asks about a process that was started. Nothing is asked before [Process.Begin].
@@ -67,7 +69,8 @@ func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Desk) *Pr
 		return nil
 	}
 	d.init()
-	p := &Process{desk: d, plan: plan, id: id, runner: runner, below: below, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending}
+	p := &Process{desk: d, plan: plan, id: id, runner: runner, below: below, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending,
+		open: map[uint32]context.CancelCauseFunc{}}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	return p
 }
@@ -85,10 +88,19 @@ func (p *Process) Begin() {
 	}
 }
 
-// take takes a question about what the process executes, or hears of a refusal.
+// take takes a question about what the process executes, or hears of a refusal, or that a question
+// needs no answer any more.
 func (p *Process) take(asked judge.Question) {
+	if asked.Withdrawn {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if cancel := p.open[asked.ID]; cancel != nil {
+			cancel(errExited)
+		}
+		return
+	}
 	q := question{
-		kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
+		operator: p.plan.operator, kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
 		identity: asked.Identity,
 	}
@@ -105,8 +117,16 @@ func (p *Process) take(asked judge.Question) {
 		decision.Source = "memo"
 		p.tell(decision, true, false)
 	default:
+		ctx, cancel := context.WithCancelCause(p.ctx)
+		p.mu.Lock()
+		p.open[asked.ID] = cancel
+		p.mu.Unlock()
 		p.goAsking(func() {
-			o := p.ask(q)
+			o := p.ask(ctx, &q)
+			cancel(nil)
+			p.mu.Lock()
+			delete(p.open, asked.ID)
+			p.mu.Unlock()
 			p.below.Answer(asked.ID, o.allowed)
 			if o.end {
 				p.runner.End()
@@ -208,17 +228,15 @@ func (p *Process) close(why error) {
 
 // askStart asks about the command of the process itself.
 func (p *Process) askStart() {
-	v := p.plan.verdict
-	outcome := p.ask(question{
-		kind: protocol.ApprovalStart, argv: v.Argv, exe: p.plan.exe, cwd: p.plan.cwd,
-		reason: v.Reason(), matched: matched(v.Findings), proposed: v.Proposed(),
-	})
+	q := question{operator: p.plan.operator, kind: protocol.ApprovalStart, exe: p.plan.exe, cwd: p.plan.cwd}
+	q.about(p.plan.verdict)
+	outcome := p.ask(p.ctx, &q)
 	p.mu.Lock()
 	p.pending = false
 	p.mu.Unlock()
 	switch {
 	case outcome.allowed:
-		for _, argv := range slices.Concat(v.Commands, [][]string{v.Argv}) { // whoever accepts a script accepts its commands
+		for _, argv := range slices.Concat(q.commands, [][]string{q.argv}) { // whoever accepts a script accepts its commands
 			if len(argv) > 0 {
 				p.remember(outcome, key(path.Base(argv[0]), argv))
 			}
@@ -228,7 +246,7 @@ func (p *Process) askStart() {
 	case p.ctx.Err() != nil:
 		return // the process has ended, or who closes the questions ends it
 	}
-	p.runner.Refuse(v.Reason() + ": " + outcome.text)
+	p.runner.Refuse(outcome.text)
 	if outcome.end {
 		p.runner.End()
 	}
@@ -236,8 +254,10 @@ func (p *Process) askStart() {
 
 // question is one about a command.
 type question struct {
+	operator  *execpolicy.Policy // that was in force when it came up; nil for none
 	kind      string
 	argv      []string
+	commands  [][]string // of a start, see [execpolicy.Verdict]
 	truncated bool
 	exe, cwd  string
 	pid, ppid int
@@ -247,39 +267,66 @@ type question struct {
 	identity  string   // of the file exe, that may be written to; "" of a start
 }
 
+// about makes it one about a verdict on a start.
+func (q *question) about(v execpolicy.Verdict) {
+	q.argv, q.commands, q.reason, q.matched, q.proposed = v.Argv, v.Commands, v.Reason(), matched(v.Findings), v.Proposed()
+}
+
+// judge has a policy decide about the command that a rule could allow.
+func (q *question) judge(policy *execpolicy.Policy) execpolicy.Verdict {
+	if q.kind == protocol.ApprovalStart {
+		return policy.Start(q.proposed, nil)
+	}
+	return policy.Exec(program(q.proposed))
+}
+
+// program is a command whose first word may be the path of its program.
+func program(argv []string) execpolicy.Program {
+	p := execpolicy.Program{Argv: argv}
+	if len(argv) > 0 && path.IsAbs(argv[0]) {
+		p.Path = argv[0]
+	}
+	return p
+}
+
 // outcome is what became of a question.
 type outcome struct {
 	allowed bool
 	again   bool     // the same command needs not be asked about again
 	prefix  []string // nor commands with this beginning; nil: none
 	end     bool     // the client wants the process to end
-	text    string   // why it is refused
+	text    string   // why it is refused, if it is about a start
 }
 
-// ask asks the client, tells it what has become of the question, and returns that.
-func (p *Process) ask(q question) (o outcome) {
-	params := q.params()
-	params.ProcessID, params.TimeoutMs = p.id, uint64(p.plan.timeout.Milliseconds())
-	answer, err := p.turns(&params)
-	source := "approval"
-	switch {
-	case err != nil:
-		switch source, o.text = err.Error(), "nobody has approved it"; {
-		case errors.Is(err, errTimeout):
-			o.text = "the question was not answered in time"
-		case errors.Is(err, errUnable):
-			source = "disconnected"
+// ask asks the client, tells it what has become of the question, and returns that. ctx ends the
+// question. If the operator's policy is replaced meanwhile, the question is closed, and the new one
+// decides whether it comes up again.
+func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
+	var params protocol.ExecApprovalParams
+	source := ""
+	for source == "" {
+		params = q.params()
+		params.ProcessID, params.TimeoutMs = p.id, uint64(p.plan.timeout.Milliseconds())
+		answer, err := p.turns(ctx, q.operator, &params)
+		if err == nil {
+			source, o = "approval", q.read(answer)
+			p.accepted(q, o)
+			break
+		}
+		reason := err.Error()
+		if errors.Is(err, errUnable) {
+			reason = "disconnected"
 		}
 		if able, _ := p.desk.now(); able && params.ApprovalID != "" { // it was asked
-			p.desk.Tell(protocol.MethodExecApprovalClosed, &protocol.ExecApprovalClosed{ProcessID: p.id, ApprovalID: params.ApprovalID, Reason: source})
+			p.desk.Tell(protocol.MethodExecApprovalClosed, &protocol.ExecApprovalClosed{ProcessID: p.id, ApprovalID: params.ApprovalID, Reason: reason})
 		}
-	default:
-		o = q.read(answer)
-		if o.again && !q.truncated {
-			p.remember(o, key(q.exe+"\x00"+q.identity, q.argv))
-		}
-		if o.prefix != nil {
-			p.remember(o)
+		switch {
+		case errors.Is(err, errReplaced):
+			source, o = p.anew(q)
+		case errors.Is(err, errTimeout):
+			source, o.text = reason, q.reason+": the question was not answered in time"
+		default:
+			source, o.text = reason, q.reason+": nobody has approved it"
 		}
 	}
 	decision := protocol.ExecDecision{
@@ -289,23 +336,65 @@ func (p *Process) ask(q question) (o outcome) {
 	return o
 }
 
+// accepted notes what was accepted for more than this once.
+func (p *Process) accepted(q *question, o outcome) {
+	if o.again && !q.truncated {
+		p.remember(o, key(q.exe+"\x00"+q.identity, q.argv))
+	}
+	if o.prefix != nil {
+		p.remember(o)
+		p.plan.current.Amend(q.proposed, o.prefix, q.judge)
+	}
+}
+
+// anew decides about a question again, by the policy that the operator has now. Source is "" if
+// somebody has to be asked again. What runs keeps the rules of its start: if these ask about a
+// program that it executes, new ones can only forbid that.
+func (p *Process) anew(q *question) (source string, o outcome) {
+	q.operator = p.plan.current.Policy()
+	policy := p.plan.both(q.operator)
+	var v execpolicy.Verdict
+	switch {
+	case q.kind == protocol.ApprovalStart:
+		v = policy.Start(p.plan.argv, p.plan.find)
+		q.about(v)
+		if v.Decision == rule.Allow {
+			return "rule", outcome{allowed: true}
+		}
+	case p.remembers(q):
+		return "memo", outcome{allowed: true}
+	default:
+		v = policy.Exec(program(slices.Concat([]string{q.exe}, q.argv[min(1, len(q.argv)):])))
+	}
+	if v.Decision == rule.Forbidden {
+		return "rule", outcome{text: v.Reason()}
+	}
+	return "", outcome{}
+}
+
 // turns asks when it is the question's turn. The time of the question begins then.
-func (p *Process) turns(q *protocol.ExecApprovalParams) (protocol.ExecApprovalAnswer, error) {
+func (p *Process) turns(ctx context.Context, operator *execpolicy.Policy, q *protocol.ExecApprovalParams) (protocol.ExecApprovalAnswer, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer p.plan.current.Replaced(operator, func() { cancel(errReplaced) })()
 	for _, turn := range []chan struct{}{p.turn, p.desk.turn} {
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
-		case <-p.ctx.Done():
-			return protocol.ExecApprovalAnswer{}, context.Cause(p.ctx)
+		case <-ctx.Done():
+			return protocol.ExecApprovalAnswer{}, context.Cause(ctx)
 		}
+	}
+	if ctx.Err() != nil {
+		return protocol.ExecApprovalAnswer{}, context.Cause(ctx)
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return protocol.ExecApprovalAnswer{}, err
 	}
 	q.ApprovalID, q.AfterSeq = id.String(), p.runner.Last()
-	ctx, cancel := context.WithTimeoutCause(p.ctx, p.plan.timeout, errTimeout)
-	defer cancel()
+	ctx, stop := context.WithTimeoutCause(ctx, p.plan.timeout, errTimeout)
+	defer stop()
 	return p.desk.ask(ctx, q)
 }
 
@@ -324,10 +413,10 @@ func (q *question) read(a protocol.ExecApprovalAnswer) outcome {
 		}
 		return o
 	case protocol.ApprovalCancel:
-		return outcome{end: true, text: rejected}
+		return outcome{end: true, text: q.reason + ": " + rejected}
 	case protocol.ApprovalDecline:
 	}
-	return outcome{text: rejected}
+	return outcome{text: q.reason + ": " + rejected}
 }
 
 // rejected is the reason of a no, in the words of the reference.

@@ -19,7 +19,6 @@ import (
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
-	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -64,9 +63,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
-	commands, err := flags.ReadPolicy()
+	commands, err := flags.ReadPolicy(s.logger)
 	if err == nil {
-		err = rules.Try(commands, flags.MaxProcesses+uint64(flags.MaxAddressSpace)+flags.MaxCPUSeconds > 0)
+		err = commands.Try(flags.MaxProcesses+uint64(flags.MaxAddressSpace)+flags.MaxCPUSeconds > 0)
 	}
 	if err != nil {
 		return err
@@ -111,7 +110,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
-		ExecPolicy:         commands,
+		ExecPolicy:         commands.Current(),
 		Network:            policy.Operator(sys.Environ),
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
@@ -128,7 +127,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		return err
 	}
 	defer s.follow(policy, hangups, serving.agent)()
-	defer flags.FollowPolicy(commands, rereads, s.logger)()
+	defer commands.Follow(rereads)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -239,7 +238,7 @@ func (s *server) secretFiles() []string {
 
 // secrets returns the absolute paths of what no confined command may read, the files of
 // secretFiles, or change: with the authorities of clients it could let itself in, with the policy
-// for its network let itself out. The folders are
+// for its network or the rules about commands let itself out. The folders are
 // for secrets alone, and are hidden so that files that are put there later are.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
@@ -253,7 +252,7 @@ func (s *server) secrets() (files, folders []string) {
 		hidden, in := secretfile.Hide(path, used)
 		files, folders = append(files, hidden...), append(folders, in...)
 	}
-	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy} {
+	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy, s.flags.ExecPolicy} {
 		if path != "" {
 			hidden, _ := secretfile.Hide(path, nil)
 			files = append(files, hidden...)

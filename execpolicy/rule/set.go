@@ -110,6 +110,12 @@ func (s *Set) Restrictive(argv []string, program string) []Match {
 	return s.nameOf(argv, program, func(r *Rule) bool { return r.Decision != Allow })
 }
 
+// Restricts tells whether some rule that prompts or forbids is about the program with this name.
+func (s *Set) Restricts(name string) bool {
+	strict := func(r *Rule) bool { return r.Decision != Allow }
+	return slices.ContainsFunc(s.byName[name], strict) || len(s.caseless) > 0 && slices.ContainsFunc(s.caseless[fold(name)], strict)
+}
+
 // nameOf returns the rules that match a command in which the last name of program is the first
 // word.
 func (s *Set) nameOf(argv []string, program string, want func(*Rule) bool) []Match {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/internal/pack"
+	"github.com/execagent/execagent/internal/thread"
 )
 
 // Program is what is about to be executed.
@@ -32,6 +34,8 @@ type Program struct {
 	Identity string
 	// Loaded: the kernel has loaded it already, so that nobody can be asked.
 	Loaded bool
+	// Thread is the one that calls execve. Where it is killed, nobody waits for an answer.
+	Thread int
 }
 
 // Judge decides about the programs of one command. Its methods may be called at once.
@@ -42,7 +46,7 @@ type Judge struct {
 	mu      sync.Mutex // guards what follows
 	first   []string   // the command itself, until it was executed; nil afterwards
 	last    uint32
-	waiting map[uint32]chan bool // for answers; nil: no more come
+	waiting map[uint32]chan answer // for answers; nil: no more come
 
 	declined [][sha256.Size]byte // by who asked for what, the newest last
 	sending  sync.Mutex          // one packet at a time
@@ -55,7 +59,7 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Judge{policy: p, socket: socket, first: first, waiting: map[uint32]chan bool{}}
+	j := &Judge{policy: p, socket: socket, first: first, waiting: map[uint32]chan answer{}}
 	if socket >= 0 {
 		go j.receive() // as long as this process lives
 	}
@@ -85,11 +89,13 @@ func (j *Judge) Decide(p *Program) error {
 	if j.isDeclined(key) {
 		return unix.EPERM
 	}
-	if !j.ask(p, &v) {
+	switch j.ask(p, &v) {
+	case accepted:
+		return nil
+	case declined:
 		j.decline(key)
-		return unix.EPERM
 	}
-	return nil
+	return unix.EPERM
 }
 
 // maxDeclined is how many refusals are remembered.
@@ -147,8 +153,9 @@ func candidates(p *Program) []execpolicy.Program {
 }
 
 const (
-	asked = 'q'
-	told  = 't'
+	asked     = 'q'
+	told      = 't'
+	withdrawn = 'w'
 
 	maxWords  = 16 << 10 // bytes of a command that is shown
 	maxPacket = 96 << 10
@@ -159,6 +166,7 @@ const (
 type Question struct {
 	ID          uint32
 	Told        bool // it was refused, and needs no answer
+	Withdrawn   bool // it was asked, and needs no answer any more; nothing but the ID counts
 	PID, Parent int
 	Argv        []string
 	Truncated   bool
@@ -171,8 +179,11 @@ type Question struct {
 
 func (q *Question) encode() []byte {
 	kind := byte(asked)
-	if q.Told {
+	switch {
+	case q.Told:
 		kind = told
+	case q.Withdrawn:
+		kind = withdrawn
 	}
 	b := binary.LittleEndian.AppendUint32([]byte{kind}, q.ID)
 	b = pack.AppendInt(pack.AppendInt(b, q.PID), q.Parent)
@@ -185,8 +196,8 @@ func (q *Question) encode() []byte {
 func decode(b []byte) (q Question, err error) {
 	d := pack.NewDecoder(b)
 	kind := d.Byte()
-	d.Require(kind == asked || kind == told)
-	q.Told = kind == told
+	d.Require(kind == asked || kind == told || kind == withdrawn)
+	q.Told, q.Withdrawn = kind == told, kind == withdrawn
 	q.ID = d.Uint32()
 	q.PID, q.Parent = d.Int(), d.Int()
 	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
@@ -249,32 +260,109 @@ func (j *Judge) tell(p *Program, v *execpolicy.Verdict) {
 	_ = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
+// answer is what became of a question.
+type answer byte
+
+const (
+	unanswered answer = iota // nobody is there any more who asks, or answers
+	declined
+	accepted
+)
+
 // ask asks the agent. Whatever goes wrong refuses.
-func (j *Judge) ask(p *Program, v *execpolicy.Verdict) bool {
+func (j *Judge) ask(p *Program, v *execpolicy.Verdict) answer {
 	q := j.question(p, v)
-	answer := make(chan bool, 1)
+	got := make(chan answer, 1)
 	j.mu.Lock()
 	if j.waiting == nil {
 		j.mu.Unlock()
-		return false
+		return unanswered
 	}
 	j.last++
 	q.ID = j.last
-	j.waiting[q.ID] = answer
+	j.waiting[q.ID] = got
 	j.mu.Unlock()
+	gone, release := killed(p.Thread)
+	defer release()
+	if j.send(&q) != nil {
+		j.forget(q.ID)
+		return unanswered
+	}
+	select {
+	case a := <-got:
+		return a
+	case <-gone:
+		j.forget(q.ID)
+		_ = j.send(&Question{ID: q.ID, Withdrawn: true}) // an agent that is gone has closed it
+		return unanswered
+	}
+}
+
+// send sends a question when it is its turn.
+func (j *Judge) send(q *Question) (err error) {
 	j.sending.Lock()
-	failed := error(unix.EINTR)
-	for failed == unix.EINTR {
-		failed = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL)
+	defer j.sending.Unlock()
+	err = unix.EINTR
+	for err == unix.EINTR {
+		err = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL)
 	}
-	j.sending.Unlock()
-	if failed != nil {
-		j.mu.Lock()
-		delete(j.waiting, q.ID)
-		j.mu.Unlock()
-		return false
+	return err
+}
+
+// forget waits for an answer no longer.
+func (j *Judge) forget(id uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.waiting, id)
+}
+
+// killed returns what is closed when a thread has ended, if the kernel can tell, else when its
+// process has. Before Linux 6.9 it cannot: then the question about a thread that ends because
+// another one of its process executes a program stays open as long as it may. Release ends the
+// wait.
+func killed(thread int) (gone <-chan struct{}, release func()) {
+	const pidfdThread = unix.O_EXCL // PIDFD_THREAD
+	fd, err := unix.PidfdOpen(thread, unix.PIDFD_NONBLOCK|pidfdThread)
+	if err != nil {
+		fd, err = unix.PidfdOpen(leader(thread), unix.PIDFD_NONBLOCK)
 	}
-	return <-answer
+	switch {
+	case err == unix.ESRCH:
+		ended := make(chan struct{})
+		close(ended)
+		return ended, func() {}
+	case err != nil:
+		return nil, func() {} // the question ends as others do
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	ended := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		conn, err := file.SyscallConn()
+		if err != nil {
+			return
+		}
+		err = conn.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return err == nil && n > 0
+		})
+		if err == nil {
+			close(ended)
+		}
+	})
+	return ended, func() {
+		_ = file.Close() // wakes the watcher
+		watching.Wait()
+	}
+}
+
+// leader is the process of a thread; 0 where there is none any more.
+func leader(id int) int {
+	pid, _, err := thread.Process(id)
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
 // receive takes the answers until the agent closes its end; then all that waits is refused.
@@ -287,16 +375,20 @@ func (j *Judge) receive() {
 		}
 		j.mu.Lock()
 		if err != nil || n != len(b) {
-			for _, answer := range j.waiting {
-				answer <- false
+			for _, waits := range j.waiting {
+				waits <- unanswered
 			}
 			j.waiting = nil
 			j.mu.Unlock()
 			return
 		}
 		id := binary.LittleEndian.Uint32(b[:])
-		if answer := j.waiting[id]; answer != nil {
-			answer <- b[4] == 1
+		if waits := j.waiting[id]; waits != nil {
+			a := declined
+			if b[4] == 1 {
+				a = accepted
+			}
+			waits <- a
 			delete(j.waiting, id)
 		}
 		j.mu.Unlock()

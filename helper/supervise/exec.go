@@ -88,7 +88,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	}
 	p := judge.Program{
 		Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
-		Identity: i.Identity,
+		Identity: i.Identity, Thread: i.Thread,
 	}
 	var err error
 	if p.PID, p.Parent, err = thread.Process(i.Thread); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/execagent/execagent/execpolicy"
@@ -22,19 +23,29 @@ type PolicyFlags struct {
 	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision about scripts of shells that cannot be taken apart. Default: that of --exec-policy-unmatched."`
 	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision about rm -f that no rule matches. Default: allow."`
 	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what clients start. tree: also about every program that it executes, whichever shell or program does that; the agent does not start where the kernel cannot have that enforced. Default: start."`
+	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"Add a rule to default.rules in the folder when a client accepts a command with one, unless the rules ask about it. Other agents read it when they start, or at SIGHUP."`
 	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means for a client that cannot be asked: allow or forbidden. Default: forbidden."`
 }
 
 // CheckPolicy finds flags without what they are about.
 func (f *PolicyFlags) CheckPolicy() error {
 	if f.ExecPolicy == "" && *f != (PolicyFlags{}) {
-		return errors.New("--exec-policy-unmatched, -opaque, -forced-rm, -enforce and -unasked need --exec-policy")
+		return errors.New("--exec-policy-unmatched, -opaque, -forced-rm, -enforce, -amend and -unasked need --exec-policy")
 	}
 	return nil
 }
 
+// Operator has the rules of the operator in force, and where they come from. Nil is none.
+type Operator struct {
+	flags   *PolicyFlags
+	log     *slog.Logger
+	current *execpolicy.Current
+
+	mu sync.Mutex // held from reading the rules until they are in force
+}
+
 // ReadPolicy reads the rules; nil without a folder.
-func (f *PolicyFlags) ReadPolicy() (*execpolicy.Current, error) {
+func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*Operator, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
 	}
@@ -42,13 +53,26 @@ func (f *PolicyFlags) ReadPolicy() (*execpolicy.Current, error) {
 	if err != nil {
 		return nil, err
 	}
-	return execpolicy.NewCurrent(p), nil
+	o := &Operator{flags: f, log: log}
+	amend := o.amend
+	if !f.ExecPolicyAmend {
+		amend = nil
+	}
+	o.current = execpolicy.NewCurrent(p, amend)
+	return o, nil
 }
 
-// FollowPolicy reads the rules again at each signal, and has those stay that are in force if there
-// is anything wrong with the new ones. The function that it returns ends that, and waits.
-func (f *PolicyFlags) FollowPolicy(current *execpolicy.Current, signals <-chan os.Signal, log *slog.Logger) (stop func()) {
-	if current == nil {
+// Current returns the rules in force.
+func (o *Operator) Current() *execpolicy.Current {
+	if o == nil {
+		return nil
+	}
+	return o.current
+}
+
+// Follow reads the rules again at each signal. The function that it returns ends that, and waits.
+func (o *Operator) Follow(signals <-chan os.Signal) (stop func()) {
+	if o == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,19 +83,40 @@ func (f *PolicyFlags) FollowPolicy(current *execpolicy.Current, signals <-chan o
 			case <-ctx.Done():
 				return
 			case <-signals:
+				o.reread()
 			}
-			p, err := f.read()
-			if err != nil {
-				log.Error("the rules about commands cannot be read: those before stay", "error", err)
-				continue
-			}
-			current.Set(p)
-			log.Info("the rules about commands were read again, for what is started from now on", "rules", p.Rules.Len())
 		}
 	})
 	return func() {
 		cancel()
 		following.Wait()
+	}
+}
+
+// reread puts the rules in the folder into force. Those before stay if there is anything wrong with
+// the new ones.
+func (o *Operator) reread() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p, err := o.flags.read()
+	if err != nil {
+		o.log.Error("the rules about commands cannot be read: those before stay", "error", err)
+		return
+	}
+	o.current.Set(p)
+	o.log.Info("the rules about commands were read again, for what is started from now on", "rules", p.Rules.Len())
+}
+
+// amend is for [execpolicy.NewCurrent].
+func (o *Operator) amend(prefix []string) {
+	file := filepath.Join(o.flags.ExecPolicy, execpolicy.Amendments)
+	added, err := execpolicy.Amend(file, prefix)
+	switch {
+	case err != nil:
+		o.log.Error("a rule that a client has accepted a command with cannot be added", "file", file, "error", err)
+	case added:
+		o.log.Info("a client has accepted a command with a rule, which was added", "file", file, "allows", rule.Quote(prefix))
+		o.reread()
 	}
 }
 
@@ -101,8 +146,8 @@ func (f *PolicyFlags) read() (*execpolicy.Policy, error) {
 
 // Try refuses rules about all that is executed where they cannot be enforced: by doing it, and
 // where commands have limits of resources.
-func Try(current *execpolicy.Current, limits bool) error {
-	if p := current.Policy(); p == nil || p.Enforce != execpolicy.InTree {
+func (o *Operator) Try(limits bool) error {
+	if p := o.Current().Policy(); p == nil || p.Enforce != execpolicy.InTree {
 		return nil
 	}
 	if limits {
