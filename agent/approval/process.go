@@ -23,8 +23,8 @@ import (
 type Runner interface {
 	// Last is the number of its last event.
 	Last() uint64
-	// Go lets the command run, and Refuse ends it with a text instead. One of them is called,
-	// once, if the plan was pending.
+	// Go lets the command run, and Refuse ends it with a text instead. If the plan was pending, one
+	// of them is called, once, or End is.
 	Go()
 	Refuse(text string)
 	// End ends the process.
@@ -246,10 +246,11 @@ func (p *Process) askStart() {
 	case p.ctx.Err() != nil:
 		return // the process has ended, or who closes the questions ends it
 	}
-	p.runner.Refuse(outcome.text)
 	if outcome.end {
 		p.runner.End()
+		return
 	}
+	p.runner.Refuse(outcome.text)
 }
 
 // question is one about a command.

@@ -68,7 +68,7 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 		defer time.AfterFunc(limit, func() { con.End(timeoutError(limit)) }).Stop()
 	}
 	ctx := con.Context()
-	c, err := flags.Connect(ctx, sys, func(cfg *client.Config) {
+	c, err := flags.Connect(ctx, sys, answers(con), func(cfg *client.Config) {
 		cfg.SessionName, cfg.Existing, cfg.Take = flags.Name, true, flags.Take
 	})
 	switch {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/agent/console"
 	"github.com/execagent/execagent/cmd/agent/files"
 	"github.com/execagent/execagent/cmd/agent/sessions"
@@ -46,6 +47,8 @@ Where: on the agent of --url, of --registry and --environment-id, or of --contex
 
 Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. Elsewhere the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
 
+Where rules of the agent leave a command to somebody, it asks at the terminal: once, always for this command, with a rule, no. What was typed before is for the command. Without a terminal as standard input, and with -d, the agent refuses such a command.
+
 It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
 
 With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a terminal that is closed (SIGHUP) and a lost connection do, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
@@ -59,7 +62,7 @@ Examples:
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
 
-Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 125 when agent itself failed, 2 for a wrong command line.`
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
 // errUser says why there is no --user.
@@ -163,6 +166,15 @@ func (e *execution) run() (code int, err error) {
 		e.forget()
 	}
 	return code, leftNamed(e.sys, e.name, err)
+}
+
+// answers has the user answer what the agent asks about commands, if they are at a terminal.
+func answers(con *console.Console) func(*client.Config) {
+	return func(cfg *client.Config) {
+		if con.CanAsk() {
+			cfg.Approvals.Decide = asking.Commands(con.Ask)
+		}
+	}
 }
 
 // params makes the request to start.

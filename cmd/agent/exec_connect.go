@@ -20,7 +20,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		if e.flags.named() {
 			c, err = e.connectNamed(ctx)
 		} else {
-			c, err = e.flags.Connect(ctx, e.sys, e.flags.onDisconnect)
+			c, err = e.flags.Connect(ctx, e.sys, e.flags.onDisconnect, answers(e.console))
 		}
 		if err != nil {
 			return nil, nil, err

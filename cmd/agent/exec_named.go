@@ -95,6 +95,9 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 		}
 		c, err := e.flags.Connect(ctx, e.sys, func(cfg *client.Config) {
 			cfg.SessionName, cfg.Retain = name, e.flags.Retain
+			if !e.flags.Detach {
+				answers(e.console)(cfg)
+			}
 		})
 		if sessions.Attached(err) && e.flags.SessionName != "" {
 			return nil, fmt.Errorf("session %s has a client: agent attach --take %s takes its place, agent kill %s ends what runs", name, name, name)

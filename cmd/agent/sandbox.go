@@ -1,32 +1,22 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
-	"syscall"
 
 	"github.com/execagent/execagent/agent/profile"
+	"github.com/execagent/execagent/cmd/agent/confined"
 	"github.com/execagent/execagent/cmd/agent/netask"
-	"github.com/execagent/execagent/cmd/agent/netpolicy"
+	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/probe"
-	"github.com/execagent/execagent/httpclient"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
-	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // exitSandbox is the exit code when the sandbox kept the command from running. A
@@ -43,6 +33,7 @@ type sandboxFlags struct {
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
 	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them); local: names may lead to local and private addresses. Can be repeated. Default: off."`
 	hostFlags
+	rules.PolicyFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
@@ -51,6 +42,8 @@ func (*sandboxFlags) Help() string {
 	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
 
 With --network allow=HOST and the like the command has no network but a proxy, which the usual variables name (HTTPS_PROXY and others). Of *.HOST every name below HOST is meant, of **.HOST the host too; HOST:PORT is one port. At the end standard error has what was reached and what was refused. Names decide, not what is behind them: a host that keeps files for anybody is a way out.
+
+With --exec-policy a command that the rules forbid is not started, and what they leave to somebody is asked about at the terminal: once, always for this command, with a rule, no. Where there is no terminal it is refused. With --exec-policy-enforce tree this holds for every program that the command executes, too.
 
 A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
 
@@ -62,8 +55,9 @@ Examples:
     agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
     agent sandbox --network ask -- sh
     agent sandbox --policy policy.json -- sh
+    agent sandbox --workspace . --exec-policy ~/rules --exec-policy-enforce tree -- make test
 
-Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
 }
 
 // Validate finds flags that contradict each other. The parser calls it.
@@ -81,12 +75,15 @@ func (f *sandboxFlags) Validate() error {
 	if f.Policy != "" && len(f.Network) > 0 && !words.Managed {
 		return errors.New("--policy says whether there is a network: --network has no meaning with it, unless it names hosts")
 	}
+	if err := f.CheckPolicy(); err != nil {
+		return err
+	}
 	return validCommand("sandbox", f.Command, f)
 }
 
 // run runs a command under a policy. The result is its exit code.
 func (f *sandboxFlags) run(sys program.System) int {
-	code, err := confined(sys, f)
+	code, err := f.confined(sys)
 	if err != nil {
 		program.Complain(sys.Stderr, fmt.Errorf("sandbox: %w", err))
 		return max(code, exitSandbox)
@@ -96,91 +93,21 @@ func (f *sandboxFlags) run(sys program.System) int {
 
 // confined runs the command and returns its exit code, or returns why it did not
 // run, with the code of a shell for that or with 0.
-func confined(sys program.System, flags *sandboxFlags) (code int, err error) {
-	dir, err := os.Getwd()
-	if err != nil {
+func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
+	c := confined.Command{Sys: sys, Argv: f.argv(), Operator: f.operator(), StateDir: f.stateDir}
+	if c.Dir, err = os.Getwd(); err != nil {
 		return 0, err
 	}
-	profile, err := flags.profile(sys, dir)
-	if err != nil {
+	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
 		return 0, err
 	}
-	words, err := netask.Parse(flags.Network)
-	if err != nil {
+	if c.Network, err = netask.Parse(f.Network); err != nil {
 		return 0, err
 	}
-	argv := flags.argv()
-	if len(argv) == 0 || argv[0] == "" {
-		return 0, errors.New("the command is empty")
+	if c.Rules, err = f.ReadPolicy(program.Logger(sys.Stderr, "warn", "text")); err != nil {
+		return 0, err
 	}
-	stateDir, noState := flags.stateDir()
-	var placeholders *hold.Placeholders
-	door := confine.Door{
-		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
-		Operator: flags.operator(),
-		// There were no earlier commands in this process. So Served refuses nothing
-		// and only warns, of links that commands of an earlier agent may have made.
-		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(sys.Stderr, nil))},
-		Placeholders: func() (_ *hold.Placeholders, err error) {
-			if noState != nil {
-				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
-			}
-			placeholders, err = hold.Open(stateDir)
-			return placeholders, err
-		},
-	}
-	// The command gets a /dev of its own. Yet the folder has to be named even if it
-	// lies in /dev/shm: a policy that grants /dev/shm shows the host's.
-	if noState == nil {
-		door.Private = []string{stateDir}
-	}
-	var held *confine.Held
-	if words.Managed {
-		held, err = door.EnterManaged(profile, confine.Managed{SOCKS5: true})
-	} else {
-		held, err = door.Enter(profile)
-	}
-	environ, end := sys.Environ, func() error { return nil }
-	if err == nil && words.Managed {
-		environ, end, err = manage(sys, words, held)
-	}
-	if err == nil {
-		if held.Unconfined() {
-			err := become(argv, environ)
-			return confine.ShellCode(err), err
-		}
-		code, err = held.Run(
-			procs.Program{Argv: argv, Env: environ, Dir: dir, TTY: program.IsShownTerminal(sys.Stdin)},
-			[3]*os.File{sys.Stdin, sys.Stdout, sys.Stderr},
-			func(signals chan<- os.Signal) {
-				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-			})
-		err = errors.Join(err, end())
-	}
-	held.Release()
-	if placeholders != nil {
-		if free := placeholders.Close(); free != nil {
-			program.Complain(sys.Stderr, free) // the command has run, and its exit code stands
-		}
-	}
-	return code, err
-}
-
-// manage gives the command the network that words say, and returns the environment in which it
-// finds that. end ends it, and says what was reached.
-func manage(sys program.System, words netask.Words, held *confine.Held) (environ []string, end func() error, err error) {
-	cfg := netask.Config{
-		Words: words, Operator: (*netpolicy.Policy)(nil).Operator(sys.Environ),
-		Roots: sync.OnceValue(httpclient.TrustedRoots), Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: sys.Environ,
-	}
-	if tty := netask.Terminal(); tty != nil {
-		cfg.Terminal = tty
-	}
-	network, err := netask.Start(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	return network.Environ(), func() error { return network.Close(sys.Stderr) }, nil
+	return c.Run()
 }
 
 // argv returns the command with its arguments, without the -- before them.
@@ -260,14 +187,4 @@ func readPolicy(path string, stdin io.Reader) (*protocol.Sandbox, error) {
 	}
 	asked := new(protocol.Sandbox)
 	return asked, protocol.UnmarshalParams(message.Params, asked)
-}
-
-// become replaces this process by a command that nothing confines. It returns only
-// with an error.
-func become(argv, environ []string) error {
-	path, err := exec.LookPath(argv[0])
-	if err != nil {
-		return err
-	}
-	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
 }

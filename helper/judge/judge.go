@@ -18,7 +18,6 @@ import (
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/internal/pack"
-	"github.com/execagent/execagent/internal/thread"
 )
 
 // Program is what is about to be executed.
@@ -282,7 +281,7 @@ func (j *Judge) ask(p *Program, v *execpolicy.Verdict) answer {
 	q.ID = j.last
 	j.waiting[q.ID] = got
 	j.mu.Unlock()
-	gone, release := killed(p.Thread)
+	gone, release := killed(p.Thread, p.PID)
 	defer release()
 	if j.send(&q) != nil {
 		j.forget(q.ID)
@@ -320,11 +319,11 @@ func (j *Judge) forget(id uint32) {
 // process has. Before Linux 6.9 it cannot: then the question about a thread that ends because
 // another one of its process executes a program stays open as long as it may. Release ends the
 // wait.
-func killed(thread int) (gone <-chan struct{}, release func()) {
+func killed(thread, process int) (gone <-chan struct{}, release func()) {
 	const pidfdThread = unix.O_EXCL // PIDFD_THREAD
 	fd, err := unix.PidfdOpen(thread, unix.PIDFD_NONBLOCK|pidfdThread)
 	if err != nil {
-		fd, err = unix.PidfdOpen(leader(thread), unix.PIDFD_NONBLOCK)
+		fd, err = unix.PidfdOpen(process, unix.PIDFD_NONBLOCK)
 	}
 	switch {
 	case err == unix.ESRCH:
@@ -354,15 +353,6 @@ func killed(thread int) (gone <-chan struct{}, release func()) {
 		_ = file.Close() // wakes the watcher
 		watching.Wait()
 	}
-}
-
-// leader is the process of a thread; 0 where there is none any more.
-func leader(id int) int {
-	pid, _, err := thread.Process(id)
-	if err != nil {
-		return 0
-	}
-	return pid
 }
 
 // receive takes the answers until the agent closes its end; then all that waits is refused.

@@ -5,6 +5,7 @@ package console
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,14 @@ type Console struct {
 
 	command Command     // from joined on
 	lost    atomic.Bool // the user was told so, and the connection is not back
+
+	// For questions, see [Console.Ask].
+	asking  context.Context
+	endAsks context.CancelCauseFunc
+	ready   chan struct{} // closed when the terminal is as the command needs it
+	screen  lock          // of who writes
+	typing  lock          // of who reads the terminal
+	typist  *typist       // from ready on; nil: the command gets no input
 }
 
 // AtTerminal tells whether the user types at a terminal.
@@ -85,8 +94,10 @@ func (c *Console) Say(text string) {
 func Open(sys program.System) *Console {
 	c := &Console{
 		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), joined: make(chan struct{}),
+		ready: make(chan struct{}), screen: newLock(), typing: newLock(),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
+	c.asking, c.endAsks = context.WithCancelCause(c.ctx)
 	program.Catch(c.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGWINCH)
 	c.running.Go(func() { c.passSignals(c.ctx) })
 	return c
@@ -113,6 +124,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 	// Close restores the terminal as well. This is for a panic: it would leave the
 	// user's shell in a raw terminal, where typing shows nothing.
 	defer c.stdin.Restore()
+	defer c.endAsking()
 	c.command = command
 	close(c.joined)
 	if command.TTY {
@@ -124,6 +136,11 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 			return 0, err
 		}
 	}
+	var input io.Reader
+	if command.Stdin {
+		input = c.input()
+	}
+	close(c.ready)
 	c.running.Go(func() { c.tellLoss(c.ctx) })
 	fits := make(chan struct{})
 	c.running.Go(func() {
@@ -137,7 +154,7 @@ func (c *Console) Join(command Command) (exitCode int, err error) {
 		// last until the program ends.
 		go func() {
 			<-fits // what is typed is for a terminal of our size
-			c.copyStdin(c.ctx)
+			c.copyStdin(c.ctx, input)
 		}()
 	}
 	exitCode, err = c.copyOutput(c.ctx)

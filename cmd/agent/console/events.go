@@ -61,6 +61,10 @@ func (c *Console) write(event client.Event) error {
 	if event.Stream == protocol.StreamStderr {
 		f, name = c.sys.Stderr, "standard error"
 	}
+	if !c.screen.take(c.ctx) {
+		return context.Cause(c.ctx)
+	}
+	defer c.screen.free()
 	_, err := f.Write(event.Data)
 	switch {
 	case errors.Is(err, syscall.EPIPE):

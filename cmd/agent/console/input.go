@@ -14,15 +14,21 @@ const (
 	ctrlD = 4 // VEOF
 )
 
-// copyStdin passes standard input on to the command. When it ends, copyStdin ends
-// the command's standard input. While the connection is lost it waits.
-func (c *Console) copyStdin(ctx context.Context) {
-	var in io.Reader = onlyReader{c.sys.Stdin}
-	if c.stdin != nil {
-		in = c.stdin.Foreground(c.sys.Stdin)
+// input is standard input, but for what is typed for us.
+func (c *Console) input() io.Reader {
+	if !c.command.TTY && c.stdin == nil {
+		return onlyReader{c.sys.Stdin}
 	}
-	if c.command.TTY || c.stdin != nil && c.command.Keep {
-		in = c.readAhead(in)
+	typed := make(chan []byte, keystrokes)
+	c.typist = &typist{Console: c, typed: typed, keys: keys{wanted: c.command.DetachKeys}}
+	return &pieces{next: typed}
+}
+
+// copyStdin passes input on to the command. When it ends, copyStdin ends
+// the command's standard input. While the connection is lost it waits.
+func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
+	if c.typist != nil {
+		go c.typist.readAhead(ctx)
 	}
 	last := &lastByte{w: c.command.Process.Stdin()}
 	// If reading fails, there is no more input. If writing fails, the command or the
@@ -53,55 +59,85 @@ func (c *Console) copyStdin(ctx context.Context) {
 // keystrokes is how many reads of a terminal may wait for the connection.
 const keystrokes = 256
 
-// readAhead reads a terminal also while nothing can be sent, for the sake of what is typed
+// readAhead reads standard input also while nothing can be sent, for the sake of what is typed
 // for us: in a raw terminal Ctrl-C is a byte for the command, but once the user was told
 // that the connection is lost, it ends the console. So does ~. at any time, see [escapes]. A
-// terminal that edits lines hands ~. over with the end of its line.
-func (c *Console) readAhead(in io.Reader) io.Reader {
-	typed := make(chan []byte, keystrokes)
-	go func() {
-		defer close(typed)
-		var escapes escapes
-		keys := keys{wanted: c.command.DetachKeys}
-		for {
-			p := make([]byte, 4<<10)
-			n, err := in.Read(p)
-			if c.lost.Load() && bytes.IndexByte(p[:n], ctrlC) >= 0 {
-				c.end(SignalError{syscall.SIGINT})
-				return
-			}
-			input, asked := p[:n], nothing
-			if c.stdin != nil {
-				input, asked = escapes.filter(input)
-			}
-			if asked == nothing && c.stdin != nil && c.command.Keep {
-				input, asked = keys.filter(input)
-			}
-			switch {
-			case asked == leave && c.command.Keep:
-				c.end(ErrDetached)
-				return
-			case asked == leave:
-				c.end(errLeft)
-				return
-			case asked == list && c.command.Keep:
-				c.Say(escapesHelpKept)
-			case asked == list:
-				c.Say(escapesHelp)
-			}
-			if len(input) > 0 {
-				select {
-				case typed <- input:
-				case <-c.ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				return // there is no more input
-			}
+// terminal that edits lines hands ~. over with the end of its line. Of a terminal it reads what no
+// question is answered by.
+func (r *typist) readAhead(ctx context.Context) {
+	for goes := true; goes; {
+		if r.stdin != nil && r.stdin.Await(ctx) != nil {
+			break
 		}
-	}()
-	return &pieces{next: typed}
+		r.typing <- struct{}{}
+		// A question may have been faster.
+		goes = r.stdin != nil && !r.stdin.Ready() || r.read(ctx)
+		r.typing.free()
+	}
+	r.typing <- struct{}{}
+	defer r.typing.free()
+	r.over = true
+	close(r.typed)
+}
+
+// typist hands over what is typed for the command.
+type typist struct {
+	*Console
+	typed   chan<- []byte
+	over    bool // nothing comes any more. Who has typing owns it
+	escapes escapes
+	keys    keys
+}
+
+// read reads once. It returns false when nothing more comes, or is wanted.
+func (r *typist) read(ctx context.Context) bool {
+	p := make([]byte, 4<<10)
+	n, err := r.sys.Stdin.Read(p)
+	return r.pass(ctx, p[:n]) && err == nil
+}
+
+// pass passes on what is not for us.
+func (r *typist) pass(ctx context.Context, input []byte) bool {
+	if r.lost.Load() && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
+		r.end(SignalError{syscall.SIGINT})
+		return false
+	}
+	asked := nothing
+	if r.stdin != nil && (r.command.TTY || r.command.Keep) {
+		input, asked = r.escapes.filter(input)
+	}
+	if asked == nothing && r.stdin != nil && r.command.Keep {
+		input, asked = r.keys.filter(input)
+	}
+	switch asked {
+	case leave:
+		r.leave()
+		return false
+	case list:
+		help := escapesHelp
+		if r.command.Keep {
+			help = escapesHelpKept
+		}
+		r.Say(help)
+	}
+	if len(input) == 0 || r.over {
+		return true
+	}
+	select {
+	case r.typed <- input:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// leave ends the console for a user who wants to leave it.
+func (c *Console) leave() {
+	if c.command.Keep {
+		c.end(ErrDetached)
+	} else {
+		c.end(errLeft)
+	}
 }
 
 // pieces reads what comes out of a channel.

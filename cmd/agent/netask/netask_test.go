@@ -1,15 +1,16 @@
 package netask
 
 import (
+	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -51,82 +52,68 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// terminal is a user at a terminal: what they see, and what they type at each question.
-type terminal struct {
-	net.Conn
-	mu   sync.Mutex
-	seen strings.Builder
-	done chan struct{}
-}
-
-// typing returns a terminal at which these answers are typed, and then nothing more.
-func typing(answers ...string) *terminal {
-	ours, theirs := net.Pipe()
-	u := &terminal{Conn: ours, done: make(chan struct{})}
-	go func() {
-		defer close(u.done)
-		buf := make([]byte, 4096)
-		for _, answer := range answers {
-			for asked := false; !asked; {
-				n, err := theirs.Read(buf)
-				if err != nil {
-					return
-				}
-				u.mu.Lock()
-				u.seen.Write(buf[:n])
-				asked = strings.HasSuffix(u.seen.String(), "? ")
-				u.mu.Unlock()
-			}
-			if _, err := io.WriteString(theirs, answer+"\n"); err != nil {
-				return
-			}
-		}
-		_, _ = io.Copy(io.Discard, theirs)
-	}()
-	return u
-}
-
 // TestAsker: what the user says holds once or for the run, whatever the protocol; a word that is
 // none is asked again.
 func TestAsker(t *testing.T) {
 	t.Parallel()
-	u := typing("once", "a", "what?", "n", "y")
-	a := newAsker(u)
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer ptmx.Close()
+	terminal := asking.New(tty)
+	a := newAsker(terminal)
+	screen := bufio.NewReader(ptmx)
+	asked := 0
 	for i, tt := range []struct {
 		host, protocol string
+		types          []string
 		want           string
 	}{
-		{"a.org", "http", "allow"},          // once
-		{"a.org", "https_connect", "allow"}, // always
-		{"a.org", "socks5_tcp", "allow"},    // not asked
-		{"b.org", "http", "deny"},           // what?, and no
-		{"b.org", "https_connect", "deny"},  // not asked
-		{"c.org", "http", "allow"},          // once
+		{"a.org", "http", []string{"once"}, "allow"},
+		{"a.org", "https_connect", []string{"a"}, "allow"},
+		{"a.org", "socks5_tcp", nil, "allow"},
+		{"b.org", "http", []string{"what?", "n"}, "deny"},
+		{"b.org", "https_connect", nil, "deny"},
+		{"c.org", "http", []string{"y"}, "allow"},
 	} {
+		answered := make(chan error)
 		var answer protocol.PolicyAnswer
 		params := &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Protocol: tt.protocol, Host: tt.host, Port: 1}}
-		if err := a.answer(t.Context(), "", params, &answer); err != nil || answer.Decision.Type != tt.want {
+		go func() { answered <- a.answer(t.Context(), "", params, &answer) }()
+		for _, text := range tt.types {
+			if _, err := screen.ReadString('?'); err != nil {
+				t.Fatal(err)
+			}
+			asked++
+			if _, err := ptmx.WriteString(text + "\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := screen.ReadString('\n'); err != nil { // the echo
+				t.Fatal(err)
+			}
+		}
+		if err := <-answered; err != nil || answer.Decision.Type != tt.want {
 			t.Errorf("%d: %+v, %v, want %s", i, answer.Decision, err, tt.want)
 		}
 	}
-	if n := strings.Count(u.seen.String(), "wants to reach"); n != 5 {
-		t.Errorf("asked %d times, want 5: %s", n, u.seen.String())
+	if asked != 5 {
+		t.Errorf("asked %d times", asked)
 	}
-	// Nobody answers: the end of the network does.
+	// Nobody answers: the end of the network does, and that of the terminal.
 	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan error)
-	go func() {
-		var answer protocol.PolicyAnswer
-		asked <- a.answer(ctx, "", &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Host: "d.org"}}, &answer)
-	}()
 	cancel()
-	if err := <-asked; err == nil {
+	var answer protocol.PolicyAnswer
+	nobody := &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Host: "d.org"}}
+	if err := a.answer(ctx, "", nobody, &answer); err == nil {
 		t.Error("answered by nobody")
 	}
-	if err := a.close(); err != nil {
+	if err := terminal.Close(); err != nil {
 		t.Error(err)
 	}
-	<-u.done
+	if err := a.answer(t.Context(), "", nobody, &answer); err == nil {
+		t.Error("answered by nobody at a terminal that is closed")
+	}
 }
 
 func TestTally(t *testing.T) {

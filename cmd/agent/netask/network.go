@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
-	"sync"
+	"strings"
 
 	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/protocol"
@@ -18,7 +20,6 @@ type Network struct {
 	networks egress.Networks
 	network  *egress.Network
 	reports  egress.Reports
-	asker    *asker
 	tally    tally
 }
 
@@ -33,9 +34,9 @@ type Config struct {
 	OnHost bool
 	// Environ is that of the command, without the network.
 	Environ []string
-	// Terminal is where the user is asked; nil: nobody is, and what is not allowed is refused.
-	// The network closes it.
-	Terminal io.ReadWriteCloser
+	// Terminal is where the user is asked; nil: nobody is, and what is not allowed is refused. It
+	// is closed before the network.
+	Terminal *asking.Terminal
 }
 
 // Start begins to serve the command.
@@ -49,16 +50,15 @@ func Start(cfg Config) (*Network, error) {
 	n.networks.Roots = cfg.Roots
 	client := egress.Client{Reports: &n.reports}
 	if cfg.Terminal != nil {
-		n.asker = newAsker(cfg.Terminal)
-		client.Ask = n.asker.answer
+		client.Ask = newAsker(cfg.Terminal).answer
 	}
-	plan, err := cfg.Words.plan(n.asker != nil)
+	plan, err := cfg.Words.plan(cfg.Terminal != nil)
 	if err != nil {
-		return nil, errors.Join(err, n.asker.close())
+		return nil, err
 	}
 	start := egress.Start{Environ: cfg.Environ, Gate: cfg.Gate, OnHost: cfg.OnHost, Enforced: true}
 	if n.network, err = n.networks.Open(plan, start, client); err != nil {
-		return nil, errors.Join(err, n.asker.close())
+		return nil, err
 	}
 	return n, nil
 }
@@ -68,33 +68,31 @@ func (n *Network) Environ() []string { return n.network.Environ() }
 
 // Close ends the network, and says what the command has reached, and what not.
 func (n *Network) Close(stderr io.Writer) error {
-	err := n.asker.close()
 	n.network.Close()
 	n.reports.Flush()
 	n.reports.Close()
 	for _, line := range n.tally.lines() {
 		program.Complain(stderr, line)
 	}
-	return errors.Join(err, n.networks.Close())
+	return n.networks.Close()
 }
 
-// asker asks the user, one question at a time.
+// asker asks the user, and remembers what they have said for the whole run.
 type asker struct {
-	terminal io.ReadWriteCloser
+	terminal *asking.Terminal
 	turn     chan struct{} // has a value while nobody asks
-	closing  sync.Once
-	reading  sync.WaitGroup
 
-	// Both belong to who has the turn.
-	answers map[protocol.PolicyRequest]protocol.PolicyChoice
-	line    <-chan string // of a read that goes on; nil: none does
+	answers map[protocol.PolicyRequest]protocol.PolicyChoice // who has the turn owns it
 }
 
-func newAsker(terminal io.ReadWriteCloser) *asker {
+func newAsker(terminal *asking.Terminal) *asker {
 	a := &asker{terminal: terminal, turn: make(chan struct{}, 1), answers: map[protocol.PolicyRequest]protocol.PolicyChoice{}}
 	a.turn <- struct{}{}
 	return a
 }
+
+// maxAnswers is how many answers for the whole run are remembered.
+const maxAnswers = 4096
 
 // answer is for [egress.Client].
 func (a *asker) answer(ctx context.Context, _ string, params, result any) error {
@@ -103,7 +101,8 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 	if !ok || !ok2 {
 		return errors.New("an unknown question")
 	}
-	place := protocol.PolicyRequest{Host: asked.Request.Host, Port: asked.Request.Port} // by whatever protocol
+	r := asked.Request
+	place := protocol.PolicyRequest{Host: r.Host, Port: r.Port} // by whatever protocol
 	select {
 	case <-a.turn:
 		defer func() { a.turn <- struct{}{} }()
@@ -114,25 +113,31 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		answer.Decision = choice
 		return nil
 	}
-	choice, keep, err := a.ask(ctx, asked.Request)
-	if err != nil {
-		return err
+	keep := false
+	text := fmt.Sprintf("the command wants to reach %s, port %d (%s): [o]nce, [a]lways in this run, [N]o? ", r.Host, r.Port, r.Protocol)
+	err := a.terminal.Ask(ctx, []string{text}, func(line string) (ok bool) {
+		answer.Decision, keep, ok = answerOf(line)
+		return ok
+	})
+	if err == nil && keep && len(a.answers) < maxAnswers {
+		a.answers[place] = answer.Decision
 	}
-	if answer.Decision = choice; keep && len(a.answers) < maxAnswers {
-		a.answers[place] = choice
-	}
-	return nil
+	return err
 }
 
-// maxAnswers is how many answers for the whole run are remembered.
-const maxAnswers = 4096
+// refusedByUser is the reason of a user's no.
+const refusedByUser = "refused by the user"
 
-// close ends what waits for an answer. It may be called often, also on nil.
-func (a *asker) close() (err error) {
-	if a == nil {
-		return nil
+// answerOf reads an answer, and whether it is for the rest of the run; ok is false for what is
+// none.
+func answerOf(line string) (choice protocol.PolicyChoice, keep, ok bool) {
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "o", "once", "y", "yes":
+		return protocol.PolicyChoice{Type: protocol.PolicyAllow}, false, true
+	case "a", "always":
+		return protocol.PolicyChoice{Type: protocol.PolicyAllow}, true, true
+	case "n", "no", "", asking.Interrupted:
+		return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(refusedByUser)}, true, true
 	}
-	a.closing.Do(func() { err = a.terminal.Close() })
-	a.reading.Wait()
-	return err
+	return choice, false, false
 }

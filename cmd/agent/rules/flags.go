@@ -14,17 +14,18 @@ import (
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/hold"
+	"github.com/execagent/execagent/internal/secretfile"
 )
 
-// PolicyFlags say which commands clients may start.
+// PolicyFlags say which commands may be started.
 type PolicyFlags struct {
-	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules, files whose names end in .rules: clients may start what these do not forbid. The agent does not start if one of them is wrong; SIGHUP has them read again. See --exec-policy-enforce."`
+	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules about commands, files whose names end in .rules: what they forbid is not started. Nothing starts if one of them is wrong; a serving agent reads them again at SIGHUP. See --exec-policy-enforce."`
 	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_UNMATCHED" group:"policy" placeholder:"DECISION" help:"Decision about commands that no rule matches: allow, prompt or forbidden. Default: allow."`
 	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision about scripts of shells that cannot be taken apart. Default: that of --exec-policy-unmatched."`
 	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision about rm -f that no rule matches. Default: allow."`
-	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what clients start. tree: also about every program that it executes, whichever shell or program does that; the agent does not start where the kernel cannot have that enforced. Default: start."`
-	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"Add a rule to default.rules in the folder when a client accepts a command with one, unless the rules ask about it. Other agents read it when they start, or at SIGHUP."`
-	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means for a client that cannot be asked: allow or forbidden. Default: forbidden."`
+	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what is started. tree: also about every program that it executes, whichever shell or program does that; nothing starts where the kernel cannot have that enforced. Default: start."`
+	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"Add a rule to default.rules in the folder when somebody accepts a command with one, unless another rule asks about it. Other agents read it when they start, or at SIGHUP."`
+	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means where nobody can be asked: allow or forbidden. Default: forbidden."`
 }
 
 // CheckPolicy finds flags without what they are about.
@@ -68,6 +69,16 @@ func (o *Operator) Current() *execpolicy.Current {
 		return nil
 	}
 	return o.current
+}
+
+// Hidden are the paths that no confined command may see: who changes the folder could let
+// everything run.
+func (o *Operator) Hidden() []string {
+	if o == nil {
+		return nil
+	}
+	paths, _ := secretfile.Hide(o.flags.ExecPolicy, nil)
+	return paths
 }
 
 // Follow reads the rules again at each signal. The function that it returns ends that, and waits.

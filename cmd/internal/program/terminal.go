@@ -1,8 +1,8 @@
 package program
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -131,37 +131,84 @@ func (t *Terminal) Restore() {
 	t.saved, t.raw = nil, false
 }
 
+// Keys has every key handed over as it is typed and none shown, until restore is called. Keys that
+// send a signal still do, unless the terminal is Raw.
+func (t *Terminal) Keys() (restore func(), err error) {
+	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	if saved.Lflag&(unix.ICANON|unix.ECHO) == 0 {
+		return func() {}, nil
+	}
+	keys := *saved
+	keys.Lflag &^= unix.ICANON | unix.ECHO
+	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETS, &keys); err != nil {
+		return nil, err
+	}
+	return func() { _ = unix.IoctlSetTermios(t.fd, unix.TCSETS, saved) }, nil // it fails only if the terminal is gone
+}
+
+// Writable tells whether there is a terminal that can be written to.
+func (t *Terminal) Writable() bool {
+	if t == nil {
+		return false
+	}
+	flags, err := unix.FcntlInt(uintptr(t.fd), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
+}
+
 // background is how often a program in the background looks whether it is in the foreground
 // again. A shell tells it so only if it was stopped.
 const background = 250 * time.Millisecond
 
-// Foreground returns a reader of the file, which is the terminal, that reads only while this
-// program is in the foreground of the terminal. To read in the background would stop it
-// (SIGTTIN).
-func (t *Terminal) Foreground(f *os.File) io.Reader { return &foreground{t, f} }
-
-type foreground struct {
-	terminal *Terminal
-	file     *os.File
-}
-
-func (r *foreground) Read(p []byte) (int, error) {
-	for {
-		if !r.terminal.inForeground() {
-			time.Sleep(background)
-			continue
-		}
-		// A read that waits would be stopped when the program is sent to the background.
-		ready := []unix.PollFd{{Fd: int32(r.terminal.fd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(ready, -1); err == unix.EINTR || err == nil && !r.terminal.inForeground() {
-			continue
-		}
-		return r.file.Read(p)
+// Await waits until something can be read, and this program is in the foreground of the terminal:
+// to read in the background would stop it (SIGTTIN). If somebody else can read, too, there may be
+// nothing when they look, see Ready.
+func (t *Terminal) Await(ctx context.Context) error {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return err
 	}
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // there is room for it
+		close(woken)
+	})
+	defer func() {
+		if !stop() {
+			<-woken
+		}
+		unix.Close(wake)
+	}()
+	for ctx.Err() == nil {
+		fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(t.fd), Events: unix.POLLIN}}
+		patience := -1
+		if !t.InForeground() {
+			fds, patience = fds[:1], int(background.Milliseconds())
+		}
+		_, err := unix.Poll(fds, patience)
+		switch {
+		case err == unix.EINTR, err == nil && (patience > 0 || fds[1].Revents == 0):
+		case err != nil:
+			return err
+		case t.InForeground(): // it was not stopped meanwhile
+			return nil
+		}
+	}
+	return context.Cause(ctx)
 }
 
-// inForeground is true for a terminal that does not control this program, too.
-func (t *Terminal) inForeground() bool {
+// Ready tells whether a read would return at once, if only because the terminal is gone.
+func (t *Terminal) Ready() bool {
+	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}
+
+// InForeground is true for a terminal that does not control this program, too.
+func (t *Terminal) InForeground() bool {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }

@@ -1,0 +1,184 @@
+package asking
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Ask asks a question. The last line is what the user types behind. What they type is handed to
+// take, line by line, until that is an answer. The error says why nobody has answered.
+type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
+
+// Commands returns what answers questions about commands, by asking the user. Where nobody answers
+// it declines.
+func Commands(ask Ask) func(context.Context, protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
+	return func(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
+		answer := protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
+		err := ask(ctx, shown(&q), func(line string) (ok bool) {
+			answer, ok = answerOf(&q, line)
+			return ok
+		})
+		if err != nil {
+			return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
+		}
+		return answer
+	}
+}
+
+// shown is what the user sees of a question.
+func shown(q *protocol.ExecApprovalParams) []string {
+	who := "a command waits for approval"
+	if q.Kind == protocol.ApprovalExec {
+		who = fmt.Sprintf("process %d wants to execute", q.PPID)
+		if q.PID != 0 {
+			who = fmt.Sprintf("process %d wants to execute", q.PID)
+		}
+	}
+	lines := []string{who + ", in " + quote([]string{q.Cwd}) + because(q.Reason) + ":"}
+	// A command may call itself anything: what counts is the program.
+	argv := slices.Clone(q.Argv)
+	called := ""
+	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
+		if q.Kind == protocol.ApprovalExec {
+			argv[0], called = q.Exe, "it is called "+quote(q.Argv[:1])
+			if path.Base(q.Exe) == path.Base(q.Argv[0]) {
+				called = ""
+			}
+		} else {
+			called = "the program is " + quote([]string{q.Exe})
+		}
+	}
+	command := "  " + quote(argv)
+	if q.Truncated {
+		command += " … and more"
+	}
+	lines = append(lines, command)
+	if called != "" {
+		lines = append(lines, "  ("+called+")")
+	}
+	choices := "[o]nce, [a]lways for this command, "
+	if n := len(q.ProposedPrefix); n > 0 {
+		if !slices.Equal(q.ProposedPrefix, argv) {
+			lines = append(lines, "  (a rule would be about "+quote(q.ProposedPrefix)+")")
+		}
+		choices += "with a [r]ule for all that begins with these words (r 1: with the first), "
+		if n == 1 {
+			choices = "[o]nce, [a]lways for this command, with a [r]ule for all that begins with this word, "
+		}
+	}
+	return append(lines, choices+"[N]o? ")
+}
+
+// because is what a reason says besides the command.
+func because(reason string) string {
+	const asks = " requires approval"
+	i := strings.LastIndex(reason, asks)
+	if i < 0 {
+		return ": " + reason
+	}
+	return strings.Replace(reason[i+len(asks):], " by policy", "", 1)
+}
+
+// answerOf reads an answer; ok is false for what is none.
+func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecApprovalAnswer, ok bool) {
+	words := strings.Fields(strings.ToLower(line))
+	if len(words) == 0 {
+		return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}, true
+	}
+	switch word := words[0]; {
+	case word == "r" || word == "rule":
+		n := len(q.ProposedPrefix)
+		if len(words) == 2 {
+			n, _ = strconv.Atoi(words[1])
+		}
+		if n < 1 || n > len(q.ProposedPrefix) || len(words) > 2 {
+			return a, false
+		}
+		return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalAcceptWithRule, Prefix: q.ProposedPrefix[:n]}, true
+	case len(words) > 1:
+		return a, false
+	case word == "o" || word == "once" || word == "y" || word == "yes":
+		a.Decision = protocol.ApprovalAccept
+	case word == "a" || word == "always":
+		a.Decision = protocol.ApprovalAcceptForProcess
+	case word == "c" || word == Interrupted && q.Kind == protocol.ApprovalStart:
+		a.Decision = protocol.ApprovalCancel
+	case word == "n" || word == "no" || word == Interrupted:
+		a.Decision = protocol.ApprovalDecline
+	default:
+		return a, false
+	}
+	return a, true
+}
+
+// Interrupted is the line that Ctrl-C is, where it comes as a key.
+const Interrupted = "\x03"
+
+// maxShown is how much of a command is shown, in bytes: more than that nobody reads, and it could
+// push its beginning off the screen.
+const maxShown = 2 << 10
+
+// quote writes a command as a shell would take it, and what is none of the characters that can be
+// seen as its number, as in $'\n'.
+func quote(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if visible(word) {
+			words[i] = rule.Quote([]string{word})
+		} else {
+			words[i] = escaped(word)
+		}
+	}
+	text := strings.Join(words, " ")
+	if len(text) <= maxShown {
+		return text
+	}
+	end := maxShown
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… and %d bytes more", text[:end], len(text)-end)
+}
+
+func isVisible(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.IsMark(r) && r != unicode.ReplacementChar
+}
+
+func visible(word string) bool {
+	return strings.IndexFunc(word, func(r rune) bool { return !isVisible(r) }) < 0
+}
+
+func escaped(word string) string {
+	var b strings.Builder
+	b.WriteString("$'")
+	for i, size := 0, 0; i < len(word); i += size {
+		var r rune
+		r, size = utf8.DecodeRuneInString(word[i:])
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, word[i])
+		case isVisible(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String() + "'"
+}

@@ -1,0 +1,149 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/execagent/execagent/cmd/agent/asking"
+)
+
+// lock is held by whoever has put a value into it.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) take(ctx context.Context) bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l lock) free() { <-l }
+
+// errOver ends a question when the command has ended.
+var errOver = errors.New("the command has ended")
+
+// CanAsk tells whether the user can be asked: they type at a terminal where they see a question.
+func (c *Console) CanAsk() bool { return c.stdin.Writable() }
+
+// Ask is an [asking.Ask]. It waits until there is a command. What was typed before the question is
+// for the command, and what is typed afterwards is not. Output of the command waits meanwhile: it
+// could pretend to be another question.
+func (c *Console) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.asking, func() { cancel(context.Cause(c.asking)) })()
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !c.screen.take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer c.screen.free()
+	return c.converse(ctx, lines, take)
+}
+
+// endAsking ends all questions, and waits until none is on the screen.
+func (c *Console) endAsking() {
+	c.endAsks(errOver)
+	c.screen <- struct{}{}
+	c.screen.free()
+}
+
+// converse asks until there is an answer.
+func (c *Console) converse(ctx context.Context, lines []string, take func(string) bool) error {
+	if !c.typing.take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer c.typing.free()
+	// A change of the terminal in the background would stop this program.
+	for !c.stdin.InForeground() {
+		if err := c.stdin.Await(ctx); err != nil {
+			return err
+		}
+	}
+	restore, err := c.stdin.Keys()
+	if err != nil {
+		return err
+	}
+	defer restore()
+	for c.stdin.Ready() {
+		if !c.before(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
+	for text := "\r" + asking.Text(lines); ; text = asking.Text(lines[len(lines)-1:]) {
+		say(text)
+		line, err := c.line(ctx, say)
+		if err != nil {
+			say(asking.Withdrawn)
+			return err
+		}
+		say("\r\n")
+		switch {
+		case line == "~.":
+			c.leave()
+			return context.Cause(c.ctx)
+		case take(line):
+			if line == asking.Interrupted && c.typist != nil {
+				c.typist.pass(ctx, []byte{ctrlC})
+			}
+			return nil
+		}
+	}
+}
+
+// before hands on what was typed before a question.
+func (c *Console) before(ctx context.Context) bool {
+	if c.typist != nil {
+		return c.typist.read(ctx)
+	}
+	n, err := c.sys.Stdin.Read(make([]byte, 4<<10))
+	return n > 0 && err == nil
+}
+
+const (
+	ctrlU      = 21 // VKILL
+	ctrlH, del = 8, 127
+
+	// maxLine bounds an answer, in bytes.
+	maxLine = 64
+)
+
+// line reads a line in a terminal that edits and shows none.
+func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
+	line, key := make([]byte, 0, maxLine), make([]byte, 1)
+	for {
+		if err := c.stdin.Await(ctx); err != nil {
+			return "", err
+		}
+		n, err := c.sys.Stdin.Read(key)
+		if err != nil || n == 0 {
+			return "", asking.ErrNobody
+		}
+		switch k := key[0]; {
+		case k == '\r' || k == '\n':
+			return string(line), nil
+		case k == ctrlC:
+			return asking.Interrupted, nil
+		case (k == del || k == ctrlH) && len(line) > 0:
+			line = line[:len(line)-1]
+			say("\b \b")
+		case k == ctrlU:
+			for range line {
+				say("\b \b")
+			}
+			line = line[:0]
+		case ' ' <= k && k < del && len(line) < maxLine:
+			line = append(line, k)
+			say(string(k))
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// rules makes a folder of rules.
+func rules(t *testing.T, text string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var wide = &pty.Winsize{Rows: 24, Cols: 200}
+
+const asks = "[N]o? "
+
+// TestExecAsks: agent exec asks its user at the terminal, about the command itself and about what
+// it executes.
+func TestExecAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["printf"], "prompt", justification = "it talks")
+prefix_rule(["id"], "prompt")
+`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil, "no input": {"-n"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := func(argv ...string) *user {
+				t.Helper()
+				return atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), append([]string{"--"}, argv...)...)...)
+			}
+			u := run("printf", "fi\x1b[2Jne")
+			u.sees(t, `agent:   printf $'fi\x1b[2Jne'`)
+			u.sees(t, asks)
+			u.types(t, "what?\ryex\x7fs\r")
+			u.sees(t, asks)
+			u.sees(t, "fi\x1b[2Jne")
+			u.ends(t, 0)
+
+			u = run("printf", "no")
+			u.sees(t, "it talks:")
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "`printf no` requires approval: it talks: rejected by user\r\n")
+			u.ends(t, 126)
+
+			u = run("sh", "-c", "i=id; $i -u; $i -u; $i -g; echo code $?")
+			u.sees(t, "id -u")
+			u.sees(t, asks)
+			u.types(t, "a\r")
+			u.sees(t, "id -g") // not -u again
+			u.sees(t, asks)
+			u.types(t, "\r")
+			u.sees(t, "code 126\r\n")
+			u.ends(t, 0)
+
+			u = run("sh", "-c", "i=id; $i & sleep 0.1; kill -9 $!; wait $!; echo code $?")
+			u.sees(t, asks)
+			u.sees(t, "agent: no answer is needed any more\r")
+			u.sees(t, "code 137\r\n")
+			u.ends(t, 0)
+		})
+	}
+}
+
+// TestExecTypedAhead: what is typed before a question is for the command, and what is typed then is
+// not.
+func TestExecTypedAhead(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fifo := filepath.Join(t.TempDir(), "go")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			script := `i=id; echo ready; read go < ` + fifo + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
+			u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
+			u.sees(t, "ready\r\n")
+			u.types(t, "yes\ryes")
+			u.sees(t, "yes\r\nyes") // the echo
+			if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
+				t.Fatal(err)
+			}
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "n\r")
+			u.sees(t, "code 126\r\n<yes>\r\n")
+			u.types(t, " more\r")
+			u.sees(t, "<yes more>\r\n")
+			u.types(t, "\x04")
+			u.ends(t, 0)
+		})
+	}
+}
+
+// TestExecInterruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C
+// for one that runs.
+func TestExecInterruptsQuestion(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	u := atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
+	u.sees(t, asks)
+	u.types(t, "\x03")
+	u.ends(t, 137)
+	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; i=id; $i; echo code $?; while :; do sleep 0.05; done")
+	u.sees(t, asks)
+	u.types(t, "\x03")
+	u.sees(t, "caught\r\n")
+	u.ends(t, 5)
+}
+
+// TestExecAsksAgain: after SIGHUP an open question is withdrawn, and the new rules decide.
+func TestExecAsksAgain(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "old")`)
+	agent := rig.Start(t, exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir))
+	url := agent.Line(t)
+	u := atTerminal(t, wide, "exec", "--url", url, "--", "id", "-u")
+	reread := func(text, says string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "my.rules"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := strings.Count(agent.Printed.String(), says)
+		if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		agent.Says(t, says, before+1)
+	}
+	u.sees(t, "old:")
+	u.sees(t, asks)
+	reread("prefix_rule([\"id\"])\nx = y", "my.rules:2:5: undefined: y") // which changes nothing
+	reread(`prefix_rule(["id"], "prompt", justification = "new")`, "were read again")
+	u.sees(t, "no answer is needed any more\r")
+	u.sees(t, "new:")
+	u.sees(t, asks)
+	reread(`prefix_rule(["id"], "forbidden", justification = "never")`, "were read again")
+	u.sees(t, "`id -u` rejected: never\r\n")
+	u.ends(t, 126)
+}
+
+// TestAmend: a rule with which the user accepts a command is in the operator's file afterwards, and
+// in force at once.
+func TestAmend(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, "")
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-unmatched", "prompt", "--exec-policy-amend").line(t)
+	for _, where := range [][]string{{"exec", "--url", url}, {"sandbox", "--exec-policy", dir, "--exec-policy-unmatched", "prompt", "--exec-policy-amend"}} {
+		word := where[0]
+		u := atTerminal(t, wide, append(where, "--", "echo", word, "1")...)
+		u.sees(t, asks)
+		u.types(t, "r 2\r")
+		u.sees(t, word+" 1\r\n")
+		u.ends(t, 0)
+		u = atTerminal(t, wide, append(where, "--", "echo", word, "2")...)
+		u.sees(t, word+" 2\r\n")
+		u.ends(t, 0)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "default.rules"))
+	want := `prefix_rule(pattern=["echo", "exec"], decision="allow")
+prefix_rule(pattern=["echo", "sandbox"], decision="allow")
+`
+	if err != nil || string(text) != want {
+		t.Errorf("the file has %q, %v, want %q", text, err, want)
+	}
+}
+
+// TestSandboxAsks: agent sandbox asks its user at the terminal, in a sandbox and without one.
+func TestSandboxAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
+prefix_rule(["cat"], "forbidden")
+`)
+	everything := filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launcher := rig.Launcher(t, t.TempDir())
+	for name, tt := range map[string]struct{ launch, flags []string }{
+		"namespaces": {nil, nil}, "supervised": {[]string{launcher, "--"}, nil}, "none": {nil, []string{"--policy", everything}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sandbox := func(enforce string, argv ...string) *exec.Cmd {
+				all := append(append([]string{}, tt.launch...), rig.Agent(t), "sandbox", "--exec-policy", dir, "--exec-policy-enforce", enforce)
+				all = append(append(append(all, tt.flags...), "--"), argv...)
+				return exec.Command(all[0], all[1:]...)
+			}
+			u := at(t, sandbox("start", "id", "-u"), wide)
+			u.sees(t, "who:")
+			u.sees(t, "agent:   id -u")
+			u.sees(t, asks)
+			u.types(t, "o\r")
+			u.sees(t, "0\r\n")
+			u.ends(t, 0)
+
+			u = at(t, sandbox("start", "id", "-u"), wide)
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "agent: sandbox: `id -u` requires approval: who: rejected by user\r\n")
+			u.ends(t, 126)
+
+			u = at(t, sandbox("start", "cat"), wide)
+			u.sees(t, "agent: sandbox: `cat` rejected")
+			u.ends(t, 126)
+
+			u = at(t, sandbox("tree", "sh", "-c", "i=id c=cat; $c /dev/null; echo code $?; $i -u; echo code $?; $i -u; $i -g; echo code $?; read x; echo got $x"), wide)
+			u.sees(t, "code 126\r\n")
+			u.sees(t, asks)
+			u.types(t, "a\r")
+			u.sees(t, "0\r\ncode 0\r\n0\r\n")
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "code 126\r\n")
+			u.types(t, "mine\r")
+			u.sees(t, "got mine\r\n")
+			u.ends(t, 0)
+
+			// A shell whose jobs have the terminal in turn.
+			u = at(t, sandbox("tree", "env", "PS1=prompt>", "bash", "--norc", "--noprofile", "-i"), wide)
+			u.sees(t, "prompt>")
+			u.types(t, "id -u\r")
+			u.sees(t, asks)
+			u.types(t, "o\r")
+			u.sees(t, "\r\n0\r\n")
+			u.sees(t, "prompt>")
+			u.types(t, "exit 6\r")
+			u.ends(t, 6)
+
+			for enforce, want := range map[string]string{"start": "", "tree": "code 126\n"} {
+				cmd := sandbox(enforce, "sh", "-c", "i=id; $i; echo code $?")
+				if enforce == "start" {
+					cmd = sandbox(enforce, "id")
+				}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
+				out, err := cmd.Output()
+				if string(out) != want || (err == nil) != (enforce == "tree") || enforce == "start" && cmd.ProcessState.ExitCode() != 126 {
+					t.Errorf("without a terminal, %s: %q, %v", enforce, out, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRulesHidden: no confined command sees the folder with the rules, or changes it, wherever it
+// is.
+func TestRulesHidden(t *testing.T) {
+	t.Parallel()
+	launcher := rig.Launcher(t, t.TempDir())
+	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
+		for _, enforce := range []string{"start", "tree"} {
+			t.Run(name+" "+enforce, func(t *testing.T) {
+				t.Parallel()
+				workspace := t.TempDir()
+				dir := filepath.Join(workspace, "rules")
+				if err := os.Mkdir(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				const text = "prefix_rule([\"cat\"], \"prompt\")\n"
+				if err := os.WriteFile(dir+"/my.rules", []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				const script = `grep -c prefix rules/my.rules; ls rules; echo > rules/new.rules; echo > rules/my.rules; rm -f rules/my.rules; mv rules gone
+					ln rules/my.rules mine; touch fine; exit 3`
+				argv := append(append([]string{}, launch...), rig.Agent(t), "sandbox", "--workspace", workspace, "--exec-policy", dir, "--exec-policy-enforce", enforce,
+					"--", "sh", "-c", script)
+				cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+				cmd.Dir = workspace
+				out, _ := cmd.Output() // the code says it, too
+				if cmd.ProcessState.ExitCode() != 3 || strings.TrimSpace(string(out)) != "" {
+					t.Errorf("code %d, printed %q", cmd.ProcessState.ExitCode(), out)
+				}
+				if _, err := os.Stat(workspace + "/fine"); err != nil {
+					t.Error(err)
+				}
+				entries, err := os.ReadDir(dir)
+				got, _ := os.ReadFile(dir + "/my.rules")
+				if err != nil || len(entries) != 1 || string(got) != text {
+					t.Errorf("the folder has %v, %v, and the rules are %q", entries, err, got)
+				}
+			})
+		}
+	}
+}
