@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -106,6 +109,60 @@ func TestExecTypedAhead(t *testing.T) {
 			u.types(t, "\x04")
 			u.ends(t, 0)
 		})
+	}
+}
+
+// TestAttachAsks: who comes to a command that was started without them is asked what it waits for.
+func TestAttachAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
+	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "--url", url, "-d", "-i", "--name", "n", "--", "sh", "-c", "read go; i=id; $i -u; echo code $?")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	u := atTerminal(t, wide, "attach", "--url", url, "n")
+	u.sees(t, "attached to n")
+	u.types(t, "go\r")
+	u.sees(t, asks)
+	u.types(t, "o\r")
+	u.sees(t, "0\r\ncode 0\r\n")
+	u.ends(t, 0)
+}
+
+// TestServedRulesHidden: no confined command of a client sees the folder with the rules of the agent.
+func TestServedRulesHidden(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
+	launcher := rig.Launcher(t, t.TempDir())
+	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
+			c, err := client.DialURL(t.Context(), startProgram(t, "none", argv...).line(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			p, err := c.Spawn(t.Context(), client.Spec{
+				Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo end"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
+				Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
+					Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
+						Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+							{Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read"},
+							{Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(filepath.Dir(dir)))}, Access: "write"}}}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if _, err := p.CopyOutput(t.Context(), &out, io.Discard); err != nil || out.String() != "end\n" {
+				t.Errorf("printed %q, %v", out.String(), err)
+			}
+		})
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }
 
