@@ -196,7 +196,7 @@ type ExecDecision struct {
 	Exe        string   `json:"exe"`
 	Argv       []string `json:"argv"`
 	Decision   string   `json:"decision"` // allow or forbidden
-	Source     string   `json:"source"`   // rule, heuristic, approval, memo, timeout, disconnected or replaced
+	Source     string   `json:"source"`   // rule, heuristic, approval, memo, or why the question was closed
 	Rule       string   `json:"rule,omitempty"`
 	// Dropped is how many decisions before this one are not told, since there were too many.
 	Dropped int `json:"dropped,omitempty"`

@@ -46,7 +46,7 @@ prefix_rule(["id"], "prompt")
 				return atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), append([]string{"--"}, argv...)...)...)
 			}
 			u := run("printf", "fi\x1b[2Jne")
-			u.sees(t, `agent:   printf $'fi\x1b[2Jne'`)
+			u.sees(t, `agent:   printf "fi\x1b[2Jne"`)
 			u.sees(t, asks)
 			u.types(t, "what?\ryex\x7fs\r")
 			u.sees(t, asks)

@@ -127,15 +127,15 @@ const Interrupted = "\x03"
 // push its beginning off the screen.
 const maxShown = 2 << 10
 
-// quote writes a command as a shell would take it, and what is none of the characters that can be
-// seen as its number, as in $'\n'.
+// quote writes a command as a shell would take it, and a word with anything that cannot be seen as
+// Go would, by numbers: "\x1b".
 func quote(argv []string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
 		if visible(word) {
 			words[i] = rule.Quote([]string{word})
 		} else {
-			words[i] = escaped(word)
+			words[i] = strconv.QuoteToASCII(word)
 		}
 	}
 	text := strings.Join(words, " ")
@@ -149,36 +149,6 @@ func quote(argv []string) string {
 	return fmt.Sprintf("%s… and %d bytes more", text[:end], len(text)-end)
 }
 
-func isVisible(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.IsMark(r) && r != unicode.ReplacementChar
-}
-
 func visible(word string) bool {
-	return strings.IndexFunc(word, func(r rune) bool { return !isVisible(r) }) < 0
-}
-
-func escaped(word string) string {
-	var b strings.Builder
-	b.WriteString("$'")
-	for i, size := 0, 0; i < len(word); i += size {
-		var r rune
-		r, size = utf8.DecodeRuneInString(word[i:])
-		switch {
-		case r == '\'' || r == '\\':
-			b.WriteString(`\` + string(r))
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, word[i])
-		case isVisible(r):
-			b.WriteRune(r)
-		case r < 0x80:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return b.String() + "'"
+	return !strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) || r == utf8.RuneError })
 }
