@@ -130,7 +130,7 @@ func TestAttachAsks(t *testing.T) {
 	u.ends(t, 0)
 }
 
-// TestServedRulesHidden: no confined command of a client sees the folder with the rules of the agent.
+// TestServedRulesHidden: no confined command of a client sees the folder with the agent's rules.
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
@@ -181,6 +181,19 @@ func TestExecInterruptsQuestion(t *testing.T) {
 	u.types(t, "\x03")
 	u.sees(t, "caught\r\n")
 	u.ends(t, 5)
+	u = atTerminal(t, wide, "exec", "--url", url, "-t", "--", "id")
+	u.sees(t, asks)
+	u.types(t, "~.\r")
+	u.sees(t, "ended by ~.")
+	u.ends(t, 125)
+	for _, answer := range []string{"n\r", "o\r", "\x03"} { // the terminal is as it was
+		script := `before=$(stty -g); "$0" exec --url ` + url + ` -- id; test "$before" = "$(stty -g)" && echo restored`
+		u = at(t, exec.Command("bash", "-c", script, rig.Agent(t)), wide)
+		u.sees(t, asks)
+		u.types(t, answer)
+		u.sees(t, "restored\r\n")
+		u.ends(t, 0)
+	}
 }
 
 // TestExecAsksAgain: after SIGHUP an open question is withdrawn, and the new rules decide.
