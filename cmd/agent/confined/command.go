@@ -19,7 +19,6 @@ import (
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/httpclient"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -100,12 +99,13 @@ func (c *Command) run(guard *guard, endAsking func() error) (code int, err error
 	}
 	if err == nil {
 		held = guard.watch(held)
+		run := guard.program(c.Argv)
 		if held.Unconfined() {
-			err := become(c.Argv, environ)
+			err := become(run.Argv[0], c.Argv, environ)
 			return confine.ShellCode(err), err
 		}
-		code, err = held.Run(
-			procs.Program{Argv: c.Argv, Env: environ, Dir: c.Dir, TTY: program.IsShownTerminal(c.Sys.Stdin)},
+		run.Env, run.Dir, run.TTY = environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
+		code, err = held.Run(run,
 			[3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr},
 			func(signals chan<- os.Signal) {
 				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -136,8 +136,8 @@ func (c *Command) manage(held *confine.Held) (environ []string, end func() error
 
 // become replaces this process by a command that nothing confines. It returns only
 // with an error.
-func become(argv, environ []string) error {
-	path, err := exec.LookPath(argv[0])
+func become(program string, argv, environ []string) error {
+	path, err := exec.LookPath(program)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -26,6 +27,7 @@ const patience = 60 * 60 * 1000
 // guard has the rules about one command. Nil has none.
 type guard struct {
 	desk    approval.Desk
+	plan    *approval.Plan
 	process *approval.Process
 	judged  *confine.Judged // nil: what the command executes is not judged
 	allowed chan error      // gets the answer about the command itself
@@ -48,7 +50,7 @@ func (c *Command) guard() (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{allowed: make(chan error, 1)}
+	g := &guard{plan: plan, allowed: make(chan error, 1)}
 	answer := asking.Commands(c.terminal.Ask)
 	g.desk.Ask = func(ctx context.Context, _ string, params, result any) error {
 		*result.(*protocol.ExecApprovalAnswer) = answer(ctx, *params.(*protocol.ExecApprovalParams))
@@ -72,6 +74,15 @@ func (c *Command) guard() (*guard, error) {
 		}
 	}
 	return g, nil
+}
+
+// program returns the command as what was decided about, see [approval.Plan.Pin].
+func (g *guard) program(argv []string) procs.Program {
+	spec := procs.Spec{Argv: argv}
+	if g != nil {
+		g.plan.Pin(&spec)
+	}
+	return procs.Program{Argv: spec.Argv, Arg0: spec.Arg0}
 }
 
 // watch returns held with what has the programs of the command judged.
