@@ -50,8 +50,9 @@ const defaultTimeout = 120 * time.Second
 // Decide returns an error of the wire if the command of a request must not be started: if a policy
 // forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
 // policy. Operator is nil for none, env and dir are those of the process, and asks tells whether
-// the client can be asked. Nothing has been done for the process so far.
-func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, dir string, asks bool) (*Plan, error) {
+// the client can be asked; judges tells whether what a process executes can be judged on this
+// host. Nothing has been done for the process so far.
+func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, dir string, asks bool, judges func() bool) (*Plan, error) {
 	client, err := clientPolicy(p.ExecApproval)
 	if err != nil {
 		return nil, protocol.InvalidParams("execApproval: %v", err)
@@ -77,8 +78,12 @@ func Decide(operator *execpolicy.Policy, p *protocol.StartParams, env []string, 
 			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
 		}
 	}
-	if operator != nil && operator.Enforce == execpolicy.InTree && !p.Builtin {
+	switch {
+	case p.Builtin: // it executes nothing
+	case operator != nil && operator.Enforce == execpolicy.InTree:
 		plan.Policy = both
+	case client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow) && judges():
+		plan.Policy = client
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:

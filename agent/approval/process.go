@@ -91,6 +91,7 @@ func (p *Process) take(asked judge.Question) {
 		kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
 		identity: asked.Identity,
+		unasked: asked.Unasked,
 	}
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
@@ -245,6 +246,7 @@ type question struct {
 	matched   []byte
 	proposed  []string // see [execpolicy.Verdict.Proposed]
 	identity  string   // of the file exe, that may be written to; "" of a start
+	unasked   bool     // it may run where nobody can be asked
 }
 
 // outcome is what became of a question.
@@ -268,7 +270,7 @@ func (p *Process) ask(q question) (o outcome) {
 		case errors.Is(err, errTimeout):
 			o.text = "the question was not answered in time"
 		case errors.Is(err, errUnable):
-			source = "disconnected"
+			source, o.allowed = "disconnected", q.unasked
 		}
 		if able, _ := p.desk.now(); able && params.ApprovalID != "" { // it was asked
 			p.desk.Tell(protocol.MethodExecApprovalClosed, &protocol.ExecApprovalClosed{ProcessID: p.id, ApprovalID: params.ApprovalID, Reason: source})

@@ -18,7 +18,6 @@ import (
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/probes"
-	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -59,10 +58,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
-	commands, err := flags.ReadPolicy()
-	if err == nil {
-		err = rules.Try(commands, flags.MaxProcesses+uint64(flags.MaxAddressSpace)+flags.MaxCPUSeconds > 0)
-	}
+	commands, err := flags.ReadPolicy(s.logger)
 	if err != nil {
 		return err
 	}

@@ -84,11 +84,12 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 // cannot be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
-	// A supervisor traces this process around its execve.
 	if !c.Backend.Has(sandbox.Supervised) && c.Rules == nil {
 		if err := hideMemory(); err != nil {
 			return err
 		}
+	} else if err := showMemory(); err != nil { // the first init traces this process around its execve
+		return err
 	}
 	resolved, err := c.resolve()
 	if err != nil {

@@ -64,7 +64,8 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 
 // Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
 func (j *Judge) Decide(p *Program) error {
-	v := j.policy.Exec(candidates(p)...)
+	all := candidates(p)
+	v := j.policy.Exec(all...)
 	if j.isFirst(p) {
 		// The command itself was decided about as a whole: a shell by its script. What a rule
 		// says of the file that is really there counts still.
@@ -85,11 +86,18 @@ func (j *Judge) Decide(p *Program) error {
 	if j.isDeclined(key) {
 		return unix.EPERM
 	}
-	if !j.ask(p, &v) {
+	if !j.ask(p, &v, j.allowsUnasked(all)) {
 		j.decline(key)
 		return unix.EPERM
 	}
 	return nil
+}
+
+// allowsUnasked tells whether what prompts may run where nobody can be asked. What the client
+// itself wants to be asked about may not.
+func (j *Judge) allowsUnasked(all []execpolicy.Program) bool {
+	client := j.policy.Client()
+	return j.policy.AllowUnasked && (client == nil || client.Exec(all...).Decision == rule.Allow)
 }
 
 // maxDeclined is how many refusals are remembered.
@@ -167,6 +175,7 @@ type Question struct {
 	Matched     string   // JSON of the findings
 	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
 	Identity    string   // see [Program]
+	Unasked     bool     // it may run where nobody can be asked
 }
 
 func (q *Question) encode() []byte {
@@ -179,7 +188,8 @@ func (q *Question) encode() []byte {
 	b = append(pack.AppendStrings(b, q.Argv), pack.Bool(q.Truncated))
 	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
 	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
-	return pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
+	b = pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
+	return append(b, pack.Bool(q.Unasked))
 }
 
 func decode(b []byte) (q Question, err error) {
@@ -192,7 +202,7 @@ func decode(b []byte) (q Question, err error) {
 	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
 	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
 	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
-	q.Proposed, q.Identity = d.Strings(maxPacket), d.String(maxPacket)
+	q.Proposed, q.Identity, q.Unasked = d.Strings(maxPacket), d.String(maxPacket), d.Bool()
 	return q, d.End()
 }
 
@@ -250,8 +260,9 @@ func (j *Judge) tell(p *Program, v *execpolicy.Verdict) {
 }
 
 // ask asks the agent. Whatever goes wrong refuses.
-func (j *Judge) ask(p *Program, v *execpolicy.Verdict) bool {
+func (j *Judge) ask(p *Program, v *execpolicy.Verdict, unasked bool) bool {
 	q := j.question(p, v)
+	q.Unasked = unasked
 	answer := make(chan bool, 1)
 	j.mu.Lock()
 	if j.waiting == nil {

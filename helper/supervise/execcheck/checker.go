@@ -267,14 +267,16 @@ func (c *Checker) settle(pid int) bool {
 
 // isChild tells whether pid, which was seen to have ended, is a process whose
 // parent is this one. Otherwise it was the end of a traced thread, which has been
-// waited for meanwhile. In doubt it is a child: only for a moment there may be no
-// descriptor to look it up with.
+// waited for meanwhile. In doubt it is a child: for a moment there may be no
+// descriptor to look it up with; and a procfs that hides what this process could not
+// trace (hidepid) does so also with a child that has died with capabilities.
 func isChild(pid int) bool {
 	leader, parent, err := thread.Process(pid)
-	if err != nil {
-		return err != unix.ENOENT && err != unix.ESRCH
+	if err == unix.ENOENT || err == unix.ESRCH {
+		s, err := look(unix.P_PID, pid, unix.WNOHANG)
+		return err == nil && s.pid == pid && s.ended
 	}
-	return leader == pid && parent == os.Getpid()
+	return err != nil || leader == pid && parent == os.Getpid()
 }
 
 // Reaped tells that the child pid, which [Checker.Ended] has returned, was waited
