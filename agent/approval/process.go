@@ -91,7 +91,7 @@ func (p *Process) take(asked judge.Question) {
 		kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
 		identity: asked.Identity,
-		unasked: asked.Unasked,
+		unasked:  asked.Unasked,
 	}
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
