@@ -133,6 +133,9 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		Leash:      leash,
 		Cloneflags: c.namespaces(),
 	}
+	if c.Rules != nil {
+		p.Env = []string{threadsOfSupervisor}
+	}
 	if c.Backend.Has(sandbox.UserNS) {
 		p.AmbientCaps = userns.Caps()
 	}
