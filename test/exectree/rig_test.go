@@ -239,8 +239,8 @@ func public(t testing.TB) string {
 	return dir
 }
 
-// place copies a program. If this process wrote the copy, a child that is forked meanwhile would have
-// it open, and nobody could execute it.
+// place copies a program. If this process wrote the copy, a child that is forked meanwhile would
+// have it open, and nobody could execute it.
 func place(t testing.TB, from, to string) {
 	t.Helper()
 	if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {

@@ -85,8 +85,8 @@ func mapped(pid int) ([]string, error) {
 	}
 	var paths []string
 	for line := range strings.Lines(maps) {
-		// Addresses, rights, offset, device and inode, which is 0 where no file is mapped; then blanks
-		// and the path, in which a line feed is written as \012.
+		// Addresses, rights, offset, device and inode, which is 0 where no file is mapped; then
+		// blanks and the path, in which a line feed is written as \012.
 		rest := line
 		var field string
 		for range 5 {
