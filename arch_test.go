@@ -198,6 +198,7 @@ var rules = map[string]rule{
 	"test/e2e/escape":          {nil, "what runs confined and tries to get out"},
 	"test/kernels":             {nil, "tests of other kernels"},
 	"test/kernels/guest":       {nil, "process 1 of a virtual machine; it knows programs alone"},
+	"test/exectree":            {nil, "tests of real processes"},
 	"test/hostile":             {nil, "tests of a real process"},
 	"test/hostile/intruder":    {nil, "what runs confined and is not to be trusted"},
 	"test/programs":            {nil, "tests of real processes; what is tested in them is not ours"},

@@ -28,6 +28,15 @@ func (s *Session) tell(method string, params any) {
 	}
 }
 
+// tryJudged finds out whether what commands execute can be judged on this host.
+func tryJudged(reaper *procs.Reaper) error {
+	argv, code, err := hold.Probe()
+	if err != nil {
+		return err
+	}
+	return confine.TryJudged(argv, code, reaper)
+}
+
 // judging returns in and, if every program that the process executes is to be judged, what has
 // that done.
 func judging(plan *approval.Plan, in enter) enter {
@@ -36,13 +45,17 @@ func judging(plan *approval.Plan, in enter) enter {
 	}
 	return func(p *process, spec *procs.Spec) error {
 		err := in(p, spec)
+		bare := p.box == nil || p.box.Unconfined()
+		if err == nil && bare && !plan.Pending {
+			err = spec.Check() // a client hears at once of what is not there, as without rules
+		}
 		if err == nil {
 			p.judged, err = confine.NewJudged(plan.Policy)
 		}
 		if err != nil {
 			return err
 		}
-		if p.box == nil || p.box.Unconfined() {
+		if bare {
 			spec.Stage = confine.WatchOnly(p.judged).Stage
 		} else {
 			p.box.Judge(p.judged)

@@ -45,7 +45,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		return nil, err
 	}
 	env = c.agent.cfg.Tool.Before(env)
-	approvals, err := approval.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves)
+	approvals, err := approval.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves, c.agent.sandboxes.judges)
 	if err != nil {
 		return nil, err
 	}

@@ -439,3 +439,64 @@ func TestTreeWithoutQuestions(t *testing.T) {
 		t.Errorf("code %d, output %q", code, output)
 	}
 }
+
+// TestClientRulesBelow: rules of a client hold for what its process executes, too, whether the
+// operator has none, has them asked at the start only, or has them asked everywhere. They do not
+// loosen what the operator's say.
+func TestClientRulesBelow(t *testing.T) {
+	t.Parallel()
+	starting := *treeRules(t).ExecPolicy.Policy()
+	starting.Enforce = execpolicy.AtStart
+	for name, config := range map[string]Config{"no operator": {}, "start": {ExecPolicy: execpolicy.NewCurrent(&starting, nil)}, "tree": treeRules(t)} {
+		for box, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
+			t.Run(name+", "+box, func(t *testing.T) {
+				t.Parallel()
+				c := newRig(t, config).raw(t)
+				params := sh("p", "h=head c=cat; (exec $h /dev/null); echo head=$?; (exec $c /dev/null); echo cat=$?; (exec true); echo true=$?")
+				params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["head"], decision="forbidden")
+prefix_rule(pattern=["cat"])`}}}
+				if sandbox != nil {
+					params["sandbox"] = sandbox
+				}
+				c.call("s", "process/start", params)
+				cat := "cat=0"
+				if name == "tree" {
+					cat = "cat=126"
+				}
+				if code, output, _ := c.ends(); code != 0 || !strings.Contains(output, "head=126") || !strings.Contains(output, cat) || !strings.Contains(output, "true=0") {
+					t.Errorf("code %d, output %q", code, output)
+				}
+			})
+		}
+	}
+}
+
+// TestTreeUnasked: where the operator lets what prompts run unasked, that holds for what a process
+// executes too, unless the client itself wants to be asked.
+func TestTreeUnasked(t *testing.T) {
+	t.Parallel()
+	policy := *treeRules(t).ExecPolicy.Policy()
+	policy.AllowUnasked = true
+	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&policy, nil)}).raw(t)
+	params := sh("p", "i=id u=uname; $i >/dev/null; echo id=$?; $u >/dev/null; echo uname=$?")
+	params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["uname"], decision="prompt")`}}}
+	c.call("s", "process/start", params)
+	if code, output, _ := c.ends(); code != 0 || !strings.Contains(output, "id=0") || !strings.Contains(output, "uname=126") {
+		t.Errorf("code %d, output %q", code, output)
+	}
+}
+
+// TestTreeNotFound: without a sandbox a client hears of a program or a directory that is not there
+// as it does without rules.
+func TestTreeNotFound(t *testing.T) {
+	t.Parallel()
+	with, without := newRig(t, treeRules(t)).attach(""), newRig(t, Config{}).attach("")
+	for _, change := range []object{{"argv": []string{"no-such-program"}}, {"argv": []string{"./no"}}, {"argv": []string{"/etc/passwd"}}, {"cwd": "file:///no/such/dir"}} {
+		params := sh("p", "true")
+		maps.Copy(params, change)
+		got, want := with.call("process/start", params, nil), without.call("process/start", params, nil)
+		if want == nil || got == nil || got.Error() != want.Error() {
+			t.Errorf("%v: got %v, want %v", change, got, want)
+		}
+	}
+}

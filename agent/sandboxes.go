@@ -28,6 +28,9 @@ type sandboxes struct {
 	// probed tells what can be enforced on this host. The first call finds that
 	// out; calls meanwhile wait for it.
 	probed func() sandbox.Host
+	// judges tells whether what a command executes can be judged on this host. The first call
+	// finds that out.
+	judges func() bool
 	// placeholders is nil where no directory for its records can be used;
 	// placeholdersErr says why then.
 	placeholders    *hold.Placeholders
@@ -56,6 +59,16 @@ func newSandboxes(cfg *Config) *sandboxes {
 			cfg.Logger.Warn("this host's sandbox cannot be examined; confined commands are refused", "error", err)
 		}
 		return host
+	})
+	s.judges = sync.OnceValue(func() bool {
+		var err error = errNoHelpers
+		if cfg.Confines {
+			err = tryJudged(cfg.Reaper)
+		}
+		if err != nil {
+			cfg.Logger.Warn("rules of clients are asked about what they start, and not about what that executes", "reason", err)
+		}
+		return err == nil
 	})
 	for _, secret := range cfg.Secrets {
 		var st unix.Stat_t

@@ -247,7 +247,11 @@ func TestSnapshotPending(t *testing.T) {
 			t.Error("startup files have run before the answer")
 		}
 		c.replies(h, answer)
-		c.until(protocol.MethodProcessClosed)
+		for h.Method != protocol.MethodProcessClosed { // an accepted command asks about its programs
+			if h = c.hears(); h.Method == protocol.MethodExecApproval {
+				c.replies(h, answer)
+			}
+		}
 	}
 	if runs, err := os.ReadFile(home + "/runs"); err != nil || string(runs) != "run\n" {
 		t.Errorf("startup files have run: %q, %v", runs, err)

@@ -78,11 +78,11 @@ func fold(r rune) rune {
 	return r
 }
 
-// hash is the same for lines that are equal in the pass.
+// hash is the same for lines that are equal in the pass, and never 0.
 func (p pass) hash(seed maphash.Seed, line []byte) uint64 {
 	line = p.trim(line)
 	if p < folded || isASCII(line) {
-		return maphash.Bytes(seed, line) + uint64(p)
+		return max(1, maphash.Bytes(seed, line)+uint64(p))
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -98,7 +98,7 @@ func (p pass) hash(seed maphash.Seed, line []byte) uint64 {
 		line = line[size:]
 	}
 	h.Write(buf[:n])
-	return h.Sum64() + uint64(p)
+	return max(1, h.Sum64()+uint64(p))
 }
 
 func isASCII(line []byte) bool {
@@ -122,15 +122,23 @@ type search struct {
 // each chunk that does not match exactly would cost the length of the file.
 type sieve struct {
 	seed maphash.Seed
-	// at has the places by the hash of the line in each pass, -1 for none. It knows maxSieve
-	// hashes, not all there may be.
-	at map[uint64]int
-	// maybe has a bit for each hash in at. Nearly all lines of a file are none of those that are
+	// slots are a hash table of the lines in each pass, three quarters full at most, which need
+	// not be all there are. A map of Go would take three times as long for as many.
+	slots []slot
+	known int
+	// maybe has a bit for each hash in slots. Nearly all lines of a file are none of those that are
 	// expected, and these bits, unlike the map, are in the cache of the processor.
 	maybe []uint64
 }
 
-// maxSieve bounds the hashes of a sieve, which takes some 40 bytes for each.
+// slot is what a sieve knows of a line in one pass: where it is for the last time, -1 for nowhere.
+// A hash of 0 is a free slot.
+type slot struct {
+	hash uint64
+	at   int
+}
+
+// maxSieve bounds the hashes that a sieve has room for, at most 50 bytes for each.
 const maxSieve = 1 << 20
 
 // checkEvery is how many lines a search looks at before it looks at its context.
@@ -240,7 +248,7 @@ func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
 	expected = min(expected*int(passes), maxSieve)
 	v := &sieve{
 		seed:  maphash.MakeSeed(),
-		at:    make(map[uint64]int, expected),
+		slots: make([]slot, 1<<bits.Len(uint(expected+expected/2))),
 		maybe: make([]uint64, 1<<bits.Len(uint(expected/4))), // 16 to 32 bits for each
 	}
 	for i := range s.hunk.chunks {
@@ -268,10 +276,11 @@ func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
 			if word, bit := v.bit(h); *word&bit == 0 {
 				break
 			}
-			if _, ok := v.at[h]; !ok {
+			found := v.slot(h)
+			if found.hash == 0 {
 				break
 			}
-			if v.at[h] = from; p == exact {
+			if found.at = from; p == exact {
 				break
 			}
 		}
@@ -281,14 +290,26 @@ func (s *search) newSieve(ctx context.Context, from int) (*sieve, error) {
 }
 
 func (v *sieve) expect(line []byte) {
-	if len(v.at) > maxSieve-int(passes) {
+	if v.known+int(passes) > len(v.slots)*3/4 {
 		return
 	}
 	for p := range passes {
 		h := p.hash(v.seed, line)
-		v.at[h] = -1
+		if s := v.slot(h); s.hash == 0 {
+			*s = slot{hash: h, at: -1}
+			v.known++
+		}
 		word, bit := v.bit(h)
 		*word |= bit
+	}
+}
+
+// slot returns the slot of a hash, or the free one that it may take.
+func (v *sieve) slot(hash uint64) *slot {
+	for i := hash; ; i++ {
+		if s := &v.slots[i&uint64(len(v.slots)-1)]; s.hash == hash || s.hash == 0 {
+			return s
+		}
 	}
 }
 
@@ -300,7 +321,7 @@ func (v *sieve) bit(hash uint64) (word *uint64, bit uint64) {
 // mayHave tells whether each line of want is somewhere behind from.
 func (v *sieve) mayHave(p pass, want [][]byte, from int) bool {
 	for _, w := range want {
-		if at, ok := v.at[p.hash(v.seed, w)]; ok && at < from {
+		if s := v.slot(p.hash(v.seed, w)); s.hash != 0 && s.at < from {
 			return false
 		}
 	}

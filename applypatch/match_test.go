@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 				want = append(want, []byte(line))
 			}
 			body := " " + string(bytes.Join(want, []byte("\n "))) + "\n"
-			h.chunks = []chunk{{body: lines(body)}}
+			h.chunks = []chunk{{body: lines(body), olds: len(want)}}
 			atEnd := rapid.Bool().Draw(t, "at end")
 			if rapid.Bool().Draw(t, "sieve") {
 				s.last, _ = s.newSieve(t.Context(), from)

@@ -109,17 +109,17 @@ func inside(real, name string, args []string, dir string) []Program {
 	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
-		tool := path.Base(name)
-		if slices.Contains(many, tool) || name == "" {
-			if len(args) == 0 {
-				return nil
+		// A login shell has a hyphen before its name; and the tool may be the program itself again.
+		words := slices.Concat([]string{strings.TrimPrefix(path.Base(name), "-")}, args)
+		for len(words) > 0 && (slices.Contains(many, path.Base(words[0])) || words[0] == ".") {
+			if words = words[1:]; len(words) > 0 {
+				words[0] = strings.TrimPrefix(words[0], "--coreutils-prog=")
 			}
-			if prog, ok := strings.CutPrefix(args[0], "--coreutils-prog="); ok {
-				args = slices.Concat([]string{prog}, args[1:])
-			}
-			return []Program{{Argv: args}}
 		}
-		return []Program{{Argv: slices.Concat([]string{tool}, args)}}
+		if len(words) == 0 {
+			return nil
+		}
+		return []Program{{Argv: words}}
 	case isLoader(base):
 		return loaded(args, dir)
 	}

@@ -44,6 +44,8 @@ func TestCandidates(t *testing.T) {
 		{"/w/none", "x", "/w/none"},
 		{"/bin/busybox", "busybox rm -f x", "/bin/busybox rm -f x, rm -f x"},
 		{"/bin/busybox", "busybox", "/bin/busybox"},
+		{"/bin/busybox", "busybox busybox rm -f", "/bin/busybox busybox rm -f, rm -f"},
+		{"/bin/busybox", "-rm -f", "/bin/busybox -f, rm -f"},
 		{"/bin/busybox", "/x/rm -f", "/bin/busybox -f, rm -f"},
 		{"/bin/rm", "rm -f", "/bin/rm -f, /bin/busybox -f, rm -f"},
 		{"/usr/bin/coreutils", "coreutils --coreutils-prog=rm x", "/usr/bin/coreutils --coreutils-prog=rm x, rm x"},

@@ -117,8 +117,12 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 	if isScript {
 		v.Commands, v.Plain = script.Split(text)
 	}
+	var literal []script.Command
 	if !v.Plain {
 		v.Commands = [][]string{argv}
+		if isScript {
+			literal, _ = script.Literal(text)
+		}
 	}
 	shell := program(argv)
 	p.layers(func(p *Policy) {
@@ -136,7 +140,6 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 			return
 		}
 		v.add(p.judge(shell, p.Opaque))
-		literal, _ := script.Literal(text)
 		for _, command := range literal {
 			v.add(restrictive(p.matches(program(command.Prefix()))))
 		}
@@ -194,7 +197,10 @@ func (p *Policy) matches(c Program) []rule.Match {
 	case c.Path == "":
 		c.Path = rule.Absolute(c.Argv[0], "/", "")
 	}
-	argv := slices.Concat([]string{c.Path}, c.Argv[1:])
+	argv := c.Argv
+	if argv[0] != c.Path {
+		argv = slices.Concat([]string{c.Path}, argv[1:])
+	}
 	byPath := p.Rules.MatchProgram(argv, func(path string) string { return path })
 	if len(byPath) == 0 || byPath[0].Program != "" { // no rule has the path itself
 		byPath = union(byPath, p.Rules.Restrictive(argv, c.Path))
@@ -231,7 +237,7 @@ func findings(matches []rule.Match) []Finding {
 
 // compareReasons says which of two findings of one decision is the better reason: that of a rule,
 // then that of the longer rule. Of equal ones the later is.
-func compareReasons(a, b Finding) int {
+func compareReasons(a, b *Finding) int {
 	if a.Match.Rule == nil || b.Match.Rule == nil {
 		return cmp.Compare(btoi(a.Match.Rule != nil), btoi(b.Match.Rule != nil))
 	}

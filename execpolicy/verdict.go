@@ -19,8 +19,9 @@ type Verdict struct {
 	// Findings are what the decision is made of, the first maxFindings in their order.
 	Findings []Finding
 
-	deciding *Finding // nil as long as nothing was found
-	ruled    bool     // a rule prompts or forbids
+	deciding Finding // if something was found
+	found    bool
+	ruled    bool // a rule prompts or forbids
 	proposed []string
 }
 
@@ -39,8 +40,8 @@ type Finding struct {
 // add takes the findings of a layer about a command.
 func (v *Verdict) add(findings []Finding) {
 	for _, f := range findings {
-		if d := v.deciding; d == nil || f.Decision > v.Decision || f.Decision == v.Decision && compareReasons(f, *d) >= 0 {
-			v.Decision, v.deciding = f.Decision, &f
+		if !v.found || f.Decision > v.Decision || f.Decision == v.Decision && compareReasons(&f, &v.deciding) >= 0 {
+			v.Decision, v.deciding, v.found = f.Decision, f, true
 		}
 		switch {
 		case f.Match.Rule != nil:
@@ -72,10 +73,10 @@ func shown(argv []string) string {
 // rules that decide the same, in those of the longest, and of these of the last. It is "" where it
 // is.
 func (v Verdict) Reason() string {
-	if v.deciding == nil {
+	if !v.found {
 		return ""
 	}
-	f, command, because := *v.deciding, shown(v.Argv), ""
+	f, command, because := v.deciding, shown(v.Argv), ""
 	if f.Match.Rule != nil {
 		because = f.Match.Justification
 	}

@@ -226,6 +226,26 @@ func (s *Spec) explain(path string, err error) error {
 	return &fs.PathError{Op: "exec", Path: path, Err: errno}
 }
 
+// Check returns the error that [Start] would have because of the program or the directory, where a
+// Stage finds that out only when it runs.
+func (s *Spec) Check() error {
+	if len(s.Argv) == 0 {
+		return ErrNoProgram
+	}
+	path, err := LookPath(s.Argv[0], s.Dir, s.Env)
+	if err == nil {
+		full := path
+		if !filepath.IsAbs(full) {
+			full = s.Dir + "/" + full
+		}
+		err = executable(full)
+	}
+	if err == nil {
+		err = checkDir(s.Dir)
+	}
+	return s.explain(cmp.Or(path, s.Argv[0]), err)
+}
+
 // checkDir finds out why chdir(2) would fail.
 func checkDir(dir string) error {
 	var st unix.Stat_t

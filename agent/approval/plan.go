@@ -55,9 +55,10 @@ const defaultTimeout = 120 * time.Second
 
 // Decide returns an error of the wire if the command of a request must not be started: if a policy
 // forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
-// policy. Env and dir are those of the process, and asks tells whether the client can be asked.
-// Nothing has been done for the process so far.
-func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool) (*Plan, error) {
+// policy. Env and dir are those of the process, asks tells whether the client can be asked, and
+// judges whether what a process executes can be judged on this host. Nothing has been done for the
+// process so far.
+func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool, judges func() bool) (*Plan, error) {
 	client, err := clientPolicy(p.ExecApproval)
 	if err != nil {
 		return nil, protocol.InvalidParams("execApproval: %v", err)
@@ -87,8 +88,10 @@ func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, 
 			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
 		}
 	}
-	if operator != nil && operator.Enforce == execpolicy.InTree && !p.Builtin {
-		plan.Policy = plan.both(operator)
+	switch {
+	case p.Builtin: // it executes nothing
+	case operator != nil && operator.Enforce == execpolicy.InTree, client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow) && judges():
+		plan.Policy = plan.below(operator)
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:
@@ -118,6 +121,14 @@ func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
 		return operator
 	}
 	return operator.With(p.client)
+}
+
+// below is what is asked about what a process executes; nil: nothing is.
+func (p *Plan) below(operator *execpolicy.Policy) *execpolicy.Policy {
+	if operator != nil && operator.Enforce == execpolicy.InTree {
+		return p.both(operator)
+	}
+	return p.client
 }
 
 // clientPolicy returns the policy of a request, nil for none.

@@ -103,6 +103,7 @@ func (p *Process) take(asked judge.Question) {
 		operator: p.plan.operator, kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
 		identity: asked.Identity,
+		unasked:  asked.Unasked,
 	}
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
@@ -266,6 +267,7 @@ type question struct {
 	matched   []byte
 	proposed  []string // see [execpolicy.Verdict.Proposed]
 	identity  string   // of the file exe, that may be written to; "" of a start
+	unasked   bool     // it may run where nobody can be asked
 }
 
 // about makes it one about a verdict on a start.
@@ -324,6 +326,8 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		switch {
 		case errors.Is(err, errReplaced):
 			source, o = p.anew(q)
+		case errors.Is(err, errUnable):
+			source, o.allowed, o.text = reason, q.unasked, q.reason+": nobody has approved it"
 		case errors.Is(err, errTimeout):
 			source, o.text = reason, q.reason+": the question was not answered in time"
 		default:
@@ -353,18 +357,17 @@ func (p *Process) accepted(q *question, o outcome) {
 // program that it executes, new ones can only forbid that.
 func (p *Process) anew(q *question) (source string, o outcome) {
 	q.operator = p.plan.current.Policy()
-	policy := p.plan.both(q.operator)
 	var v execpolicy.Verdict
-	switch {
+	switch policy := p.plan.below(q.operator); {
 	case q.kind == protocol.ApprovalStart:
-		v = policy.Start(p.plan.argv, p.plan.find)
+		v = p.plan.both(q.operator).Start(p.plan.argv, p.plan.find)
 		q.about(v)
 		if v.Decision == rule.Allow {
 			return "rule", outcome{allowed: true}
 		}
 	case p.remembers(q):
 		return "memo", outcome{allowed: true}
-	default:
+	case policy != nil:
 		v = policy.Exec(program(slices.Concat([]string{q.exe}, q.argv[min(1, len(q.argv)):])))
 	}
 	if v.Decision == rule.Forbidden {

@@ -64,9 +64,6 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	sys.Keys.Clear()
 	defer func() { s.probes.Close() }()
 	commands, err := flags.ReadPolicy(s.logger)
-	if err == nil {
-		err = commands.Try(flags.MaxProcesses+uint64(flags.MaxAddressSpace)+flags.MaxCPUSeconds > 0)
-	}
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const maxText = 16 << 20
 // Append appends a policy for [Policy]. Where it is asked is not part of it.
 func Append(b []byte, p *execpolicy.Policy) []byte {
 	for ; p != nil; p = p.Client() {
-		b = append(b, 1, byte(p.Unmatched), byte(p.Opaque), byte(p.ForcedRm))
+		b = append(b, 1, byte(p.Unmatched), byte(p.Opaque), byte(p.ForcedRm), pack.Bool(p.AllowUnasked))
 		var rules []*rule.Rule
 		var programs map[string][]string
 		if p.Rules != nil {
@@ -45,7 +45,7 @@ func Policy(b []byte) (*execpolicy.Policy, error) {
 	d := pack.NewDecoder(b)
 	var layers []*execpolicy.Policy
 	for d.Bool() {
-		p := &execpolicy.Policy{Unmatched: decision(&d), Opaque: decision(&d), ForcedRm: decision(&d), Rules: &rule.Set{}}
+		p := &execpolicy.Policy{Unmatched: decision(&d), Opaque: decision(&d), ForcedRm: decision(&d), AllowUnasked: d.Bool(), Rules: &rule.Set{}}
 		for n := d.Int(); n > 0 && d.OK(); n-- {
 			r := &rule.Rule{Decision: decision(&d)}
 			caseless := d.Bool()

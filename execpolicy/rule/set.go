@@ -123,6 +123,9 @@ func (s *Set) nameOf(argv []string, program string, want func(*Rule) bool) []Mat
 	if name == "/" || len(argv) == 0 {
 		return nil
 	}
+	if len(s.byName[name]) == 0 && (len(s.caseless) == 0 || len(s.caseless[fold(name)]) == 0) {
+		return nil // nearly always
+	}
 	c := &command{argv: slices.Concat([]string{name}, argv[1:])}
 	return s.named(c, name, program, want)
 }

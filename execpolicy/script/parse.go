@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -68,9 +69,14 @@ func parse(text string) (*syntax.File, bool) {
 	if len(text) > maxBytes || tooDeep(text) || strings.ContainsAny(text, "\r\x00") {
 		return nil, false
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
+	parser := parsers.Get().(*syntax.Parser)
+	defer parsers.Put(parser)
+	file, err := parser.Parse(strings.NewReader(text), "")
 	return file, err == nil
 }
+
+// parsers can be used again, and are large.
+var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)) }}
 
 // base is the last name of a program's path.
 func base(program string) string {

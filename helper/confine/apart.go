@@ -71,6 +71,9 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
 	t.drop = caps.Drop
+	if !c.Policy.Confined { // the command keeps those that it has, and who has none could not trace it
+		t.drop = func() error { return nil }
+	}
 	if err = t.awaitApart(pair[0], watch); err != nil {
 		// pair[0] stays open: when it is closed the second process gets an error
 		// and prints that one too, beside this one.
@@ -84,11 +87,12 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 // cannot be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
-	// A supervisor traces this process around its execve.
 	if !c.Backend.Has(sandbox.Supervised) && c.Rules == nil {
 		if err := hideMemory(); err != nil {
 			return err
 		}
+	} else if err := showMemory(); err != nil { // the first init traces this process around its execve
+		return err
 	}
 	resolved, err := c.resolve()
 	if err != nil {

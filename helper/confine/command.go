@@ -133,6 +133,9 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		Leash:      leash,
 		Cloneflags: c.namespaces(),
 	}
+	if c.Rules != nil {
+		p.Env = []string{threadsOfSupervisor}
+	}
 	if c.Backend.Has(sandbox.UserNS) {
 		p.AmbientCaps = userns.Caps()
 	}
@@ -158,9 +161,6 @@ func (c *Command) check() error {
 	}
 	if c.Rules != nil && c.Endpoint != (Endpoint{}) {
 		return errors.New("sandbox: a connection executes nothing")
-	}
-	if c.Rules != nil && c.Limits != (Limits{}) {
-		return ErrJudgedLimits
 	}
 	if c.Rules != nil && c.Policy.RestrictsNothing() {
 		return nil // the init only watches

@@ -254,6 +254,16 @@ func hideMemory() error {
 	return nil
 }
 
+// showMemory lets the first init trace this process. The kernel hides the memory of a program
+// that has more capabilities than the one before it, as the second init has where the uid is 0 in
+// a user namespace.
+func showMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("showing the memory of the second init: %w", os.NewSyscallError("prctl", err))
+	}
+	return nil
+}
+
 // resolve looks the paths of the policy up. They have to lead where they led
 // when the agent decided that the command may be started.
 func (c *config) resolve() (*resolve.Resolved, error) {

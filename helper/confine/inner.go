@@ -145,10 +145,7 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	}
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
-			// It has a thread that receives calls, one that checks a program and one
-			// that waits for children. Each keeps its place while it is in a system
-			// call, and the runtime's monitor does not have to wake up for it.
-			Env:   []string{"GOMAXPROCS=4"},
+			Env:   []string{threadsOfSupervisor},
 			Files: files,
 		})
 	})
@@ -157,6 +154,12 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	}
 	return nil
 }
+
+// threadsOfSupervisor is for an init that answers calls and checks programs. It has a thread
+// that receives calls, one that checks a program and one that waits for children. Each keeps
+// its place while it is in a system call, and the runtime's monitor does not have to wake up
+// for it.
+const threadsOfSupervisor = "GOMAXPROCS=4"
 
 // isOuter tells whether this process is the outer init of a supervised command.
 func (c *config) isOuter() bool { return c.Backend.Has(sandbox.Supervised) && !isInner(os.Args) }

@@ -1,9 +1,10 @@
 package confine
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/packed"
@@ -66,9 +67,6 @@ func (t *target) addJudged() (err error) {
 	return err
 }
 
-// ErrJudgedLimits refuses a command that would have both.
-var ErrJudgedLimits = errors.New("sandbox: programs cannot be judged below a command with limits of resources")
-
 // Judged has the programs that a command executes decided about by rules. It has to be closed.
 type Judged struct {
 	// Desk has the questions of the command.
@@ -110,23 +108,31 @@ func (h *Held) Judge(j *Judged) {
 	}
 }
 
+// tryTime is how long the try of [TryJudged] may take. Nearly always that takes some milliseconds.
+const tryTime = 15 * time.Second
+
 // TryJudged finds out, by doing it, whether this host lets the programs of a command be judged. It
-// runs argv, which has to end with that exit code.
-func TryJudged(argv []string, code int) error {
+// runs argv, which has to end with that exit code. Reaper is as in [procs.Spec].
+func TryJudged(argv []string, code int, reaper *procs.Reaper) error {
 	j, err := NewJudged(&execpolicy.Policy{})
 	if err != nil {
 		return err
 	}
 	defer j.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	p, err := procs.Start(procs.Spec{Argv: argv, Dir: "/", Stage: WatchOnly(j).Stage, RetainBytes: maxLine, Reaper: reaper})
 	if err != nil {
 		return err
 	}
-	defer null.Close()
-	got, err := WatchOnly(j).Run(procs.Program{Argv: argv, Dir: "/"}, [3]*os.File{null, null, null}, func(chan<- os.Signal) {})
-	if err == nil && got != code {
-		err = fmt.Errorf("a program under such a watch ended with %d, and not with %d: the kernel or an outer sandbox does not let it be watched "+
+	defer p.Close()
+	p.Begin()
+	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	defer cancel()
+	if err := p.WaitExit(ctx); err != nil {
+		return fmt.Errorf("a program under such a watch does not end: %w", err)
+	}
+	if _, got, _, _ := p.State(); got != code {
+		return fmt.Errorf("a program under such a watch ended with %d, and not with %d: the kernel or an outer sandbox does not let it be watched "+
 			"(seccomp listeners of Linux 5.19, ptrace)", got, code)
 	}
-	return err
+	return nil
 }

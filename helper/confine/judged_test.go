@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,12 @@ func judgedKinds(t *testing.T) map[string]confined {
 			Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: level,
 		}}
 	}
+	for name, c := range maps.Clone(kinds) {
+		if c.policy != nil {
+			c.limits = Limits{Processes: 1 << 20, AddressSpace: 1 << 40, CPUSeconds: 3600}
+			kinds[name+", limited"] = c
+		}
+	}
 	return kinds
 }
 
@@ -59,7 +66,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 		held = WatchOnly(j)
 	} else {
 		holdMissing(t, c.policy)
-		held = &Held{Layers: []string{}, command: Command{Policy: c.policy, Backend: c.backend, Argv0: os.Args[0]}}
+		held = &Held{Layers: []string{}, command: Command{Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0]}}
 		held.Judge(j)
 	}
 	r := &run{t: t}
@@ -123,6 +130,7 @@ env cat /dev/null; echo env=$?
 (exec cat /dev/null); echo exec=$?
 id >/dev/null; echo id=$?
 uname >/dev/null; echo uname=$?
+echo cpu=$(ulimit -t)
 sh -c 'exit 3'; echo sh=$?
 no-such-program; echo none=$?
 exit 7`
@@ -135,7 +143,11 @@ exit 7`
 				asked = append(asked, strings.Join(q.Argv, " "))
 				return len(asked) == 1
 			}).end()
-			for _, want := range []string{"one", "cat=126", "path=126", "link=126", "script=126", "env=126", "exec=126", "id=0", "uname=126", "sh=3", "none=127"} {
+			cpu := "cpu=unlimited"
+			if c.limits != (Limits{}) {
+				cpu = "cpu=3600"
+			}
+			for _, want := range []string{cpu, "one", "cat=126", "path=126", "link=126", "script=126", "env=126", "exec=126", "id=0", "uname=126", "sh=3", "none=127"} {
 				if !strings.Contains(out, want+"\n") {
 					t.Errorf("no %s", want)
 				}

@@ -241,7 +241,11 @@ func (c *config) explainDir(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("entering the working directory inside the sandbox: %w", &fs.PathError{Op: "chdir", Path: c.Dir, Err: err})
+	failed := &fs.PathError{Op: "chdir", Path: c.Dir, Err: err}
+	if c.Policy.RestrictsNothing() { // there is no sandbox, and so no code of it
+		return &notExecuted{code: ShellCode(syscall.EACCES), err: failed}
+	}
+	return fmt.Errorf("entering the working directory inside the sandbox: %w", failed)
 }
 
 // explain returns err with the program that could not be executed.

@@ -67,7 +67,8 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 
 // Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
 func (j *Judge) Decide(p *Program) error {
-	v := j.policy.Exec(candidates(p)...)
+	all := candidates(p)
+	v := j.policy.Exec(all...)
 	if j.isFirst(p) {
 		// The command itself was decided about as a whole: a shell by its script. What a rule
 		// says of the file that is really there counts still.
@@ -88,13 +89,20 @@ func (j *Judge) Decide(p *Program) error {
 	if j.isDeclined(key) {
 		return unix.EPERM
 	}
-	switch j.ask(p, &v) {
+	switch j.ask(p, &v, j.allowsUnasked(all)) {
 	case accepted:
 		return nil
 	case declined:
 		j.decline(key)
 	}
 	return unix.EPERM
+}
+
+// allowsUnasked tells whether what prompts may run where nobody can be asked. What the client
+// itself wants to be asked about may not.
+func (j *Judge) allowsUnasked(all []execpolicy.Program) bool {
+	client := j.policy.Client()
+	return j.policy.AllowUnasked && (client == nil || client.Exec(all...).Decision == rule.Allow)
 }
 
 // maxDeclined is how many refusals are remembered.
@@ -174,6 +182,7 @@ type Question struct {
 	Matched     string   // JSON of the findings
 	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
 	Identity    string   // see [Program]
+	Unasked     bool     // it may run where nobody can be asked
 }
 
 func (q *Question) encode() []byte {
@@ -189,7 +198,8 @@ func (q *Question) encode() []byte {
 	b = append(pack.AppendStrings(b, q.Argv), pack.Bool(q.Truncated))
 	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
 	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
-	return pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
+	b = pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
+	return append(b, pack.Bool(q.Unasked))
 }
 
 func decode(b []byte) (q Question, err error) {
@@ -202,7 +212,7 @@ func decode(b []byte) (q Question, err error) {
 	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
 	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
 	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
-	q.Proposed, q.Identity = d.Strings(maxPacket), d.String(maxPacket)
+	q.Proposed, q.Identity, q.Unasked = d.Strings(maxPacket), d.String(maxPacket), d.Bool()
 	return q, d.End()
 }
 
@@ -269,8 +279,9 @@ const (
 )
 
 // ask asks the agent. Whatever goes wrong refuses.
-func (j *Judge) ask(p *Program, v *execpolicy.Verdict) answer {
+func (j *Judge) ask(p *Program, v *execpolicy.Verdict, unasked bool) answer {
 	q := j.question(p, v)
+	q.Unasked = unasked
 	got := make(chan answer, 1)
 	j.mu.Lock()
 	if j.waiting == nil {

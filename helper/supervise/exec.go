@@ -10,7 +10,6 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
-	"github.com/execagent/execagent/internal/thread"
 	"github.com/execagent/execagent/internal/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -31,6 +30,11 @@ func (n *Notifier) newChecker() *execcheck.Checker {
 
 // findProgram finds the program that a call names, if the command may read it.
 func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flags int) (fd int, canonical string, err error) {
+	if n.config.Level == sandbox.NoLevel && strings.HasPrefix(path, "/") && flags == 0 {
+		if fd, canonical, ok := n.findQuickly(path); ok {
+			return fd, canonical, nil
+		}
+	}
 	r := &request{n: n, call: *call}
 	n.names.RLock()
 	defer n.names.RUnlock()
@@ -75,6 +79,23 @@ func isNamed(p *fsops.Place) bool {
 	return unix.Lstat(p.Path, &st) == nil && st.Dev == p.Stat.Dev && st.Ino == p.Stat.Ino
 }
 
+// findQuickly finds a program as this process sees it, which is as the command does unless the path
+// leads through a descriptor or a directory of a process: these are links of another kind, and it
+// returns false. Where the kernel finds another one for the command, that is judged when it is
+// loaded.
+func (n *Notifier) findQuickly(path string) (fd int, canonical string, ok bool) {
+	fd, err := unix.Openat2(n.paths.Base().FD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return -1, "", false
+	}
+	canonical, err = os.Readlink(ownPath(fd))
+	if err != nil || !strings.HasPrefix(canonical, "/") || strings.HasPrefix(canonical, "/proc/") || strings.HasSuffix(canonical, " (deleted)") {
+		unix.Close(fd)
+		return -1, "", false
+	}
+	return fd, canonical, true
+}
+
 // decideProgram decides about an image. What was asked for was judged when it was
 // found; what the kernel has loaded in its place is judged by its path.
 func (n *Notifier) decideProgram(i execcheck.Image) error {
@@ -87,15 +108,13 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 		return nil
 	}
 	p := judge.Program{
-		Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
-		Identity: i.Identity, Thread: i.Thread,
-	}
-	var err error
-	if p.PID, p.Parent, err = thread.Process(i.Thread); err != nil {
-		return unix.EPERM
+		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
+		Identity: i.Identity,
+		Thread:   i.Thread,
 	}
 	// A thread that goes elsewhere meanwhile changes what is said of the program, not which one it
 	// is.
+	var err error
 	if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", i.Thread)); err != nil {
 		return unix.EPERM
 	}

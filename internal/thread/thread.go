@@ -14,7 +14,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -132,22 +131,49 @@ func String(thread int, addr uint64, buf *Path) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// LongString does what String does for a string of at most limit bytes with its
-// NUL; a longer one is E2BIG.
-func LongString(thread int, addr uint64, limit int) (string, error) {
+// Pages reads the memory of a thread page by page, and reads the page again that it has read last
+// only if it has to. It is for one goroutine.
+type Pages struct {
+	Thread int
+
+	at   uint64 // the page that is held; only if held has something
+	held []byte
+}
+
+// Rest returns what is in the memory from addr on to the end of that page, until the next call.
+func (p *Pages) Rest(addr uint64) ([]byte, error) {
+	size := uint64(os.Getpagesize())
+	page := addr - addr%size
+	if p.held == nil || p.at != page {
+		held, err := Memory(p.Thread, page, int(size))
+		if err != nil {
+			return nil, err
+		}
+		p.at, p.held = page, held
+	}
+	return p.held[addr-page:], nil
+}
+
+// String does what [String] does for a string of at most limit bytes with its NUL; a longer one is
+// E2BIG.
+func (p *Pages) String(addr uint64, limit int) (string, error) {
 	var b []byte
-	for chunk := unix.PathMax; len(b) < limit; chunk *= 4 {
-		was := len(b)
-		b = slices.Grow(b, chunk)[:was+min(chunk, limit-was)]
-		n, found, err := readString(thread, addr+uint64(was), b[was:])
+	for {
+		rest, err := p.Rest(addr + uint64(len(b)))
 		if err != nil {
 			return "", err
 		}
-		if found {
-			return string(b[:was+n]), nil
+		n := bytes.IndexByte(rest, 0)
+		switch {
+		case n >= 0 && len(b)+n < limit && b == nil:
+			return string(rest[:n]), nil
+		case n >= 0 && len(b)+n < limit:
+			return string(append(b, rest[:n]...)), nil
+		case n >= 0 || len(b)+len(rest) >= limit:
+			return "", unix.E2BIG
 		}
+		b = append(b, rest...)
 	}
-	return "", unix.E2BIG
 }
 
 // readString fills buf from addr on, until it has found a NUL, and returns how many

@@ -36,14 +36,11 @@ type guard struct {
 // guard decides whether the command may run, and asks the user if the rules say so. The error is
 // why not.
 func (c *Command) guard() (*guard, error) {
-	if err := c.Rules.Try(false); err != nil {
-		return nil, err
-	}
-	start := &protocol.StartParams{Argv: c.Argv, ExecApproval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}}
 	if c.Rules == nil {
 		return nil, nil
 	}
-	plan, err := approval.Decide(c.Rules.Current(), start, c.Sys.Environ, c.Dir, c.terminal != nil)
+	start := &protocol.StartParams{Argv: c.Argv, ExecApproval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}}
+	plan, err := approval.Decide(c.Rules.Current(), start, c.Sys.Environ, c.Dir, c.terminal != nil, func() bool { return false })
 	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return nil, refusal(refused.Message)
 	}

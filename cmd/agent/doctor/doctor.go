@@ -130,7 +130,7 @@ func judgedNote() Note {
 		"Names of programs are a guard rail; the boundary is the sandbox."}
 	argv, code, err := hold.Probe()
 	if err == nil {
-		err = confine.TryJudged(argv, code)
+		err = confine.TryJudged(argv, code, nil)
 	}
 	if err != nil {
 		n.OK, n.Text = false, "Rules about commands can be enforced only for what clients start (--exec-policy-enforce start): "+err.Error()

@@ -23,7 +23,7 @@ type PolicyFlags struct {
 	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_UNMATCHED" group:"policy" placeholder:"DECISION" help:"Decision about commands that no rule matches: allow, prompt or forbidden. Default: allow."`
 	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision about scripts of shells that cannot be taken apart. Default: that of --exec-policy-unmatched."`
 	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision about rm -f that no rule matches. Default: allow."`
-	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what is started. tree: also about every program that it executes, whichever shell or program does that; nothing starts where the kernel cannot have that enforced. Default: start."`
+	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what is started. tree: also about every program that it executes, whichever shell or program does that; nothing starts where the kernel cannot have that enforced. Default: tree where the kernel can, else start."`
 	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"Add a rule to default.rules in the folder when somebody accepts a command with one, unless another rule asks about it. Other agents read it when they start, or at SIGHUP."`
 	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means where nobody can be asked: allow or forbidden. Default: forbidden."`
 }
@@ -45,12 +45,16 @@ type Operator struct {
 	mu sync.Mutex // held from reading the rules until they are in force
 }
 
-// ReadPolicy reads the rules; nil without a folder.
+// ReadPolicy reads the rules; nil without a folder. It finds out where they can be asked, if that
+// is not told, and refuses to have them asked where they cannot be.
 func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*Operator, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
 	}
 	p, err := f.read()
+	if err == nil {
+		p.Enforce, err = f.settle(log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +65,27 @@ func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*Operator, error) {
 	}
 	o.current = execpolicy.NewCurrent(p, amend)
 	return o, nil
+}
+
+// settle says where rules are asked, for good: what the flag does not say is what this host can.
+func (f *PolicyFlags) settle(log *slog.Logger) (execpolicy.Enforce, error) {
+	if f.ExecPolicyEnforce == execpolicy.AtStart.String() {
+		return execpolicy.AtStart, nil
+	}
+	argv, code, err := hold.Probe()
+	if err == nil {
+		err = confine.TryJudged(argv, code, nil)
+	}
+	switch {
+	case err == nil:
+		f.ExecPolicyEnforce = execpolicy.InTree.String()
+	case f.ExecPolicyEnforce == "":
+		log.Warn("rules are asked about what clients start, and not about what that executes", "reason", err)
+		f.ExecPolicyEnforce = execpolicy.AtStart.String()
+	default:
+		return execpolicy.InTree, fmt.Errorf("--exec-policy-enforce tree: %w", err)
+	}
+	return execpolicy.ParseEnforce(f.ExecPolicyEnforce)
 }
 
 // Current returns the rules in force.
@@ -153,23 +178,4 @@ func (f *PolicyFlags) read() (*execpolicy.Policy, error) {
 		}
 	}
 	return p, nil
-}
-
-// Try refuses rules about all that is executed where they cannot be enforced: by doing it, and
-// where commands have limits of resources.
-func (o *Operator) Try(limits bool) error {
-	if p := o.Current().Policy(); p == nil || p.Enforce != execpolicy.InTree {
-		return nil
-	}
-	if limits {
-		return errors.New("--exec-policy-enforce tree and limits of resources (--max-processes, --max-address-space, --max-cpu-seconds) exclude each other")
-	}
-	argv, code, err := hold.Probe()
-	if err == nil {
-		err = confine.TryJudged(argv, code)
-	}
-	if err != nil {
-		return fmt.Errorf("--exec-policy-enforce tree: %w", err)
-	}
-	return nil
 }

@@ -138,12 +138,7 @@ func (c *Checker) check(j *job) {
 		j.refuse(err)
 		return
 	}
-	leader, parent, err := thread.Process(int(j.call.Thread))
-	if err != nil {
-		j.refuse(unix.EPERM)
-		return
-	}
-	w := window{Checker: c, job: j, leader: leader, child: parent == os.Getpid(), want: want}
+	w := window{Checker: c, job: j, leader: want.process, child: want.parent == os.Getpid(), want: want}
 	w.open()
 	defer w.close()
 	w.run()
@@ -177,7 +172,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 	}
 	image := Image{Path: a.path, Program: p.path, Argv: argv, Thread: int(call.Thread), Identity: p.id.String()}
 	for name := a.scriptName(); ; {
-		line, err := p.firstLine()
+		line, loader, err := p.examine()
 		if err != nil {
 			return want, opened, err
 		}
@@ -185,16 +180,17 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 		with, script := interpreter(line)
 		if !script {
 			want = expected{exe: p.id, cmdline: join(argv), name: name, argv: argv, passed: image.Argv}
-			loader, err := p.loader()
-			if err == nil && loader != "" {
-				var l program
-				if l, err = c.find(call, unix.AT_FDCWD, loader, 0); err == nil {
-					opened, want.loader = append(opened, l.fd), l.path
+			if loader != "" {
+				l, err := c.find(call, unix.AT_FDCWD, loader, 0)
+				if err != nil {
+					return want, opened, err
 				}
+				opened, want.loader = append(opened, l.fd), l.path
 			}
-			if err != nil {
-				return want, opened, err
+			if want.process, want.parent, err = thread.Process(int(call.Thread)); err != nil {
+				return want, opened, unix.EPERM
 			}
+			image.Process, image.Parent = want.process, want.parent
 			return want, opened, c.config.Decide(image)
 		}
 		if len(image.Interpreters) == maxInterpreters {
@@ -267,14 +263,16 @@ func (c *Checker) settle(pid int) bool {
 
 // isChild tells whether pid, which was seen to have ended, is a process whose
 // parent is this one. Otherwise it was the end of a traced thread, which has been
-// waited for meanwhile. In doubt it is a child: only for a moment there may be no
-// descriptor to look it up with.
+// waited for meanwhile. In doubt it is a child: for a moment there may be no
+// descriptor to look it up with; and a procfs that hides what this process could not
+// trace (hidepid) does so also with a child that has died with capabilities.
 func isChild(pid int) bool {
 	leader, parent, err := thread.Process(pid)
-	if err != nil {
-		return err != unix.ENOENT && err != unix.ESRCH
+	if err == unix.ENOENT || err == unix.ESRCH {
+		s, err := look(unix.P_PID, pid, unix.WNOHANG)
+		return err == nil && s.pid == pid && s.ended
 	}
-	return leader == pid && parent == os.Getpid()
+	return err != nil || leader == pid && parent == os.Getpid()
 }
 
 // Reaped tells that the child pid, which [Checker.Ended] has returned, was waited

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -427,6 +428,47 @@ func TestKilledMeanwhile(t *testing.T) {
 		}
 		if r := readReport(); r.Code != 137 || r.ReplacedFile+r.ReplacedArgv+r.Let != 0 {
 			t.Errorf("%+v %s", r, out.String())
+		}
+	}
+}
+
+// TestMapped: the files of a process are told as the kernel has them, whatever their names are.
+func TestMapped(t *testing.T) {
+	t.Parallel()
+	dir := public(t)
+	for _, name := range []string{"plain", "with blanks ", "line\nfeed", `line\012feed`, "gone (deleted)", "00:00 0 [heap]"} {
+		program := filepath.Join(dir, name)
+		if out, err := exec.Command("cp", "/bin/cat", program).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		cat := exec.CommandContext(t.Context(), program)
+		in, err := cat.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cat.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cat.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var b [1]byte
+		_, err = in.Write(b[:])
+		if err == nil {
+			_, err = out.Read(b[:]) // all is loaded now
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := mapped(cat.Process.Pid)
+		want, errWant := mappedFiles(cat.Process.Pid)
+		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
+			t.Errorf("%q: got %q, %v; want %q, %v", name, got, err, want, errWant)
+		}
+		in.Close()
+		if err := cat.Wait(); err != nil {
+			t.Error(err)
 		}
 	}
 }

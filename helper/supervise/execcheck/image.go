@@ -30,8 +30,9 @@ type Image struct {
 	Identity string
 	// Heads are the beginnings of these files, in this order, as far as the kernel looks.
 	Heads [][]byte
-	// Thread is the one that has made the call, or, with Real, the process.
-	Thread int
+	// Thread is the one that has made the call, or, with Real, the process. Process is that of the
+	// thread, and Parent the parent of that.
+	Thread, Process, Parent int
 	// Argv are the arguments that the caller has passed. Those that the process
 	// gets have the interpreters before them.
 	Argv []string
@@ -68,6 +69,8 @@ type expected struct {
 	// was to get, and what the caller has passed.
 	name         string
 	argv, passed []string
+	// What the thread is a part of, and the parent of that.
+	process, parent int
 }
 
 // allows tells whether a process that is not what was expected may have these
@@ -126,9 +129,13 @@ func readArguments(tid int, list uint64) ([]string, error) {
 		return []string{""}, nil
 	}
 	const pointer = 8
+	pointers, texts := thread.Pages{Thread: tid}, thread.Pages{Thread: tid}
 	var argv []string
 	for size := 0; ; list += pointer {
-		word, err := thread.Memory(tid, list, pointer)
+		word, err := pointers.Rest(list)
+		if err == nil && len(word) < pointer { // on two pages
+			word, err = thread.Memory(tid, list, pointer)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +143,7 @@ func readArguments(tid int, list uint64) ([]string, error) {
 		if addr == 0 {
 			break
 		}
-		arg, err := thread.LongString(tid, addr, maxArguments-size)
+		arg, err := texts.String(addr, maxArguments-size)
 		if err != nil {
 			return nil, err
 		}
@@ -178,18 +185,21 @@ func (p *program) open() (int, error) {
 	return fd, nil
 }
 
-// firstLine returns what the kernel looks at to find out the format of the file. A
-// file that cannot be read could not be compared later, so its error is EACCES.
-func (p *program) firstLine() (head [headSize]byte, err error) {
+// examine returns what the kernel looks at to find out the format of the file, and, of one that is
+// no script, the loader that it names. A file that cannot be read could not be compared
+// later, so its error is EACCES.
+func (p *program) examine() (head [headSize]byte, loader string, err error) {
 	fd, err := p.open()
 	if err != nil {
-		return head, err
+		return head, "", err
 	}
 	defer unix.Close(fd)
-	if _, err := unix.Pread(fd, head[:], 0); err != nil {
-		return head, unix.EACCES
+	var b [beginning]byte
+	n, err := unix.Pread(fd, b[:], 0)
+	if err != nil {
+		return head, "", unix.EACCES
 	}
-	return head, nil
+	return [headSize]byte(b[:]), loaderOf(fd, b[:n]), nil
 }
 
 // interpreter returns the interpreter that the head of a script names, with its
@@ -244,14 +254,14 @@ func (e *expected) is(pid int) bool {
 
 // readCmdline reads the arguments of a process, but no more than limit bytes.
 func readCmdline(pid, limit int) ([]byte, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/cmdline", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	b, n := make([]byte, limit), 0
 	for n < limit {
-		m, err := f.Read(b[n:])
+		m, err := unix.Read(fd, b[n:])
 		if n += m; err != nil || m == 0 {
 			break
 		}
@@ -262,7 +272,7 @@ func readCmdline(pid, limit int) ([]byte, error) {
 // realImage describes the process pid as it is. A file that no path leads to any
 // more could not be judged, so it is an error, and so is one of another mount namespace:
 // the command has made that, and can give any file any path there.
-func realImage(pid int) (Image, error) {
+func realImage(pid, parent int) (Image, error) {
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
 	path, err := os.Readlink(exe)
 	if err != nil {
@@ -278,7 +288,7 @@ func realImage(pid int) (Image, error) {
 		return Image{}, err
 	}
 	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
-	image := Image{Program: path, Argv: argv, Real: true, Thread: pid}
+	image := Image{Program: path, Argv: argv, Real: true, Thread: pid, Process: pid, Parent: parent}
 	head := make([]byte, headSize)
 	if f, err := os.Open(exe); err == nil {
 		n, _ := f.Read(head) // what cannot be read is no script

@@ -82,7 +82,7 @@ func TestRaces(t *testing.T) {
 		}
 		long = true
 	}
-	for _, kind := range []string{"memory", "threads", "vfork", "link", "cwd", "signals"} {
+	for _, kind := range []string{"memory", "threads", "vfork", "link", "cwd", "descriptor", "signals"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRace(t, kind, checked, length)
 			got, out := supervise(t, r.setup, r.marks)

@@ -140,7 +140,7 @@ func (w *window) mayMap(pid int) bool {
 // right tells whether the process may run what it has become.
 func (w *window) right(pid int) bool {
 	if !w.want.is(pid) {
-		image, err := realImage(pid)
+		image, err := realImage(pid, w.want.parent)
 		if err != nil || !w.want.allows(image.Argv) || w.config.Decide(image) != nil {
 			return false
 		}

@@ -783,6 +783,82 @@ static void race_signals(void) {
 	waitpid(b, NULL, 0);
 }
 
+// descriptor: a thread exchanges the file behind the descriptor that is executed.
+enum { DESCRIPTOR = 50 };
+static int right_fd, wrong_fd;
+
+static void *swap_descriptor(void *unused) {
+	for (unsigned seed = 6;; linger(&seed))
+		if (dup2(wrong_fd, DESCRIPTOR) < 0 || (linger(&seed), dup2(right_fd, DESCRIPTOR)) < 0)
+			_exit(FAILED);
+	return NULL;
+}
+
+static void race_descriptor(void) {
+	char path[512];
+	snprintf(path, sizeof path, "%s/p", race_dir);
+	right_fd = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof path, "%s/q", race_dir);
+	wrong_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (right_fd < 0 || wrong_fd < 0 || dup2(right_fd, DESCRIPTOR) < 0)
+		die("descriptor");
+	char *argv[] = {"program", "r", NULL};
+	while (!over()) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			pthread_t swapping;
+			pthread_create(&swapping, NULL, swap_descriptor, NULL);
+			syscall(SYS_execveat, DESCRIPTOR, "", argv, environ, AT_EMPTY_PATH);
+			_exit(refusal());
+		}
+		await(pid);
+	}
+}
+
+// content: another process writes the file anew, in place.
+static void *swap_content(void *unused) {
+	static char contents[2][4096];
+	ssize_t sizes[2];
+	char path[512];
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/%s/program", race_dir, i ? "wrong" : "right");
+		int fd = open(path, O_RDONLY);
+		if (fd < 0 || (sizes[i] = read(fd, contents[i], sizeof contents[i])) <= 0)
+			die("content");
+		close(fd);
+	}
+	snprintf(path, sizeof path, "%s/f", race_dir);
+	for (unsigned seed = 7, i = 0; !shared->stop; i++, linger(&seed)) {
+		int fd = open(path, O_WRONLY | O_TRUNC);
+		if (fd < 0)
+			continue; // it runs
+		if (write(fd, contents[i % 2], sizes[i % 2]) != sizes[i % 2])
+			die("content");
+		close(fd);
+		for (int n = 0; n < 10; n++)
+			linger(&seed);
+	}
+	return NULL;
+}
+
+static void race_content(void) {
+	char path[512];
+	snprintf(path, sizeof path, "%s/f", race_dir);
+	char *argv[] = {"program", "r", NULL};
+	pid_t swapping = in_child(swap_content, 0);
+	while (!over()) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			execve(path, argv, environ);
+			// It is being written, or has nothing in it.
+			_exit(errno == ETXTBSY || errno == ENOEXEC ? REFUSED : refusal());
+		}
+		await(pid);
+	}
+	shared->stop = 1;
+	waitpid(swapping, NULL, 0);
+}
+
 // race KIND MILLISECONDS DIRECTORY
 static int do_race(int argc, char **argv) {
 	race_dir = argv[2];
@@ -801,6 +877,10 @@ static int do_race(int argc, char **argv) {
 		race_cwd();
 	else if (!strcmp(argv[0], "signals"))
 		race_signals();
+	else if (!strcmp(argv[0], "descriptor"))
+		race_descriptor();
+	else if (!strcmp(argv[0], "content"))
+		race_content();
 	else
 		return 2;
 	printf("{\"Tries\":%ld,\"Right\":%ld,\"Wrong\":%ld,\"Killed\":%ld,\"Refused\":%ld,\"Gone\":%ld,\"Failed\":%ld,\"Stopped\":%ld}\n",

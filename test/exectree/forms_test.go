@@ -1,0 +1,249 @@
+package exectree
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/judge"
+)
+
+// forms are the ways to execute a program, as scripts of a shell. $V is the program, $D its folder,
+// $P what executes in ways that a shell does not have, $N its name; it prints its argument.
+var forms = map[string]string{
+	"path":                `$D/$N ran`,
+	"name":                `PATH=$D:$PATH; $N ran`,
+	"relative":            `cd $D; ./$N ran`,
+	"roundabout":          `$D/../${D##*/}/./$N ran`,
+	"link":                `ln -s $V $D/innocent; $D/innocent ran`,
+	"hard link of a link": `ln -s innocent2 $D/i2; ln -s $V $D/innocent2; $D/i2 ran`,
+	"exec":                `exec $V ran`,
+	"other argv[0]":       `bash -c "exec -a fine $V ran"`,
+	"env":                 `env A=1 $V ran`,
+	"env -S":              `env -S "$V ran"`,
+	"xargs":               `echo ran | xargs $V`,
+	"find -exec":          `find $D -maxdepth 0 -exec $V ran ';'`,
+	"find -execdir":       `find $D -maxdepth 0 -execdir $V ran ';'`,
+	"nohup":               `nohup $V ran`,
+	"nice":                `nice $V ran`,
+	"timeout":             `timeout 60 $V ran`,
+	"setsid":              `setsid -w $V ran`,
+	"shell":               `sh -c "$V ran"`,
+	"shell of shell":      `sh -c "bash -c '$V ran; true'; true"`,
+	"make":                `printf 'all:\n\t@%s ran\n' "$V" >$D/Makefile; make -s -f $D/Makefile`,
+	"script":              `printf '#!%s\n' "$V" >$D/script; chmod +x $D/script; $D/script`,
+	"scripts":             `printf '#!%s\n' "$V" >$D/s1; printf '#!%s\n' "$D/s1" >$D/s2; printf '#!%s ran\n' "$D/s2" >$D/s3; chmod +x $D/s?; $D/s3`,
+	"vfork":               `$P vfork $V ran`,
+	"posix_spawn":         `$P spawn $V ran`,
+	"descriptor":          `$P form descriptor $V ran`,
+	"fexecve":             `$P form fexecve $V ran`,
+	"below a descriptor":  `$P form at $D $N ran`,
+	"thread":              `$P form thread $V ran`,
+	"no leader":           `$P form lonely-thread $V ran`,
+	"crowd":               `$P form crowd $V ran`,
+	"loader":              `$(ls /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* 2>/dev/null | head -1) $V ran`,
+	"busybox sh":          `busybox sh -c "$V ran"`,
+	"perl":                `perl -e 'exec @ARGV' $V ran`,
+	"python":              `python3 -c 'import os,sys; os.execv(sys.argv[1], sys.argv[1:])' $V ran`,
+}
+
+// needs are programs that a form cannot do without.
+var needs = map[string]string{"busybox sh": "busybox", "perl": "perl", "python": "python3", "make": "make", "loader": "/lib64/ld-linux-x86-64.so.2"}
+
+// TestForms: whoever executes a program, and in whichever way, the rules are asked: one that is
+// forbidden does not run, and one that is not runs as ever.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	p := programs(t)
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			dir := public(t)
+			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
+			for _, name := range []string{"victim", "fine"} {
+				place(t, "/bin/echo", filepath.Join(dir, name))
+				d := filepath.Join(dir, "of-"+name)
+				if err := os.Mkdir(d, 0o777); err != nil {
+					t.Fatal(err)
+				}
+				place(t, "/bin/echo", filepath.Join(d, name))
+				var script strings.Builder
+				script.WriteString("exec 2>&1\n")
+				for form, text := range forms {
+					if need := needs[form]; need != "" {
+						if _, err := exec.LookPath(need); err != nil {
+							continue
+						}
+					}
+					script.WriteString("echo '=" + form + "'\n(" + text + "\n) </dev/null\n")
+				}
+				replaced := strings.NewReplacer("$V", filepath.Join(d, name), "$D", d, "$N", name, "$P", p, "${D##*/}", filepath.Base(d)).Replace(script.String())
+				r := w.run(t, dir, policy, nil, "bash", "-c", replaced)
+				for _, part := range strings.Split(r.out, "\n=")[1:] {
+					form, out, _ := strings.Cut(part, "\n")
+					out = strings.TrimSuffix(out, "\n") + "\n"
+					ran := out
+					switch form {
+					case "script": // prints the name of the script
+						ran = strings.ReplaceAll(out, filepath.Join(d, "script")+"\n", "ran\n")
+					case "scripts": // with all names
+						ran = strings.ReplaceAll(out, " ", "\n")
+					}
+					has := strings.Contains("\n"+ran, "\nran\n")
+					if has != (name == "fine") {
+						t.Errorf("%s, %s: %q", name, form, out)
+					}
+				}
+				if n := strings.Count(r.out, "\n="); n < len(forms)-len(needs) {
+					t.Errorf("%d forms, code %d: %s", n, r.code, r.out)
+				}
+			}
+		})
+	}
+}
+
+// TestTools: the tool of a program that is many is judged, and not only that program.
+func TestTools(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("busybox"); err != nil {
+		missing(t, "no busybox")
+	}
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			dir := public(t)
+			r := w.run(t, dir, rules(t, rule.Allow, `prefix_rule(pattern=["uname"], decision="forbidden")`), nil, "sh", "-c",
+				`busybox uname; echo $?; busybox true; echo $?; ln -s $(command -v busybox) uname; ./uname; echo $?
+ln -s $(command -v busybox) x; ./x uname; echo $?; busybox busybox uname; echo $?; bash -c "exec -a -uname busybox"; echo $?; busybox env uname; echo $?`)
+			if strings.Contains(r.out, "Linux") || strings.Count(r.out, "126\n") != 5 || !strings.Contains(r.out, "0\n") {
+				t.Errorf("%q, code %d", r.out, r.code)
+			}
+		})
+	}
+}
+
+// opaque are the forms of scripts that no rule of the reference sees (execpolicy.md 1), and more.
+var opaque = []string{
+	`($V ran)`, `$V ran > f; cat f`, `X=1 $V ran`, `$V "ran$HOME"`, `if true; then $V ran; fi`,
+	`R=$V; $R ran`, `eval "$V ran"`, "echo `$V ran`", `echo $($V ran)`, `cat <($V ran)`, `f() { $V ran; }; f`, `{ $V ran; }`,
+	`$V ran & wait`, `$V ran |& cat`, `! $V ran`, `for i in ran; do $V $i; done`, `while $V ran; do break; done; true`,
+	`case x in x) $V ran;; esac`, `[[ -n x ]] && $V ran`, `$V <<E ran
+E`, `trap "$V ran" EXIT`, `exec $V ran`, `command $V ran`, `builtin exec $V ran`, `coproc $V ran; cat <&${COPROC[0]}`, `time $V ran`,
+	`. <(echo $V ran)`, `$V{,} ran`, `${V%x} ran`, `V*() { :; }; $V ran`, "$'" + `\x2f` + "'" + `.$V ran`, `echo $V ran | sh`, `sh <<< "$V ran"`,
+	`declare -x A=1; $V ran`, `set -- $V ran; "$@"`, `alias a=$V; shopt -s expand_aliases
+a ran`,
+}
+
+// TestOpaque: a script that cannot be taken apart is no way around a rule.
+func TestOpaque(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			dir := public(t)
+			place(t, "/bin/echo", filepath.Join(dir, "probe"))
+			place(t, "/bin/echo", filepath.Join(dir, "fine"))
+			policy := rules(t, rule.Allow, `prefix_rule(pattern=["probe"], decision="forbidden")`)
+			for name, runs := range map[string]bool{"probe": false, "fine": true} {
+				var script strings.Builder
+				for _, text := range opaque {
+					script.WriteString("echo =; bash -c '" + strings.ReplaceAll(strings.ReplaceAll(text, "'", `'\''`), "$V", filepath.Join(dir, name)) + "' 2>/dev/null </dev/null\n")
+				}
+				r := w.run(t, dir, policy, nil, "bash", "-c", script.String())
+				parts := strings.Split(r.out, "=\n")[1:]
+				if len(parts) != len(opaque) {
+					t.Fatalf("%d of %d: %s", len(parts), len(opaque), r.out)
+				}
+				ran := 0
+				for i, out := range parts {
+					if strings.Contains(out, "ran") {
+						ran++
+						if !runs {
+							t.Errorf("%s: %q", opaque[i], out)
+						}
+					}
+				}
+				if runs && ran < len(opaque)*3/4 { // not all make sense with a path
+					t.Errorf("only %d of %d scripts have run the program", ran, len(opaque))
+				}
+			}
+		})
+	}
+}
+
+// TestChecks: each command of a script is decided about, once.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			dir := public(t)
+			r := w.run(t, dir, rules(t, rule.Prompt, ""), func(judge.Question) bool { return true }, "sh", "-c", "env && env | cat >/dev/null")
+			if got := strings.Join(r.asked, ";"); r.code != 0 || got != "env;env;cat" && got != "env;cat;env" {
+				t.Errorf("code %d, asked %q: %s", r.code, r.asked, r.out)
+			}
+			// A shell that is refused says so, and does not look on along PATH.
+			r = w.run(t, dir, rules(t, rule.Prompt, ""), nil, "sh", "-c", "env; echo $?")
+			if len(r.asked) != 1 || !strings.Contains(r.out, "126") {
+				t.Errorf("asked %q: %s", r.asked, r.out)
+			}
+		})
+	}
+}
+
+// TestUnnamed: what only exists in memory, or was deleted, is allowed by no rule.
+func TestUnnamed(t *testing.T) {
+	t.Parallel()
+	p := programs(t)
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			dir := public(t)
+			place(t, "/bin/echo", filepath.Join(dir, "fine"))
+			policy := rules(t, rule.Forbidden, `prefix_rule(pattern=["`+dir+`/fine"])
+prefix_rule(pattern=["`+p+`"])
+prefix_rule(pattern=["rm"])
+prefix_rule(pattern=["cat"])
+prefix_rule(pattern=["memfd:form"])
+`)
+			for _, tt := range []struct {
+				script string
+				want   bool
+			}{
+				{dir + "/fine ran", true},
+				{p + " form descriptor " + dir + "/fine ran", true},
+				{p + " form memfd " + dir + "/fine ran", false},
+				{"exec 5<" + dir + "/fine; rm " + dir + "/fine; /proc/self/fd/5 ran", false},
+			} {
+				r := w.run(t, dir, policy, nil, "bash", "-c", tt.script)
+				if got := strings.Contains(r.out, "ran\n"); got != tt.want {
+					t.Errorf("%s: code %d, %q, told %q", tt.script, r.code, r.out, r.told)
+				}
+			}
+		})
+	}
+}
+
+// TestMany: a thousand programs that are executed at once are each decided about.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	p := programs(t)
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			dir := public(t)
+			place(t, "/bin/true", filepath.Join(dir, "victim"))
+			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
+			r := w.run(t, dir, policy, nil, "bash", "-c", `for i in {1..500}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`)
+			if r.out != strings.Repeat("no\n", 500)+"done\n" || r.code != 0 {
+				t.Errorf("code %d: %s", r.code, r.out)
+			}
+			// Threads of one process that execute at once wait for each other.
+			if r := w.run(t, dir, policy, nil, p, "flood", "6", "6", "10", p); r.out != "0 bad\n" || r.code != 0 {
+				t.Errorf("code %d: %s", r.code, r.out)
+			}
+		})
+	}
+}

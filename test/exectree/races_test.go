@@ -1,0 +1,120 @@
+package exectree
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/judge"
+)
+
+// racesVariable is how long each race lasts (time.ParseDuration); make exec-races sets it.
+const racesVariable = "EXEC_RACES"
+
+// raceTime is how long each race lasts otherwise.
+const raceTime = 250 * time.Millisecond
+
+// tally is what a race has counted.
+type tally struct{ Tries, Right, Wrong, Killed, Refused, Gone, Failed, Stopped int64 }
+
+// smallest is the source of a program that writes one byte to descriptor 3 with its first
+// instructions, and ends with a code: the byte MARK, or the first one of its argument 1.
+const smallest = `
+.globl _start
+_start:
+	movl $1, %eax
+	movl $3, %edi
+	movl $1, %edx
+#ifdef MARK
+	leaq mark(%rip), %rsi
+#else
+	movq 16(%rsp), %rsi
+#endif
+	syscall
+	movl $60, %eax
+	movl $CODE, %edi
+	syscall
+#ifdef MARK
+mark: .byte MARK
+#endif
+`
+
+// raceDir makes the programs of a race: p, and program in the folder right, mark their argument; q,
+// and program in the folder wrong, mark a W.
+func raceDir(t *testing.T) string {
+	t.Helper()
+	p, dir := smallPrograms(t), public(t)
+	for _, name := range []string{"right", "wrong"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(t, p+"/right", dir+"/p")
+	place(t, p+"/right", dir+"/f")
+	place(t, p+"/right", dir+"/right/program")
+	place(t, p+"/wrong", dir+"/q")
+	place(t, p+"/wrong", dir+"/wrong/program")
+	return dir
+}
+
+// TestRaces: whatever a command changes between the decision about its execve and the execve, no
+// program but the one that was decided about executes an instruction, and none runs with other
+// arguments; nor with another content than the one that was there when somebody was asked.
+func TestRaces(t *testing.T) {
+	length := raceTime
+	if text := os.Getenv(racesVariable); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := programs(t)
+	for _, w := range ways() {
+		for _, kind := range []string{"memory", "threads", "vfork", "link", "cwd", "descriptor", "content", "signals"} {
+			t.Run(w.name+", "+kind, func(t *testing.T) {
+				dir := raceDir(t)
+				// The wrong program may not be executed, nor the right one with the wrong word.
+				text := `prefix_rule(pattern=["` + dir + `/q"], decision="forbidden")
+prefix_rule(pattern=["` + dir + `/wrong/program"], decision="forbidden")
+prefix_rule(pattern=["` + dir + `/p", "w"], decision="forbidden")
+prefix_rule(pattern=["` + dir + `/f"], decision="prompt")
+`
+				var mu sync.Mutex
+				answers := 0
+				answer := func(judge.Question) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					answers++
+					content, err := os.ReadFile(dir + "/f")
+					want, errWant := os.ReadFile(dir + "/right/program")
+					return err == nil && errWant == nil && string(content) == string(want)
+				}
+				r := w.run(t, dir, rules(t, rule.Allow, text), answer, "bash", "-c", `exec "$@" 3>>`+dir+"/marks", "bash",
+					program, "race", kind, strconv.FormatInt(length.Milliseconds(), 10), dir)
+				var n tally
+				if err := json.Unmarshal([]byte(r.out), &n); err != nil {
+					t.Fatalf("code %d, %v: %s", r.code, err, r.out)
+				}
+				marks, err := os.ReadFile(dir + "/marks")
+				if err != nil {
+					t.Fatal(err)
+				}
+				right, wrongArgument, wrongProgram := strings.Count(string(marks), "r"), strings.Count(string(marks), "w"), strings.Count(string(marks), "W")
+				t.Logf("%d tries: %d right, %d killed, %d refused, %d asked; %d wrong programs, %d wrong arguments", n.Tries, n.Right, n.Killed, n.Refused, answers,
+					wrongProgram, wrongArgument)
+				if n.Wrong != 0 || wrongArgument+wrongProgram != 0 {
+					t.Errorf("%d wrong programs and %d wrong arguments ran", wrongProgram, wrongArgument)
+				}
+				if n.Right+n.Killed+n.Refused != n.Tries || n.Tries == 0 || int64(right) < n.Right || kind == "content" && answers == 0 {
+					t.Errorf("the sums are wrong: %+v, %d marks, %d questions", n, right, answers)
+				}
+			})
+		}
+	}
+}

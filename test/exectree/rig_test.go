@@ -1,0 +1,279 @@
+// Package exectree has the tests of rules that are asked about every program which a command
+// executes: each way to execute something, and races for what is executed, with commands that are
+// not confined, confined by namespaces, and supervised (execpolicy.md 8.6).
+package exectree
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/resolve"
+)
+
+// TestMain is also the main of what confines and watches commands.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case confine.Arg:
+			os.Exit(confine.Main())
+		case probe.Arg:
+			os.Exit(probe.Main())
+		}
+	}
+	code := m.Run()
+	if programsDir != "" {
+		_ = os.RemoveAll(programsDir)
+	}
+	os.Exit(code)
+}
+
+// enough is how long a test waits for something that has to happen.
+const enough = 5 * time.Minute
+
+// missing ends a test for which the machine lacks something. In CI it fails.
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+var (
+	programsOnce sync.Once
+	programsDir  string
+	programsErr  error
+
+	smallOnce sync.Once
+	smallErr  error
+)
+
+// programs returns the program that executes in all ways, which is in C.
+func programs(t testing.TB) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		missing(t, "the program of this test is in C, and there is no gcc")
+	}
+	programsOnce.Do(func() {
+		if programsDir, programsErr = os.MkdirTemp("", "exectree"); programsErr != nil {
+			return
+		}
+		if programsErr = os.Chmod(programsDir, 0o755); programsErr != nil {
+			return
+		}
+		source := "../../helper/supervise/execcheck/testdata/programs.c"
+		_, programsErr = exec.Command("gcc", "-O1", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), source).Output()
+	})
+	if programsErr != nil {
+		t.Fatal(programsErr)
+	}
+	return filepath.Join(programsDir, "programs")
+}
+
+// way is a way to run a command: with which layers, if any.
+type way struct {
+	name    string
+	without []sandbox.Layer // which layers of this host are not used
+	// denies has the policy deny something, so that a supervisor has to judge reading too.
+	denies, bare bool
+}
+
+// ways are the ways that this host has.
+func ways() []way {
+	return []way{
+		{name: "unconfined", bare: true},
+		{name: "namespaces", without: []sandbox.Layer{sandbox.Supervised}},
+		{name: "supervised", without: sandbox.Namespaces()},
+		{name: "supervised reading", without: sandbox.Namespaces(), denies: true},
+	}
+}
+
+var host = sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) })
+
+// enter returns a sandbox in which dir can be written and everything else be read.
+func (w way) enter(t testing.TB, dir string, j *confine.Judged) *confine.Held {
+	t.Helper()
+	if w.bare {
+		return confine.WatchOnly(j)
+	}
+	door := confine.Door{
+		Served: &resolve.Served{},
+		Host: func() (sandbox.Host, error) {
+			h, err := host()
+			h.Layers = h.Layers.Without(w.without...)
+			return h, err
+		},
+		Placeholders: func() (*hold.Placeholders, error) {
+			state := t.TempDir()
+			if err := os.Chmod(state, 0o700); err != nil {
+				return nil, err
+			}
+			made, err := hold.Open(state)
+			if err == nil {
+				t.Cleanup(func() { made.Close() })
+			}
+			return made, err
+		},
+	}
+	profile := sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
+	}}
+	if w.denies {
+		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: "/etc/shadow", Access: sandbox.Denied})
+	}
+	held, err := door.Enter(profile)
+	if err != nil {
+		missing(t, err.Error())
+	}
+	t.Cleanup(held.Release)
+	held.Judge(j)
+	return held
+}
+
+// rules returns a policy of rules, with what holds without one.
+func rules(t testing.TB, unmatched rule.Decision, text string) *execpolicy.Policy {
+	t.Helper()
+	set, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &execpolicy.Policy{Rules: set, Unmatched: unmatched, Opaque: unmatched}
+}
+
+// result is what has become of a command.
+type result struct {
+	out  string
+	code int
+	// asked are the commands that were asked about, and told those that were refused by a rule.
+	asked, told []string
+}
+
+// run runs a command in dir. Answer answers the questions; nil says no.
+func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer func(judge.Question) bool, argv ...string) result {
+	t.Helper()
+	j, err := confine.NewJudged(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := w.enter(t, dir, j)
+	var r result
+	var mu sync.Mutex // guards out and code
+	var out strings.Builder
+	spec := procs.Spec{
+		Argv: argv, Dir: dir, Env: []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + dir, "LANG=C"},
+		Sink: func(e procs.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			out.Write(e.Data)
+			if e.Kind == procs.Exited {
+				r.code = e.ExitCode
+			}
+		},
+	}
+	spec.Stage = func(p procs.Program) (*procs.Stage, error) {
+		stage, err := held.Stage(p)
+		if err == nil { // else the race detector makes an init wait for a second at its end
+			stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
+		}
+		return stage, err
+	}
+	p, err := procs.Start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		j.Desk.Serve(func(q judge.Question) {
+			words := strings.Join(q.Argv, " ")
+			if q.Told {
+				r.told = append(r.told, words)
+				return
+			}
+			r.asked = append(r.asked, words)
+			j.Desk.Answer(q.ID, answer != nil && answer(q))
+		})
+	})
+	p.Begin()
+	select {
+	case <-p.Done():
+	case <-time.After(enough):
+		t.Errorf("%q does not end", argv)
+	}
+	j.Desk.Hang()
+	serving.Wait()
+	j.Close()
+	mu.Lock()
+	defer mu.Unlock()
+	r.out = out.String()
+	return r
+}
+
+// public returns a new directory that every user may enter and write to.
+func public(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "exectree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// place copies a program. If this process wrote the copy, a child that is forked meanwhile would
+// have it open, and nobody could execute it.
+func place(t testing.TB, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// write writes a file that may be executed.
+func write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// smallPrograms returns the folder of the programs that races execute: right and wrong.
+func smallPrograms(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Dir(programs(t))
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the smallest programs are written for amd64")
+	}
+	smallOnce.Do(func() {
+		source := filepath.Join(dir, "small.S")
+		smallErr = os.WriteFile(source, []byte(smallest), 0o644)
+		for name, defines := range map[string][]string{"right": {"-DCODE=10"}, "wrong": {"-DCODE=11", "-DMARK=87"}} { // W
+			if smallErr == nil {
+				_, smallErr = exec.Command("gcc", append(defines, "-nostdlib", "-static", "-s", "-Wl,-n", "-o", filepath.Join(dir, name), source)...).Output()
+			}
+		}
+	})
+	if smallErr != nil {
+		t.Fatal(smallErr)
+	}
+	return dir
+}
