@@ -95,11 +95,12 @@ func BenchmarkMake(b *testing.B) {
 	makefile.WriteString("all:")
 	for i := range 50 {
 		fmt.Fprintf(&makefile, " f%d.o", i)
-		text := "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+		var text strings.Builder
+		text.WriteString("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")
 		for n := range 40 {
-			text += fmt.Sprintf("int f%d_%d(int a, char *b) { char c[64]; snprintf(c, sizeof c, \"%%d %%s\", a, b); return atoi(c) + (int)strlen(b) + %d; }\n", i, n, n)
+			fmt.Fprintf(&text, "int f%d_%d(int a, char *b) { char c[64]; snprintf(c, sizeof c, \"%%d %%s\", a, b); return atoi(c) + (int)strlen(b) + %d; }\n", i, n, n)
 		}
-		write(b, filepath.Join(dir, fmt.Sprintf("f%d.c", i)), []byte(text))
+		write(b, filepath.Join(dir, fmt.Sprintf("f%d.c", i)), []byte(text.String()))
 	}
 	makefile.WriteString("\n%.o: %.c\n\tgcc -O1 -c -o $@ $<\n")
 	write(b, filepath.Join(dir, "Makefile"), []byte(makefile.String()))
