@@ -100,7 +100,8 @@ func atLine(line []string) *target.Flags {
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
-	settings.Line(fields.Given(words)).Prefer(false)
+	given, _ := fields.Given(words)
+	settings.Line(given).Prefer(false)
 	fields.Defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")

@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 		{"[contexts.'../a']\nurl = 'x'", `:1: context "../a": a name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit`},
 		{"[contexts.a]\nurl = 'x'\ntoken = " + secret, ":3: not TOML, after the key contexts.a.token"},
 		{"[contexts.a]\nurl = 'x'\ntoken = \"" + secret + "\nx = 1", ":3: not TOML, after the key contexts.a.token"},
-		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: not TOML, after the key contexts.a.url"},
+		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: a table or a key that is there twice"},
 		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
 		{"\xff", " is not UTF-8"},
 		{"# " + strings.Repeat("x", layers.MaxFile), " is longer than 1048576 bytes"},

@@ -235,9 +235,9 @@ func (fs Fields) arguments(args []string) bool {
 
 // Given returns the values of the flags that are on a command line, which may be wrong, up to
 // the command of another program; args are those behind the command. A boolean one has the
-// value "true".
-func (fs Fields) Given(args []string) map[string]string {
-	given := map[string]string{}
+// value "true". unknown is the first word that looks like a flag and is none, "" if there is none.
+func (fs Fields) Given(args []string) (given map[string]string, unknown string) {
+	given = map[string]string{}
 	program := slices.ContainsFunc(fs, func(f Field) bool { return f.Passthrough })
 	for len(args) > 0 {
 		arg := args[0]
@@ -249,6 +249,10 @@ func (fs Fields) Given(args []string) map[string]string {
 		name, value, inline := strings.Cut(arg, "=")
 		f := fs.Find(name)
 		if f == nil {
+			// Several short flags, or a value, may be in one word.
+			if looksLikeFlag(arg) && unknown == "" && (strings.HasPrefix(arg, "--") || fs.Find(arg[:2]) == nil) {
+				unknown = name
+			}
 			continue
 		}
 		switch {
@@ -264,7 +268,7 @@ func (fs Fields) Given(args []string) map[string]string {
 		}
 		given[f.Name] = value
 	}
-	return given
+	return given, unknown
 }
 
 // Find returns the flag that is written as name, with its dashes, or nil.

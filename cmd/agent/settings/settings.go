@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/agent/plain"
+	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/layers"
 )
 
@@ -54,14 +55,29 @@ func commandOf(args []string) string {
 // Line returns what is given on a command line; nothing for a command whose flags only the
 // parser knows.
 func (g Grammar) Line(args []string) Line {
+	line, _ := g.line(args)
+	return line
+}
+
+// line is Line, and finds the first flag that the command does not have.
+func (g Grammar) line(args []string) (line Line, unknown error) {
 	flags := g.Flags(commandOf(args))
 	if flags == nil {
-		return nil
+		return nil, nil
 	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		args = args[1:]
 	}
-	return plain.Of(flags).Given(args)
+	fields := plain.Of(flags)
+	line, word := fields.Given(args)
+	if word == "" {
+		return line, nil
+	}
+	var known []string
+	for _, f := range fields {
+		known = append(known, "--"+f.Name)
+	}
+	return line, fmt.Errorf("unknown flag %.64s%s", word, commandline.Meant(commandline.Near(word, known)))
 }
 
 // Values returns what files say about the options of the command of a line. It takes variables out
@@ -89,7 +105,10 @@ func (g Grammar) Values(args []string, line Line) (layers.Values, error) {
 // Explain tells which options of the command of a line are from where; without a line, which of
 // all commands are set. tell hears what there is to say besides.
 func (g Grammar) Explain(args, commands []string, tell func(string)) (all []layers.Shown, err error) {
-	line := g.Line(args)
+	line, err := g.line(args)
+	if err != nil {
+		return nil, fmt.Errorf("%w (flags of config show come before the command)", err)
+	}
 	files, err := line.read()
 	if err != nil {
 		return nil, err
@@ -115,7 +134,7 @@ func (g Grammar) Explain(args, commands []string, tell func(string)) (all []laye
 
 func (g Grammar) explain(files *layers.Files, command string, line Line) ([]layers.Shown, error) {
 	if !layers.Table(command) {
-		return nil, fmt.Errorf("no options of %.64q can be set in files", command)
+		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, commandline.Meant(layers.NearTable(command)))
 	}
 	fields := plain.Of(g.Flags(command))
 	values, err := line.settle(files, command, fields)

@@ -62,6 +62,11 @@ var agentTables = []string{
 // Table tells whether a key at the top of a file is a table with options.
 func Table(key string) bool { return key == registry || slices.Contains(agentTables, key) }
 
+// NearTable returns the table that was meant with a key that is none, "" where none is near.
+func NearTable(key string) string {
+	return commandline.Near(key, append([]string{registry}, agentTables...))
+}
+
 // UserFile is the path of the user's file.
 func UserFile() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -159,8 +164,8 @@ func (f *Files) add(r rank, path, text string) error {
 		case r != ofUser && (key == "current" || key == "contexts"):
 			doc.Fail(at, "contexts are in the file of a user: %s has no meaning here", key)
 		default:
-			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec]%s", key,
-				commandline.Meant(commandline.Near(key, append([]string{registry}, agentTables...))))
+			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec], or [exec-server] for the server%s", key,
+				commandline.Meant(NearTable(key)))
 		}
 	}
 	tables := top

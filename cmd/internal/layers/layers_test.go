@@ -125,8 +125,8 @@ files = ["a", "../b", "/c", "-"]
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"x = 1":                               `:1: unknown key "x": an option is in the table of its command, such as [exec]`,
-		"[exce]\ntext = 'x'":                  `:1: unknown key "exce": an option is in the table of its command, such as [exec]; did you mean exec?`,
+		"x = 1":                               `:1: unknown key "x": an option is in the table of its command, such as [exec], or [exec-server] for the server`,
+		"[exce]\ntext = 'x'":                  `:1: unknown key "exce": an option is in the table of its command, such as [exec], or [exec-server] for the server; did you mean exec?`,
 		"exec = 1":                            ":1: exec is not a table",
 		"[exec]\n\ntext = 'x'\nteyt = 'x'":    `:4: unknown key "teyt": agent exec has no option of that name; did you mean text?`,
 		"[exec]\nzzzzzzzz = 'x'":              `:2: unknown key "zzzzzzzz": agent exec has no option of that name`,
@@ -153,7 +153,7 @@ func TestErrors(t *testing.T) {
 		"[exec]\ntext = 1979-05-27":           ":2: text is not a string",
 		"[[exec]]\ntext = 'x'":                ":1: exec is not a table",
 		"[exec.text]\nx = 1":                  ":1: text is not a string",
-		"[exec]\ntext = 'x'\ntext = 'y'":      ":3: not TOML, after the key exec.text",
+		"[exec]\ntext = 'x'\ntext = 'y'":      ":3: a table or a key that is there twice",
 		"#" + strings.Repeat("x", MaxFile):    " is longer than 1048576 bytes",
 		"a = " + strings.Repeat("[", 100_000): " is nested deeper than 8",
 	} {

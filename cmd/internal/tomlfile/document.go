@@ -45,6 +45,8 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 	switch {
 	case !ok:
 		err = fmt.Errorf("%s is not TOML", path)
+	case strings.HasSuffix(at.Message, "has already been defined."):
+		err = fmt.Errorf("%s:%d: a table or a key that is there twice", path, at.Position.Line)
 	case at.LastKey == "":
 		err = fmt.Errorf("%s:%d: not TOML", path, at.Position.Line)
 	default:

@@ -31,7 +31,7 @@ func Read(path string, limit int64, harm string) (text, others string, err error
 	case int(stat.Uid) != os.Geteuid() && stat.Uid != 0:
 		return "", "", fmt.Errorf("%s belongs to user %d, who could %s", path, stat.Uid, harm)
 	case info.Mode()&0o022 != 0:
-		return "", "", fmt.Errorf("%s has mode %04o: others can write it, and %s (chmod 600)", path, info.Mode().Perm(), harm)
+		return "", "", fmt.Errorf("%s has mode %04o: others can write it, and %s (chmod go-w %s)", path, info.Mode().Perm(), harm, path)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		others = fmt.Sprintf("has mode %04o", mode)

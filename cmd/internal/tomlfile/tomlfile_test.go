@@ -29,8 +29,8 @@ func TestRead(t *testing.T) {
 		{write("own", "text", 0o600), "", ""},
 		{write("readable", "text", 0o644), "has mode 0644", ""},
 		{link, "", ""},
-		{write("group", "text", 0o660), "", " has mode 0660: others can write it, and do harm (chmod 600)"},
-		{write("all", "text", 0o602), "", " has mode 0602: others can write it, and do harm (chmod 600)"},
+		{write("group", "text", 0o660), "", " has mode 0660: others can write it, and do harm (chmod go-w " + dir + "/group)"},
+		{write("all", "text", 0o602), "", " has mode 0602: others can write it, and do harm (chmod go-w " + dir + "/all)"},
 		{write("long", "texts", 0o600), "", " is longer than 4 bytes"},
 		{fifo, "", " is no regular file"},
 		{dir, "", " is no regular file"},
@@ -89,7 +89,10 @@ func TestParse(t *testing.T) {
 	const secret = "s3cret"
 	for text, want := range map[string]string{
 		"a = 1\nb = '" + secret:          "file:2: not TOML, after the key b",
-		"[a]\n[a]\nx = '" + secret + "'": "file:2: not TOML",
+		"[a]\n[a]\nx = '" + secret + "'": "file:2: a table or a key that is there twice",
+		"a = 1\na = '" + secret + "'":    "file:2: a table or a key that is there twice",
+		"a = '" + secret + "'\n[a]\n":    "file:2: a table or a key that is there twice",
+		"[a]\nb = 1\nb.c = 2":            "file:3: a table or a key that is there twice",
 		"\xff" + secret:                  "file is not UTF-8",
 		"a = [[[[[[[[[1]]]]]]]]]":        "file is nested deeper than 8",
 	} {
