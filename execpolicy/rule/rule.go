@@ -26,7 +26,7 @@ func ParseDecision(name string) (Decision, error) {
 	if i := slices.Index(decisions[:], name); i >= 0 {
 		return Decision(i), nil
 	}
-	return Forbidden, fmt.Errorf("invalid decision: %s", name)
+	return Forbidden, fmt.Errorf("invalid decision: %s (allow, prompt or forbidden)", name)
 }
 
 // A Rule decides about the commands that begin as its pattern does. It is not changed once it is in
