@@ -16,7 +16,7 @@ type skillsFlags struct {
 }
 
 func (*skillsFlags) Help() string {
-	return `Lists the skills and plugins that are installed for the user of the agent: in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills there. A name has the namespace of its plugin before it. Warnings go to standard error.
+	return `Lists the skills and plugins that are installed for the user of the agent: in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills there. A name has the namespace of its plugin before it. Warnings go to standard error, and name no file: a skill that is not listed cannot be read, or its SKILL.md does not begin with a name and a description between two lines of ---.
 
 Examples:
 

@@ -34,7 +34,7 @@ type Flags struct {
 	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that says where the agent is, see agent context. Default: the current one, unless --url, --registry or their variables say it; an empty name is none."`
 	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to run the command on, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context an agent is embedded."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to do it, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context, exec and apply-patch work here."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 	TLSFlags
 
