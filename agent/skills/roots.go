@@ -112,7 +112,8 @@ func jsonSize(s string) int {
 	return n
 }
 
-// warning is what a client reads of a trouble.
+// warning is what a client reads of a trouble. Package capability of the client, which reads roots
+// of agents without discovery, uses the same words; a test of it compares.
 func (d *Discovery) warning(w *discovery.Warning) string {
 	uri, why := protocol.FormatPathURI(w.Path), ""
 	switch {

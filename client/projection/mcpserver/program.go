@@ -78,7 +78,7 @@ func (p *program) Connect(ctx context.Context) (mcp.Connection, error) {
 			return p, nil
 		}
 		if _, lost := errors.AsType[*client.DisconnectedError](err); !lost || p.client.Err() != nil || attempt == startAttempts {
-			return nil, err
+			return nil, fmt.Errorf("starting %.256q: %w", p.spec.Argv[:min(1, len(p.spec.Argv))], err)
 		}
 	}
 }

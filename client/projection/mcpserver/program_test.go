@@ -191,7 +191,7 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// TestCannotStart: a program that is not there is the error of the executor.
+// TestCannotStart: a program that is not there is named, with the error of the executor.
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -199,7 +199,7 @@ func TestCannotStart(t *testing.T) {
 		Name: "none", Argv: []string{"/no/such/program"}, Dir: protocol.NewPathURI("/"),
 	})
 	defer server.Close()
-	if err := server.Wait(bounded(t)); err == nil || !strings.Contains(err.Error(), "No such file") {
+	if err := server.Wait(bounded(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
 		t.Errorf("the error is %v", err)
 	}
 }
