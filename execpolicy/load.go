@@ -31,10 +31,10 @@ func OperatorBounds() rulefile.Bounds {
 	return rulefile.Bounds{FileBytes: maxFileBytes, Rules: maxRules}
 }
 
-// Load reads the rules in folders, the milder layer first. Of a folder those regular files count
-// whose names end in .rules, in the order of their names; links and folders in it do not. All rules
-// add up: no folder can take back what another forbids. If one file cannot be read, or has an
-// error, Load fails, and the error names the file and the line.
+// Load reads the rules in folders, the milder layer first. Of a folder those files count whose
+// names end in .rules, in the order of their names. All rules add up: no folder can take back what
+// another forbids. If one file cannot be read, is a link or no file, or has an error, Load fails, and
+// the error names the file and the line.
 func Load(folders ...string) (*rule.Set, error) {
 	all := &rule.Set{}
 	files := 0
@@ -51,13 +51,16 @@ func Load(folders ...string) (*rule.Set, error) {
 			return nil, err
 		}
 		for _, entry := range entries {
-			if !strings.HasSuffix(entry.Name(), ruleFiles) || !entry.Type().IsRegular() {
+			if !strings.HasSuffix(entry.Name(), ruleFiles) {
 				continue
+			}
+			name := filepath.Join(folder, entry.Name())
+			if !entry.Type().IsRegular() { // to pass it over would be to allow what it forbids
+				return nil, fmt.Errorf("%s is no regular file: put a copy there of what it leads to, or give it another name", name)
 			}
 			if files++; files > maxFiles {
 				return nil, fmt.Errorf("%s: more than %d files with rules", folder, maxFiles)
 			}
-			name := filepath.Join(folder, entry.Name())
 			text, err := readRegular(name)
 			if err != nil {
 				return nil, err

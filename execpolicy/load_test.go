@@ -21,19 +21,38 @@ func write(t testing.TB, folder string, files map[string]string) string {
 	return folder
 }
 
-// TestLoad: the regular files of all folders add up, in the order of folders and names.
+// TestLoadLinks: what has the name of a file with rules and is none is not passed over.
+func TestLoadLinks(t *testing.T) {
+	t.Parallel()
+	folder := write(t, t.TempDir(), map[string]string{"target": `prefix_rule(pattern=["x"])`})
+	name := filepath.Join(folder, "a.rules")
+	for what, make := range map[string]func() error{
+		"folder":        func() error { return os.Mkdir(name, 0o755) },
+		"link":          func() error { return os.Symlink("target", name) },
+		"dangling link": func() error { return os.Symlink("none", name) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is no regular file") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Load(folder); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoad: the folders add up, in the order of folders and names.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	low := write(t, t.TempDir(), map[string]string{
 		"b.rules": `prefix_rule(pattern=["x"], justification="b")`, "a.rules": `prefix_rule(pattern=["x"], justification="a")`,
 		".c.rules": `prefix_rule(pattern=["x"], justification="hidden")`, "d.RULES": "wrong", "e.rule": "wrong", "rules": "wrong",
 	})
-	if err := os.Mkdir(filepath.Join(low, "f.rules"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("e.rule", filepath.Join(low, "g.rules")); err != nil {
-		t.Fatal(err)
-	}
 	high := write(t, t.TempDir(), map[string]string{"a.rules": `prefix_rule(pattern=["x"], decision="forbidden", justification="high")`})
 	rules, err := Load(low, high)
 	if err != nil {
