@@ -160,11 +160,36 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// TestPlaceOfServer: who listens does not register, with nothing that is about that.
+func TestPlaceOfServer(t *testing.T) {
+	for _, tt := range []struct{ file, variables string }{
+		{"[exec-server]\nremote = 'https://reg'\nenvironment-id = 'e'\ntransport = 'direct'\n", ""},
+		{"", "AGENT_REMOTE=https://reg AGENT_ENVIRONMENT_ID=e AGENT_TRANSPORT=direct"},
+	} {
+		path := filepath.Join(t.TempDir(), "config.toml")
+		if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("AGENT_CONFIG", path)
+		for variable := range strings.FieldsSeq(tt.variables) {
+			name, value, _ := strings.Cut(variable, "=")
+			t.Setenv(name, value)
+		}
+		flags, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := flags.(*serverFlags); f.Remote != nil || f.Transport != "" {
+			t.Errorf("%+v: %v, %s", tt, f.Remote, f.Transport)
+		}
+	}
+}
+
 // TestPlace: who names an agent by a flag or a variable gets that one, with nothing that a file
 // says about another one.
 func TestPlace(t *testing.T) {
 	const box = "[exec]\nurl = 'wss://box:1'\ntoken-file = '/box'\ntls-ca = '/ca'\n"
-	const reg = "[exec]\nregistry = 'https://reg'\nenvironment-id = 'e'\nregistry-token-file = '/reg'\n"
+	const reg = "[exec]\nregistry = 'https://reg'\nenvironment-id = 'e'\nregistry-token-file = '/reg'\ntransport = 'direct'\n"
 	for _, tt := range []struct{ file, variable, line, want string }{
 		{box, "", "", "wss://box:1 /box /ca"},
 		{box, "", "--local", ""},
@@ -177,6 +202,7 @@ func TestPlace(t *testing.T) {
 		{reg, "", "", "https://reg e /reg"},
 		{reg, "", "--environment-id x", "https://reg x /reg"},
 		{reg, "", "--url wss://other:1", "wss://other:1"},
+		{reg, "", "--local", ""},
 		{reg, "AGENT_REGISTRY=https://other", "--environment-id x", "https://other x"},
 		{reg, "AGENT_REGISTRY=https://other", "--registry https://reg", "https://reg e /reg"},
 	} {
@@ -185,7 +211,7 @@ func TestPlace(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE"} {
+			for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT"} {
 				t.Setenv(name, "")
 				_ = os.Unsetenv(name)
 			}

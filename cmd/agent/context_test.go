@@ -31,7 +31,7 @@ registry = "https://bare"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_CONFIG"}
+	names := []string{"AGENT_CONTEXT", "AGENT_URL", "AGENT_TOKEN_FILE", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN_FILE", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONFIG"}
 	for _, tt := range []struct{ line, env, want string }{
 		{"", "", "ws://current:1"},
 		{"--local", "", ""},
@@ -69,6 +69,12 @@ registry = "https://bare"
 		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://line AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /key"},
 		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e"},
 		{"--registry https://line --environment-id e --registry-token-file /line", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /line"},
+		// The transport of a variable is no way to what is not behind a registry.
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e"},
+		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
+		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
+		{"", "AGENT_URL=ws://variable:1 AGENT_REGISTRY_TRANSPORT=direct", "ws://variable:1"},
+		{"--local", "AGENT_REGISTRY_TRANSPORT=direct", ""},
 		{"", "AGENT_CONFIG=/no/such/file", ""},
 		{"--context url", "AGENT_CONFIG=/no/such/file", "error"},
 	} {

@@ -69,10 +69,13 @@ func (g Line) Prefer(serves bool) {
 	}
 	if !g.Has("registry") && !set("AGENT_REGISTRY") {
 		drop("AGENT_REGISTRY_TOKEN_FILE")
+		if g.Has("url") || g.Has("local") || set("AGENT_URL") { // else a context may name a registry
+			drop("AGENT_REGISTRY_TRANSPORT")
+		}
 	}
 	switch {
 	case g.Has("listen") && !g.Has("remote"):
-		drop("AGENT_REMOTE")
+		drop("AGENT_REMOTE", "AGENT_REMOTE_TRANSPORT", "AGENT_TRANSPORT")
 	case g.Has("remote") && !g.Has("listen"):
 		drop("AGENT_LISTEN")
 	}

@@ -18,7 +18,7 @@ import (
 var groups = []layers.Group{
 	{
 		Heads: []string{"url", "registry", "context", "local", "probe"},
-		Rest:  []string{"token-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "environment-id", "registry-token-file"},
+		Rest:  []string{"token-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "environment-id", "registry-token-file", "transport"},
 	},
 	{Heads: []string{"read-only", "workspace", "policy"}},
 	{Heads: []string{"dir", "workdir"}},
@@ -28,7 +28,7 @@ var groups = []layers.Group{
 var servers = []layers.Group{{
 	Heads: []string{"listen", "remote"},
 	Rest: []string{
-		"environment-id", "remote-transport", "api-key-file", "use-agent-identity-auth", "registration-bearer-stdin",
+		"environment-id", "remote-transport", "transport", "api-key-file", "use-agent-identity-auth", "registration-bearer-stdin",
 		"executor-credential-stdin", "chatgpt-token-stdin", "chatgpt-account-id", "aws-sigv4", "aws-profile", "aws-region", "aws-service",
 		"exit-on-stdin-close", "keep-revoked-sessions",
 	},
