@@ -30,7 +30,8 @@ func (s system) parse(parser *kong.Kong, command string, args []string) (parsed 
 		if err != nil {
 			return nil, nil, err
 		}
-		if values, err = valuesOf(parser, files, command, given(parser, args)); err != nil {
+		given, _ := given(parser, args) // of an error the parser says why
+		if values, err = valuesOf(parser, files, command, given); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -48,19 +49,19 @@ func (s system) parse(parser *kong.Kong, command string, args []string) (parsed 
 	return parsed, bound.Overrides(parsed), nil
 }
 
-// given returns the values of the flags that are on a line.
-func given(parser *kong.Kong, args []string) map[string]string {
-	values := map[string]string{}
+// given returns the values of the flags that are on a line, as far as that can be read.
+func given(parser *kong.Kong, args []string) (values map[string]string, err error) {
+	values = map[string]string{}
 	traced, err := kong.Trace(parser, args)
 	if err != nil {
-		return values // the parser will say why
+		return values, err
 	}
 	for _, path := range traced.Path {
 		if path.Flag != nil {
 			values[path.Flag.Name] = fmt.Sprint(traced.FlagValue(path.Flag))
 		}
 	}
-	return values
+	return values, traced.Error
 }
 
 // valuesOf returns what files say about the options of a command.
@@ -128,7 +129,8 @@ Examples:
 
     registry config show
     registry config show serve
-    registry config show keys create --role harness`
+    registry config show keys create --role harness
+    registry config show -o json serve`
 }
 
 func (f *configShowFlags) run(sys system) error {
@@ -178,7 +180,9 @@ func (f *configShowFlags) explain(parser *kong.Kong, files *layers.Files) (all [
 	}
 	on := map[string]string{}
 	if len(line) > 0 {
-		on = given(parser, line)
+		if on, err = given(parser, line); err != nil {
+			return nil, commandline.Wrong(commands[0], "serve", err)
+		}
 	}
 	for _, command := range commands {
 		values, err := valuesOf(parser, files, command, on)
