@@ -64,7 +64,18 @@ func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*Operator, error) {
 		amend = nil
 	}
 	o.current = execpolicy.NewCurrent(p, amend)
+	o.tell("the rules about commands were read", p)
 	return o, nil
+}
+
+// tell says how many rules were read. There may be none since a file has another name, and nobody
+// would notice: then much is allowed.
+func (o *Operator) tell(what string, p *execpolicy.Policy) {
+	if p.Rules.Len() == 0 && !o.flags.ExecPolicyAmend { // which begins with none
+		o.log.Warn("there are no rules about commands: names of their files end in .rules", "folder", o.flags.ExecPolicy)
+		return
+	}
+	o.log.Info(what, "rules", p.Rules.Len())
 }
 
 // settle says where rules are asked, for good: what the flag does not say is what this host can.
@@ -140,7 +151,7 @@ func (o *Operator) reread() {
 		return
 	}
 	o.current.Set(p)
-	o.log.Info("the rules about commands were read again, for what is started from now on", "rules", p.Rules.Len())
+	o.tell("the rules about commands were read again, for what is started from now on", p)
 }
 
 // amend is for [execpolicy.NewCurrent].
