@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/rule"
 )
 
 // TestTold: the log says how many rules were read, and warns of none.
@@ -32,6 +35,30 @@ func TestTold(t *testing.T) {
 		}
 		if !strings.HasSuffix(said.String(), tt.want+"\n") {
 			t.Errorf("%s: %s", tt.file, &said)
+		}
+	}
+}
+
+// TestAmended: a rule that a client accepts a command with is added where the operator wants that,
+// and nowhere else.
+func TestAmended(t *testing.T) {
+	t.Parallel()
+	command := []string{"echo", "a"}
+	judge := func(p *execpolicy.Policy) execpolicy.Verdict { return p.Start(command, nil) }
+	for _, amend := range []bool{false, true} {
+		folder := t.TempDir()
+		f := &PolicyFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
+		o, err := f.ReadPolicy(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Current().Amend(command, command, judge)
+		entries, err := os.ReadDir(folder)
+		if (len(entries) > 0) != amend || err != nil {
+			t.Errorf("amend %v: the folder has %v, %v", amend, entries, err)
+		}
+		if allowed := judge(o.Current().Policy()).Decision == rule.Allow; allowed != amend {
+			t.Errorf("amend %v: the command is allowed: %v", amend, allowed)
 		}
 	}
 }
