@@ -95,7 +95,7 @@ func (p *Process) take(asked judge.Question) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if cancel := p.open[asked.ID]; cancel != nil {
-			cancel(errExited)
+			cancel(p.whyLocked(errExited))
 		}
 		return
 	}
@@ -210,15 +210,22 @@ func (p *Process) Ending() {
 // Terminated does what Exited does, for a process that was ended.
 func (p *Process) Terminated() { p.close(errTerminated) }
 
+// whyLocked returns why questions are closed. A process that is being ended is noticed in several
+// ways, each of which may be the first.
+func (p *Process) whyLocked(why error) error {
+	if p.ending {
+		return errTerminated
+	}
+	return why
+}
+
 func (p *Process) close(why error) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	p.closed = true
-	if p.ending {
-		why = errTerminated
-	}
+	why = p.whyLocked(why)
 	p.mu.Unlock()
 	p.cancel(why)
 	if p.below != nil {
