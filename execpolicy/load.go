@@ -33,8 +33,8 @@ func OperatorBounds() rulefile.Bounds {
 
 // Load reads the rules in folders, the milder layer first. Of a folder those files count whose
 // names end in .rules, in the order of their names. All rules add up: no folder can take back what
-// another forbids. If one file cannot be read, is a link or no file, or has an error, Load fails, and
-// the error names the file and the line.
+// another forbids. If one file cannot be read, is a link or no file, or has an error, Load fails,
+// and the error names the file and the line.
 func Load(folders ...string) (*rule.Set, error) {
 	all := &rule.Set{}
 	files := 0
