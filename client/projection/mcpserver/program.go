@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -27,6 +28,9 @@ const (
 	// and ending is how long that may take with everything else.
 	leave  = 2 * time.Second
 	ending = 30 * time.Second
+	// farewell is how long what could not be written waits for the program's exit, which says
+	// more.
+	farewell = 10 * time.Second
 	// stdinChunk is how much of a message goes into one request, in bytes.
 	stdinChunk = 256 << 10
 
@@ -232,11 +236,23 @@ func (p *program) Write(ctx context.Context, msg jsonrpc.Message) error {
 			if begun {
 				p.cut(fmt.Errorf("a message was cut short: %w", err)) // no line after it could be read
 			}
-			return err
+			return p.why(ctx, err)
 		}
 		text = text[len(chunk):]
 	}
 	return nil
+}
+
+// why waits for what Read has to say of a program to which nothing can be written: as a rule it
+// has just exited.
+func (p *program) why(ctx context.Context, err error) error {
+	wait := time.NewTimer(farewell)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done(): // it ends with p.life
+	case <-wait.C:
+	}
+	return cmp.Or(context.Cause(p.life), err)
 }
 
 // cut ends the connection: reading and writing fail from now on.

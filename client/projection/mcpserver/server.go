@@ -76,7 +76,8 @@ func (s *Spec) Equal(t *Spec) bool {
 type Config struct {
 	// Client is of the executor.
 	Client *client.Client
-	// Notify is told of each change of the state, one after the other. It may be nil.
+	// Notify is told of each change of the state, one after the other, and before those who
+	// wait for it, so it may not wait for the server. It may be nil.
 	Notify func(Status)
 	// Info is what servers are told of the harness.
 	Info *mcp.Implementation
@@ -277,11 +278,11 @@ func (s *Server) settle(state State, session *mcp.ClientSession, tools []*mcp.To
 	s.session, s.tools = session, tools
 	status := s.status
 	s.mu.Unlock()
-	if first {
-		close(s.started)
-	}
 	if !errors.Is(err, ErrClosed) {
 		s.cfg.Notify(status)
+	}
+	if first {
+		close(s.started)
 	}
 }
 
