@@ -132,7 +132,7 @@ func TestHostile(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for link, to := range map[string]string{"loop": "loop", "none": "/nonexistent", "proc": "/proc/self/fd", "dev": "/dev/zero"} {
+			for link, to := range map[string]string{"loop": "loop", "none": "/nonexistent", "proc": "/proc/self/ns", "dev": "/dev/zero"} {
 				if err := os.Symlink(to, root+"/"+link); err != nil {
 					t.Fatal(err)
 				}

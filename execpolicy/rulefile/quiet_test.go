@@ -8,12 +8,16 @@ import (
 	"testing"
 )
 
+// TestLoud: whoever logs later is heard.
+func TestLoud(t *testing.T) {
+	if w := log.Writer(); w != os.Stderr {
+		t.Errorf("the log writes to %#v", w)
+	}
+}
+
 // TestQuiet: a process with little room for addresses says nothing of that.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	if log.Writer() != os.Stderr {
-		t.Error("the log is still silent")
-	}
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `ulimit -v 3000000 && exec "$0" -test.run '^$'`, os.Args[0])
 	out, err := cmd.CombinedOutput()
 	switch {
