@@ -3,6 +3,7 @@ package capability_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -89,7 +90,7 @@ func TestHostileFiles(t *testing.T) {
 		`{"id":"1","path":"file:///1","plugin":{}}`:                                 "a file has no path",
 		`{"id":"1","path":"file:///1","skills":[{"metadata":{}}]}`:                  "a file has no path",
 		`{"id":"1","path":"file:///1","error":"` + strings.Repeat("é", 5000) + `"}`: "éé",
-		skills(file("file:///1/SKILL.md", strings.Repeat("x", 25<<20))):             "26214418 bytes, 25165824 are allowed",
+		skills(file("file:///1/SKILL.md", strings.Repeat("x", 25<<20))):             "26214546 bytes, 25165824 are allowed",
 	} {
 		f := newFake(t)
 		f.answer(protocol.MethodDiscoverRoots, raw(`{"roots":[`+answer+`]}`))
@@ -130,6 +131,30 @@ func TestHostileInstalled(t *testing.T) {
 		if again := discover(t, set, thread, "a"); again.Environments[0].Installed != v.Environments[0].Installed {
 			t.Errorf("%.100s: it was found out again", answer)
 		}
+	}
+}
+
+// TestManyInstalled: an answer of many plugins and many skills is checked once, and not each skill
+// for each plugin.
+func TestManyInstalled(t *testing.T) {
+	const number = 15_000
+	many := func(one string) string { return strings.TrimSuffix(strings.Repeat(one+",", number), ",") }
+	f := newFake(t)
+	f.capabilities.CapabilityDiscoveryV2 = true
+	f.answer(protocol.MethodDiscoverInstalled, raw(`{"plugins":[`+many(`{"id":"a","root":"file:///","files":{"manifest":{"path":"file:///"}}}`)+
+		`],"skills":[`+many(`{"name":"a","path":"file:///"}`)+`]}`))
+	_, set := newNetwork(t, map[string]executor{"a": f})
+	thread := newThread(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	v := discover(t, set, thread, "a")
+	runtime.ReadMemStats(&after)
+	if len(v.Environments) != 1 || v.Environments[0].Err != nil || len(v.Environments[0].Skills) != number {
+		t.Fatalf("installed are %.300q", fmt.Sprint(v.Environments[0].Err))
+	}
+	// A copy of the skills for each plugin is 20 GB.
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 4<<30 {
+		t.Errorf("%d MiB are allocated", allocated>>20)
 	}
 }
 

@@ -163,7 +163,9 @@ func (c *Cache) root(l *List, root *capability.RootView) {
 			Package: locator(root.ID, at), Hidden: hidden(skill.Policy),
 		}
 		s.short = s.Package
-		if rest, ok := strings.CutPrefix(s.Package, strings.TrimSuffix(base, "/")); ok {
+		// An executor may tell of files elsewhere: what only begins like the root would get an
+		// alias that is, or becomes, that of another root.
+		if rest, ok := strings.CutPrefix(s.Package, strings.TrimSuffix(base, "/")); ok && (rest == "" || rest[0] == '/') {
 			s.short = alias + strings.TrimSuffix(rest, "/")
 		}
 		l.add(s, installation{root.EnvironmentID, root.Client, at, contents[skill.Path]})
@@ -301,6 +303,10 @@ func (l *List) Render() string {
 	return out.String()
 }
 
+// noTags makes texts unable to end the section that they are in, or to begin one, however a model
+// reads tags: in capitals, with blanks, cut short.
+var noTags = strings.NewReplacer("<", "‹", ">", "›")
+
 // line makes one line of a text that somebody else has written.
 func line(text string) string {
 	text = strings.Map(func(r rune) rune {
@@ -312,8 +318,7 @@ func line(text string) string {
 		}
 		return r
 	}, text)
-	// Nothing in it ends the section.
-	text = strings.ReplaceAll(text, tag+">", tag)
+	text = noTags.Replace(text)
 	if utf8.RuneCountInString(text) > maxDescription {
 		text = string([]rune(text)[:maxDescription-1]) + "…"
 	}
