@@ -1,12 +1,15 @@
 package capability_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/client/capability"
 	"github.com/execagent/execagent/protocol"
@@ -173,6 +176,41 @@ func TestOneBadRoot(t *testing.T) {
 	if v.Roots[0].Err != nil || v.Roots[2].Err != nil || text(v.Roots[1].Err) != "exec-server rejected request (-32602): no such path" {
 		t.Errorf("found are %v, %v, %v", v.Roots[0].Err, v.Roots[1].Err, v.Roots[2].Err)
 	}
+}
+
+// TestSlowRoots: an agent that refuses to answer about several roots, and takes its time for each,
+// holds up no step longer than one that does not answer at all. What it has told counts.
+func TestSlowRoots(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFake(t)
+		f.answer(protocol.MethodDiscoverRoots, func(params json.RawMessage) any {
+			switch roots := asked(t, params); {
+			case len(roots) > 1:
+				return protocol.InvalidParams("one at a time")
+			case roots[0].ID == "0":
+				return f.discover(params)
+			}
+			return nil
+		})
+		_, set := newNetwork(t, map[string]executor{"a": f})
+		var roots []capability.Root
+		for i := range 20 {
+			roots = append(roots, root(fmt.Sprint(i), "a", fmt.Sprintf("/%d", i)))
+		}
+		begin := time.Now()
+		v := discover(t, set, newThread(t, roots...), "a")
+		if took := time.Since(begin); took > 3*time.Minute {
+			t.Errorf("it takes %v", took)
+		}
+		if v.Roots[0].Err != nil {
+			t.Error(v.Roots[0].Err)
+		}
+		for _, r := range v.Roots[1:] {
+			if !errors.Is(r.Err, context.DeadlineExceeded) {
+				t.Errorf("root %s: %v", r.ID, r.Err)
+			}
+		}
+	})
 }
 
 // large answers with n bytes for each of the first three roots, and has no room for others.

@@ -21,6 +21,9 @@ const (
 	patience = 8 * time.Second
 	// answerTimeout is how long an agent may take for one answer, and for the files of one root.
 	answerTimeout = time.Minute
+	// placeTimeout is how long all answers of an agent may take together, in one Discover. What has
+	// come until then counts; the next Discover asks for the rest.
+	placeTimeout = 2 * time.Minute
 
 	// maxFound is how many bytes of one root are taken from an agent: the files, its manifest once
 	// more, paths and warnings.
@@ -196,8 +199,11 @@ func checkSkills(skills []protocol.InstalledSkill) error {
 	return nil
 }
 
-// readRoots reads what is in the missing roots, as many in one request as it may have.
+// readRoots reads what is in the missing roots, as many in one request as it may have. One request
+// may become many, which may each take as long as it likes.
 func (p *place) readRoots(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, placeTimeout, &client.TimeoutError{Method: protocol.MethodDiscoverRoots, After: placeTimeout})
+	defer cancel()
 	for batch := range slices.Chunk(p.missing, protocol.MaxCapabilityRoots) {
 		p.found = append(p.found, p.readBatch(ctx, batch)...)
 	}
