@@ -2,6 +2,7 @@ package skills
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -22,8 +23,6 @@ const (
 	// maxRendered is how large the list for the model may be, in bytes. What it does not hold is
 	// counted at its end.
 	maxRendered = 64 << 10
-	// maxCached is how many roots are remembered.
-	maxCached = 1024
 )
 
 // Config says which skills count, and how they are read.
@@ -35,7 +34,7 @@ type Config struct {
 	Sandbox func(environmentID string) *protocol.Sandbox
 }
 
-// Cache makes lists, and remembers what the files of roots say. Its methods may be called at
+// Cache makes lists, and remembers what the files of the roots of the last one say. Its methods may be called at
 // once.
 type Cache struct {
 	cfg Config
@@ -113,6 +112,7 @@ func (c *Cache) List(view *capability.View) *List {
 			c.root(l, &root)
 		}
 	}
+	c.keep(view)
 	for _, e := range view.Environments {
 		if e.Installed == nil || e.Err != nil {
 			continue
@@ -131,6 +131,17 @@ func (c *Cache) List(view *capability.View) *List {
 		}
 	}
 	return l
+}
+
+// keep forgets the roots that a step does not have: they may be read anew, and are large.
+func (c *Cache) keep(view *capability.View) {
+	has := map[*capability.Found]bool{}
+	for _, root := range view.Roots {
+		has[root.Found] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.known, func(found *capability.Found, _ described) bool { return !has[found] })
 }
 
 // root adds the skills of a selected root.
@@ -205,9 +216,6 @@ func (c *Cache) describe(found *capability.Found, folder string) described {
 	d = described{what.Skills, what.Incomplete}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known) >= maxCached {
-		clear(c.known)
-	}
 	c.known[found] = d
 	return d
 }
