@@ -21,15 +21,15 @@ const (
 	patience = 8 * time.Second
 	// answerTimeout is how long an agent may take for one answer, and for the files of one root.
 	answerTimeout = time.Minute
-	// placeTimeout is how long all answers of an agent may take together, in one Discover. What has
-	// come until then counts; the next Discover asks for the rest.
+	// placeTimeout is how long all answers of an agent may take together, in one Discover. What
+	// has come until then counts; the next Discover asks for the rest.
 	placeTimeout = 2 * time.Minute
 
 	// maxFound is how many bytes of one root are taken from an agent: the files, its manifest once
 	// more, paths and warnings.
 	maxFound = layout.MaxBundle + 8<<20
-	// fileOverhead is what a file costs beside its texts, in bytes: an answer may have many that are
-	// empty.
+	// fileOverhead is what a file costs beside its texts, in bytes: an answer may have many that
+	// are empty.
 	fileOverhead = 128
 	// largeAnswer is from how many bytes on an error in an answer may be for want of room in it.
 	largeAnswer = 16 << 20

@@ -24,7 +24,7 @@ const (
 	maxConnector = 256
 	// maxHeaders is how many headers a server may have.
 	maxHeaders = 64
-	// maxWarnings is how many warnings there are, at most: a file may be wrong in any number of ways.
+	// maxWarnings is how many warnings there are, at most: a file may be wrong in many ways.
 	maxWarnings = 64
 )
 

@@ -76,8 +76,8 @@ func (h *httpLink) shut() {
 	h.open.Wait()
 }
 
-// begin counts a request, unless the link is shut. One that is the answer to a request of the server
-// may be one too many: each of those has a goroutine of the SDK.
+// begin counts a request, unless the link is shut. One that is the answer to a request of the
+// server may be one too many: each of those has a goroutine of the SDK.
 func (h *httpLink) begin(answer bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 	// relistPause is the least time between two looks at a list of tools that changes.
 	relistPause = time.Second
 
-	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they may
-	// be together, as JSON of which each value takes valueBytes more in memory.
+	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they
+	// may be together, as JSON of which each value takes valueBytes more in memory.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
 	valueBytes   = 64

@@ -34,8 +34,8 @@ type Config struct {
 	Sandbox func(environmentID string) *protocol.Sandbox
 }
 
-// Cache makes lists, and remembers what the files of the roots of the last one say. Its methods may be called at
-// once.
+// Cache makes lists, and remembers what the files of the roots of the last one say. Its methods
+// may be called at once.
 type Cache struct {
 	cfg Config
 

@@ -42,8 +42,8 @@ func Read(path string, limit int64, harm string) (text, others string, err error
 	} else if int(stat.Uid) != os.Geteuid() {
 		others = fmt.Sprintf("belongs to user %d", stat.Uid)
 	}
-	// Files of the kernel that a link may lead to, such as /proc/kmsg, wait for ever for more. Those
-	// on a disk have no deadlines, and need none.
+	// Files of the kernel that a link may lead to, such as /proc/kmsg, wait for ever for more.
+	// Those on a disk have no deadlines, and need none.
 	_ = f.SetReadDeadline(time.Now().Add(readTimeout))
 	content, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
