@@ -270,8 +270,8 @@ func (t *Thread) Close() {
 }
 
 // find returns all that is declared, in order: in selected roots, by the other executors
-// themselves, and by installed plugins. An executor that has roots comes with the first of them and before it:
-// so one that nobody has selected anything of takes no name from what was selected.
+// themselves, and by installed plugins. An executor that has roots comes with the first of them
+// and before it: so one that nobody has selected anything of takes no name from what was selected.
 func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source, warnings []string) {
 	if len(t.configs) > maxKnown {
 		t.forget()
