@@ -152,7 +152,7 @@ func (l *connection) explain(ctx context.Context, method string, err error) erro
 	}
 	refused, ok := errors.AsType[*protocol.Error](err)
 	if ok && !transportClosed(refused) {
-		return &ServerError{Err: refused}
+		return &ServerError{Err: refused.Bounded()}
 	}
 	_, unwritten := errors.AsType[*DisconnectedError](err)
 	switch {

@@ -161,7 +161,7 @@ func (e *GapError) Error() string {
 		e.Through, e.After)
 }
 
-// ServerError is an answer that refuses a request. It wraps the
+// ServerError is an answer that refuses a request, cut if it is longer than 64 KiB. It wraps the
 // *protocol.Error, and is [fs.ErrNotExist] when its code says so.
 type ServerError struct{ Err *protocol.Error }
 

@@ -187,3 +187,18 @@ func TestTwoAnswers(t *testing.T) {
 		}
 	})
 }
+
+// TestLongRefusal: of a refusal that is as long as a message may be, not much is kept.
+func TestLongRefusal(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on(protocol.MethodFSReadFile, func(*link, request) any {
+		return &protocol.Error{Code: -1, Message: strings.Repeat("é", 1<<20), Data: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}
+	})
+	c := f.connect(t)
+	_, err := c.FS(nil).ReadFile(t.Context(), "/x")
+	refused, ok := errors.AsType[*client.ServerError](err)
+	if !ok || len(refused.Err.Message) > 64<<10 || len(refused.Err.Data) > 0 || !strings.HasPrefix(refused.Err.Message, "éé") || refused.Err.Code != -1 {
+		t.Errorf("the error is %.100v", err)
+	}
+}

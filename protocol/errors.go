@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/execagent/execagent/protocol/strict"
 )
@@ -39,6 +40,19 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
+
+// maxError is how many bytes [Error.Bounded] leaves of an error.
+const maxError = 64 << 10
+
+// Bounded returns the error, or, where it is longer than 64 KiB, one with the beginning of its
+// message and without its data. Who was sent it may keep it for long.
+func (e *Error) Bounded() *Error {
+	if len(e.Message)+len(e.Data) <= maxError {
+		return e
+	}
+	text := e.Message[:min(len(e.Message), maxError)]
+	return &Error{Code: e.Code, Message: strings.Clone(strings.ToValidUTF8(text, ""))}
+}
 
 // ReasonExecPolicy is the reason of a start that a policy about commands does not allow
 // (execpolicy.md 8.2).

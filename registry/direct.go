@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/auth/sigv4"
 	"github.com/execagent/execagent/registry/direct"
 	"github.com/execagent/execagent/registry/principal"
@@ -155,9 +156,14 @@ func (s *Server) signedBy(r *http.Request, principalID string) (bool, error) {
 }
 
 // knownAs are the hosts and paths by which the client may have come: as the request says, and as
-// the operator or a proxy in front says.
+// the operator or a proxy in front says. Where the operator has said it, the request may name
+// only this machine beside that: else a server of another name could pass on to this one what an
+// executor has signed for it.
 func (s *Server) knownAs(r *http.Request) []*url.URL {
-	at := []*url.URL{{Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}}
+	var at []*url.URL
+	if name := (&url.URL{Host: r.Host}).Hostname(); s.publicURL == nil || name == s.publicURL.Hostname() || auth.IsLoopback(name) {
+		at = append(at, &url.URL{Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath})
+	}
 	if base, err := s.base(r); err == nil && (base.Host != r.Host || base.Path != "") {
 		outside := &url.URL{Host: base.Host, Path: strings.TrimRight(base.Path, "/") + r.URL.Path}
 		if r.URL.RawPath != "" {

@@ -263,6 +263,21 @@ func TestSignedBehindProxy(t *testing.T) {
 			t.Errorf("signed for %s: got %d, %s", target, status, text)
 		}
 	}
+	// What was signed for another server is not taken from it, whatever it says of its name.
+	for host, want := range map[string]int{"registry.example": http.StatusOK, "registry.example:8443": http.StatusOK, "other.example": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header, r.Host = who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}}), host
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = response.Body.Close(); response.StatusCode != want {
+			t.Errorf("as %s: got %d", host, response.StatusCode)
+		}
+	}
 }
 
 // TestDirectOrNoise: a registration is of one transport, and nobody is sent from one to the other.

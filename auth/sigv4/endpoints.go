@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -148,7 +147,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 }
 
 func readToken(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := open(path)
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // maxFile bounds a shared file, in bytes.
@@ -17,7 +18,7 @@ type sections map[string]map[string]string
 
 // readSections reads a shared file. One that is not there has no sections.
 func readSections(path string) (sections, error) {
-	f, err := os.Open(path)
+	f, err := open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -25,9 +26,6 @@ func readSections(path string) (sections, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", path))
-	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	defer clear(text)
 	switch {
@@ -41,6 +39,20 @@ func readSections(path string) (sections, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
+}
+
+// open opens a regular file. To open a FIFO, which a command of the same user may have put in its
+// place, would wait for somebody to write.
+func open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close() // nothing was written
+		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", path))
+	}
+	return f, nil
 }
 
 // parseSections reads the format of AWS's shared files: sections in brackets, lines NAME =

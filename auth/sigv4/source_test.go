@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -365,6 +366,28 @@ func TestFileIsReadAgain(t *testing.T) {
 		text := "[default]\naws_access_key_id=TWO\naws_secret_access_key=x\n"
 		if err := os.WriteFile(filepath.Join(e["HOME"], ".aws", "credentials"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestPipes: pipes in the place of files are errors, and nobody waits for what would be written
+// to them.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, variables := range map[string]environment{
+		"file of credentials": {"AWS_SHARED_CREDENTIALS_FILE": pipe},
+		"file of a token":     {varFullURI: "http://localhost:9/v1/credentials", varTokenFile: pipe},
+	} {
+		s, err := Open(t.Context(), Config{Lookup: host(t, "", "").with(variables).lookup})
+		if err == nil {
+			_, err = s.keys(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package capability_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/client/capability"
 	"github.com/execagent/execagent/protocol"
@@ -89,7 +93,7 @@ func TestHostileFiles(t *testing.T) {
 		`{"id":"1","path":"file:///1","plugin":{}}`:                                 "a file has no path",
 		`{"id":"1","path":"file:///1","skills":[{"metadata":{}}]}`:                  "a file has no path",
 		`{"id":"1","path":"file:///1","error":"` + strings.Repeat("é", 5000) + `"}`: "éé",
-		skills(file("file:///1/SKILL.md", strings.Repeat("x", 25<<20))):             "26214418 bytes, 25165824 are allowed",
+		skills(file("file:///1/SKILL.md", strings.Repeat("x", 25<<20))):             "26214546 bytes, 25165824 are allowed",
 	} {
 		f := newFake(t)
 		f.answer(protocol.MethodDiscoverRoots, raw(`{"roots":[`+answer+`]}`))
@@ -133,6 +137,30 @@ func TestHostileInstalled(t *testing.T) {
 	}
 }
 
+// TestManyInstalled: an answer of many plugins and many skills is checked once, and not each skill
+// for each plugin.
+func TestManyInstalled(t *testing.T) {
+	const number = 15_000
+	many := func(one string) string { return strings.TrimSuffix(strings.Repeat(one+",", number), ",") }
+	f := newFake(t)
+	f.capabilities.CapabilityDiscoveryV2 = true
+	f.answer(protocol.MethodDiscoverInstalled, raw(`{"plugins":[`+many(`{"id":"a","root":"file:///","files":{"manifest":{"path":"file:///"}}}`)+
+		`],"skills":[`+many(`{"name":"a","path":"file:///"}`)+`]}`))
+	_, set := newNetwork(t, map[string]executor{"a": f})
+	thread := newThread(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	v := discover(t, set, thread, "a")
+	runtime.ReadMemStats(&after)
+	if len(v.Environments) != 1 || v.Environments[0].Err != nil || len(v.Environments[0].Skills) != number {
+		t.Fatalf("installed are %.300q", fmt.Sprint(v.Environments[0].Err))
+	}
+	// A copy of the skills for each plugin is 20 GB.
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 4<<30 {
+		t.Errorf("%d MiB are allocated", allocated>>20)
+	}
+}
+
 // TestOneBadRoot: where an agent refuses a request for one of its roots, the others do not suffer.
 func TestOneBadRoot(t *testing.T) {
 	t.Parallel()
@@ -148,6 +176,41 @@ func TestOneBadRoot(t *testing.T) {
 	if v.Roots[0].Err != nil || v.Roots[2].Err != nil || text(v.Roots[1].Err) != "exec-server rejected request (-32602): no such path" {
 		t.Errorf("found are %v, %v, %v", v.Roots[0].Err, v.Roots[1].Err, v.Roots[2].Err)
 	}
+}
+
+// TestSlowRoots: an agent that refuses to answer about several roots, and takes its time for each,
+// holds up no step longer than one that does not answer at all. What it has told counts.
+func TestSlowRoots(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFake(t)
+		f.answer(protocol.MethodDiscoverRoots, func(params json.RawMessage) any {
+			switch roots := asked(t, params); {
+			case len(roots) > 1:
+				return protocol.InvalidParams("one at a time")
+			case roots[0].ID == "0":
+				return f.discover(params)
+			}
+			return nil
+		})
+		_, set := newNetwork(t, map[string]executor{"a": f})
+		var roots []capability.Root
+		for i := range 20 {
+			roots = append(roots, root(fmt.Sprint(i), "a", fmt.Sprintf("/%d", i)))
+		}
+		begin := time.Now()
+		v := discover(t, set, newThread(t, roots...), "a")
+		if took := time.Since(begin); took > 3*time.Minute {
+			t.Errorf("it takes %v", took)
+		}
+		if v.Roots[0].Err != nil {
+			t.Error(v.Roots[0].Err)
+		}
+		for _, r := range v.Roots[1:] {
+			if !errors.Is(r.Err, context.DeadlineExceeded) {
+				t.Errorf("root %s: %v", r.ID, r.Err)
+			}
+		}
+	})
 }
 
 // large answers with n bytes for each of the first three roots, and has no room for others.

@@ -21,10 +21,16 @@ const (
 	patience = 8 * time.Second
 	// answerTimeout is how long an agent may take for one answer, and for the files of one root.
 	answerTimeout = time.Minute
+	// placeTimeout is how long all answers of an agent may take together, in one Discover. What
+	// has come until then counts; the next Discover asks for the rest.
+	placeTimeout = 2 * time.Minute
 
 	// maxFound is how many bytes of one root are taken from an agent: the files, its manifest once
 	// more, paths and warnings.
 	maxFound = layout.MaxBundle + 8<<20
+	// fileOverhead is what a file costs beside its texts, in bytes: an answer may have many that
+	// are empty.
+	fileOverhead = 128
 	// largeAnswer is from how many bytes on an error in an answer may be for want of room in it.
 	largeAnswer = 16 << 20
 	// maxInstalled is how many bytes of JSON are taken of what is installed. Agents send 4 MiB.
@@ -172,23 +178,32 @@ func (p *place) readInstalled(ctx context.Context) {
 
 // checkInstalled refuses what nobody could refer to.
 func checkInstalled(r *protocol.DiscoverInstalledResult) error {
-	skills := r.Skills
 	for i := range r.Plugins {
-		if plugin := &r.Plugins[i]; plugin.ID == "" || plugin.Root.IsZero() || plugin.Files.Manifest.Path.IsZero() {
+		plugin := &r.Plugins[i]
+		if plugin.ID == "" || plugin.Root.IsZero() || plugin.Files.Manifest.Path.IsZero() {
 			return fmt.Errorf("plugins[%d] has no id, root or manifest", i)
 		}
-		skills = slices.Concat(skills, r.Plugins[i].Skills)
+		if err := checkSkills(plugin.Skills); err != nil {
+			return err
+		}
 	}
-	for _, s := range skills {
-		if s.Name == "" || s.Path.IsZero() {
+	return checkSkills(r.Skills)
+}
+
+func checkSkills(skills []protocol.InstalledSkill) error {
+	for i := range skills {
+		if s := &skills[i]; s.Name == "" || s.Path.IsZero() {
 			return fmt.Errorf("a skill has no name or path: %.64q %.256q", s.Name, s.Path)
 		}
 	}
 	return nil
 }
 
-// readRoots reads what is in the missing roots, as many in one request as it may have.
+// readRoots reads what is in the missing roots, as many in one request as it may have. One request
+// may become many, which may each take as long as it likes.
 func (p *place) readRoots(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, placeTimeout, &client.TimeoutError{Method: protocol.MethodDiscoverRoots, After: placeTimeout})
+	defer cancel()
 	for batch := range slices.Chunk(p.missing, protocol.MaxCapabilityRoots) {
 		p.found = append(p.found, p.readBatch(ctx, batch)...)
 	}
@@ -300,7 +315,7 @@ func checked(f *Found) entry[Found] {
 	complete := true
 	add := func(file *protocol.DiscoveredFile) {
 		if file != nil {
-			size += len(file.Contents) + len(file.Path.String())
+			size += len(file.Contents) + len(file.Path.String()) + fileOverhead
 			complete = complete && !file.Path.IsZero()
 		}
 	}
@@ -317,7 +332,7 @@ func checked(f *Found) entry[Found] {
 		add(&f.Namespaces[i])
 	}
 	for _, w := range f.Warnings {
-		size += len(w)
+		size += len(w) + fileOverhead
 	}
 	switch {
 	case !complete:

@@ -16,6 +16,8 @@ import (
 const (
 	// maxServers is how many servers a step may have.
 	maxServers = 128
+	// maxConnectors is how many connectors a step may have.
+	maxConnectors = 1024
 	// namespace is what the tools of a server are known to a model by, before its name.
 	namespace = "mcp__"
 )
@@ -35,11 +37,12 @@ type runtime struct {
 // begin starts the servers of all sources. Of two with one name the first one counts.
 func (t *Thread) begin(sources []source) *runtime {
 	r := &runtime{}
-	names := map[string]bool{}
+	names, connectors := map[string]bool{}, map[string]bool{}
 	for _, s := range sources {
 		r.releases = append(r.releases, s.environment.Hold())
 		for _, id := range s.declared.Connectors {
-			if !slices.Contains(r.connectors, id) {
+			if !connectors[id] && len(connectors) < maxConnectors {
+				connectors[id] = true
 				r.connectors = append(r.connectors, id)
 			}
 		}

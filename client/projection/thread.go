@@ -22,7 +22,7 @@ import (
 const (
 	// configTimeout bounds reading the configuration of an executor (capabilities.md 6.3).
 	configTimeout = 10 * time.Second
-	// maxKnown is how many roots and environments are remembered.
+	// maxKnown is how many environments are remembered.
 	maxKnown = 1024
 )
 
@@ -269,12 +269,15 @@ func (t *Thread) Close() {
 	t.closing.Wait()
 }
 
-// find returns all that is declared, in order: by executors themselves, in selected roots, and by
-// installed plugins.
+// find returns all that is declared, in order: in selected roots, by the other executors
+// themselves, and by installed plugins. An executor that has roots comes with the first of them
+// and before it: so one that nobody has selected anything of takes no name from what was selected.
 func (t *Thread) find(ctx context.Context, step *environment.Step, view *capability.View) (all []source, warnings []string) {
-	if len(t.roots) > maxKnown || len(t.plugins) > maxKnown || len(t.configs) > maxKnown {
+	if len(t.configs) > maxKnown {
 		t.forget()
 	}
+	// What a step does not have is forgotten: it may be read anew, and is large.
+	roots, plugins := map[*capability.Found]*declared.Declarations{}, map[*capability.Installed][]*declared.Declarations{}
 	add := func(s source) {
 		if s.declared == nil {
 			return
@@ -284,14 +287,24 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 			all = append(all, s)
 		}
 	}
+	configs := map[string]source{}
 	for i := range step.Environments {
-		add(t.config(ctx, &step.Environments[i]))
+		configs[step.Environments[i].ID] = t.config(ctx, &step.Environments[i])
+	}
+	configured := func(environmentID string) {
+		add(configs[environmentID])
+		delete(configs, environmentID)
 	}
 	for i := range view.Roots {
 		root := &view.Roots[i]
+		configured(root.EnvironmentID)
 		if captured, ok := step.Get(root.EnvironmentID); ok && root.Found != nil && root.Plugin != nil {
-			add(source{captured.Environment, root.Client, t.root(root)})
+			roots[root.Found] = t.root(root)
+			add(source{captured.Environment, root.Client, roots[root.Found]})
 		}
+	}
+	for i := range step.Environments {
+		configured(step.Environments[i].ID)
 	}
 	for i := range view.Environments {
 		e := &view.Environments[i]
@@ -299,10 +312,12 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 		if !ok || e.Installed == nil {
 			continue
 		}
-		for _, d := range t.installed(e.Installed) {
+		plugins[e.Installed] = t.installed(e.Installed)
+		for _, d := range plugins[e.Installed] {
 			add(source{captured.Environment, e.Client, d})
 		}
 	}
+	t.roots, t.plugins = roots, plugins
 	return all, warnings
 }
 
@@ -312,7 +327,6 @@ func (t *Thread) root(root *capability.RootView) *declared.Declarations {
 		return known
 	}
 	d := declared.Plugin(root.ID, root.Path, root.Plugin)
-	t.roots[root.Found] = &d
 	return &d
 }
 
@@ -330,7 +344,6 @@ func (t *Thread) installed(installed *capability.Installed) []*declared.Declarat
 		d := declared.Plugin(plugin.ID, plugin.Root, &plugin.Files)
 		all = append(all, &d)
 	}
-	t.plugins[installed] = all
 	return all
 }
 

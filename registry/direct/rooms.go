@@ -154,7 +154,8 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 }
 
 // enter adds a websocket: of an executor to its room, which it makes, or of a harness to the
-// executor's websocket that it has found.
+// executor's websocket that it has found. Without an error Close waits for the caller, who calls
+// serving.Done once the websocket is served.
 func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -164,6 +165,7 @@ func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	if e.role == ticket.Harness {
 		e.other, executor.other = executor, e
 		rs.ends[e] = struct{}{}
+		rs.serving.Add(1)
 		return nil
 	}
 	rm := rs.rooms[e.room.id]
@@ -178,6 +180,7 @@ func (rs *Rooms) enter(e, executor *end, reg store.Seen) error {
 	e.room = rm
 	rm.executors++
 	rs.ends[e] = struct{}{}
+	rs.serving.Add(1)
 	if len(rm.wanting) > 0 {
 		rm.wanting[0] <- e // has room for it
 		rm.wanting = rm.wanting[1:]

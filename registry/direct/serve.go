@@ -201,6 +201,7 @@ func (rs *Rooms) welcome(w http.ResponseWriter, r *http.Request, p *principal.Pr
 		rs.tell(e, "websocket not opened", "error", err)
 	} else {
 		rs.start(e, release)
+		rs.serving.Done()
 	}
 	return nil
 }

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// maxConfig is how large the layers of a configuration may be together, in bytes. The decoder
-	// keeps each key with those around it: that is the square of this, at worst.
+	// maxConfig is how large the layers of a configuration may be together, and maxKey one key or
+	// the head of a table, in bytes. The decoder keeps each key with those around it.
 	maxConfig = 64 << 10
+	maxKey    = 256
 	// maxDepth is how deep brackets may be nested, and how many dots a key may have. What the
 	// decoder needs grows with the square of that, too.
 	maxDepth = 16
@@ -141,11 +142,17 @@ func table(layers protocol.ConfigLayers) (servers map[string]any, there bool, er
 	return servers, there, nil
 }
 
-// isFlat tells whether a text has no deeper tables than is allowed. It knows strings, comments,
-// brackets and dots, and nothing else of TOML: the decoder stops where the text is none.
+// isFlat tells whether a text has no deeper tables and no longer keys than is allowed. It knows
+// strings, comments, brackets, dots and what ends a key, and nothing else of TOML: the decoder
+// stops where the text is none.
 func isFlat(text string) bool {
 	depth, dots := 0, 0
+	begin := 0    // of a key, or of a value
+	fresh := true // only blanks are in front, in the line
+	head := false // this is the head of a table
 	for i := 0; i < len(text); i++ {
+		wasFresh := fresh
+		fresh = text[i] == '\n' || fresh && (text[i] == ' ' || text[i] == '\t')
 		switch text[i] {
 		case '#':
 			for i+1 < len(text) && text[i+1] != '\n' {
@@ -154,14 +161,24 @@ func isFlat(text string) bool {
 		case '"', '\'':
 			i = endOfString(text, i)
 		case '[', '{':
+			head = head || wasFresh && depth == 0
 			depth++
-			dots = 0
+			begin, dots = i+1, 0
 		case ']', '}':
 			depth--
+			if head && i-begin > maxKey {
+				return false
+			}
+			head = false
 		case '.':
 			dots++
-		case '\n', ',', '=':
+		case '=':
+			if i-begin > maxKey {
+				return false
+			}
 			dots = 0
+		case '\n', ',':
+			begin, dots = i+1, 0
 		}
 		if depth > maxDepth || dots > maxDepth {
 			return false

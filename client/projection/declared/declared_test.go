@@ -2,6 +2,7 @@ package declared_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func files(manifest, mcp, apps string) *protocol.PluginFiles {
 }
 
 // The bounds of the package.
-const maxServers, maxConnectors = 32, 256
+const maxServers, maxConnectors, maxWarnings = 32, 256, 64
 
 func TestPlugin(t *testing.T) {
 	t.Parallel()
@@ -101,6 +102,35 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
+// TestManyMistakes: the warnings about a file are not much larger than it is.
+func TestManyMistakes(t *testing.T) {
+	t.Parallel()
+	var servers strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&servers, `,"%d":0`, i)
+	}
+	d := declared.Plugin("p", root, files(`{}`, `{"mcpServers":{`+servers.String()[1:]+`}}`, `{"apps":{`+servers.String()[1:]+`}}`))
+	if len(d.Warnings) != maxWarnings {
+		t.Errorf("%d warnings", len(d.Warnings))
+	}
+}
+
+// TestCostOfKeys: what a decoder of TOML keeps of a configuration has bounds.
+func TestCostOfKeys(t *testing.T) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "[mcp_servers.%s]\n", strings.Repeat("a", 32<<10))
+	for i := 0; text.Len() < 60<<10; i++ {
+		fmt.Fprintf(&text, "a%d={}\n", i)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(text.String())}, true)
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; err == nil || allocated > 200<<20 {
+		t.Errorf("%d MiB are allocated, the error is %v", allocated>>20, err)
+	}
+}
+
 func layers(texts ...string) (l protocol.ConfigLayers) {
 	for _, text := range texts {
 		l.Layers = append(l.Layers, protocol.ConfigLayer{Source: "layer", TOML: text})
@@ -138,11 +168,19 @@ func TestConfigured(t *testing.T) {
 		"none allowed": {config: layers("[mcp_servers.a]\nurl='http://a'"), requirements: layers("[mcp_servers]"), warnings: 1},
 		"wrong ones": {config: layers("[mcp_servers.'a b']\nurl='http://a'\n[mcp_servers.b]\nurl='nowhere'\n[mcp_servers.c]\nurl='http://c'\nhttp_headers={x=1}\n[mcp_servers.d]\nurl='http://d'\nhttp_headers=5\n[mcp_servers.e]\nurl=5"),
 			warnings: 4},
-		"a scalar": {config: layers("mcp_servers=5")},
-		"no TOML":  {config: layers("[mcp_servers"), fails: true},
-		"nested":   {config: layers("mcp_servers=" + strings.Repeat("[", 60<<10)), fails: true},
-		"a.a.a":    {config: layers("mcp_servers." + strings.Repeat("a.", 30<<10) + "a=1"), fails: true},
-		"a={a={":   {config: layers("mcp_servers=" + strings.Repeat("[\n{a=", 12<<10)), fails: true},
+		"a scalar":    {config: layers("mcp_servers=5")},
+		"no TOML":     {config: layers("[mcp_servers"), fails: true},
+		"nested":      {config: layers("mcp_servers=" + strings.Repeat("[", 60<<10)), fails: true},
+		"a.a.a":       {config: layers("mcp_servers." + strings.Repeat("a.", 30<<10) + "a=1"), fails: true},
+		"a={a={":      {config: layers("mcp_servers=" + strings.Repeat("[\n{a=", 12<<10)), fails: true},
+		"long key":    {config: layers("[mcp_servers]\n" + strings.Repeat("a", 300) + "={}"), fails: true},
+		"long table":  {config: layers("[ mcp_servers.\"" + strings.Repeat("a", 300) + "\" ]\nb={}"), fails: true},
+		"long tables": {config: layers("\n\t[[ mcp_servers." + strings.Repeat("a", 300) + " ]]\nb={}"), fails: true},
+		"long inside": {config: layers("mcp_servers={" + strings.Repeat("a", 300) + "={}}"), fails: true},
+		"long values": {
+			config: layers("[mcp_servers.a]\nurl='http://a/" + strings.Repeat("a", 300) + "'\nx=[\n\"" + strings.Repeat("a", 300) + "\"]\ny={a='" + strings.Repeat("a", 300) + "', b=1}"),
+			want:   []mcpserver.Spec{web("a", "http://a/"+strings.Repeat("a", 300))},
+		},
 		"strings": {
 			config: layers("[mcp_servers.a]\nurl='http://a/" + strings.Repeat("{[.", 50) + "'\nx=\"\\\"" + strings.Repeat("[", 50) + "\"\ny='''\n" + strings.Repeat("[.", 50) + "\n''''\nz=\"\"\"\n[[[[[[[[[[[[[[[[[\\\"\"\"\"\n# " + strings.Repeat("[.", 50)),
 			want:   []mcpserver.Spec{web("a", "http://a/"+strings.Repeat("{[.", 50))},

@@ -24,6 +24,8 @@ const (
 	maxConnector = 256
 	// maxHeaders is how many headers a server may have.
 	maxHeaders = 64
+	// maxWarnings is how many warnings there are, at most: a file may be wrong in many ways.
+	maxWarnings = 64
 )
 
 // Declarations are what one plugin, or one configuration, declares.
@@ -43,7 +45,9 @@ func (d *Declarations) Equal(o *Declarations) bool {
 }
 
 func (d *Declarations) warn(format string, args ...any) {
-	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
+	if len(d.Warnings) < maxWarnings {
+		d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
+	}
 }
 
 // Plugin reads what a plugin declares. Its servers carry the id, and run in its root.

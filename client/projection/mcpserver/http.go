@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/execagent/execagent/client"
@@ -42,9 +43,10 @@ type httpLink struct {
 	life   context.Context // ends with the session
 	cancel context.CancelCauseFunc
 
-	open sync.WaitGroup // requests, until the bodies of their answers are closed
-	mu   sync.Mutex     // guards what follows
-	over bool           // no request begins any more
+	open  sync.WaitGroup // requests, until the bodies of their answers are closed
+	mu    sync.Mutex     // guards what follows
+	over  bool           // no request begins any more
+	asked int            // answers to requests of the server that are on their way
 }
 
 func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
@@ -74,14 +76,36 @@ func (h *httpLink) shut() {
 	h.open.Wait()
 }
 
-// begin counts a request, unless the link is shut.
-func (h *httpLink) begin() bool {
+// begin counts a request, unless the link is shut. One that is the answer to a request of the
+// server may be one too many: each of those has a goroutine of the SDK.
+func (h *httpLink) begin(answer bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.over {
-		h.open.Add(1)
+	if h.over {
+		return ErrClosed
 	}
-	return !h.over
+	if answer {
+		if err := context.Cause(h.life); err != nil {
+			return err
+		}
+		if h.asked == maxAsked {
+			h.cut(errAsked)
+			return errAsked
+		}
+		h.asked++
+	}
+	h.open.Add(1)
+	return nil
+}
+
+// end is the end of a request that has begun.
+func (h *httpLink) end(answer bool) {
+	h.mu.Lock()
+	if answer {
+		h.asked--
+	}
+	h.mu.Unlock()
+	h.open.Done()
 }
 
 // RoundTrip makes the executor send a request (capabilities.md 6.2). The executor ends it after a
@@ -95,6 +119,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 			params.Headers = append(params.Headers, protocol.HTTPHeader{Name: strings.ToLower(name), Value: value})
 		}
 	}
+	answers := false
 	if r.Body != nil {
 		data, err := io.ReadAll(r.Body) // of ours, in memory
 		_ = r.Body.Close()
@@ -102,6 +127,9 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		params.BodyBase64 = data
+		msg, err := jsonrpc.DecodeMessage(data)
+		_, isResponse := msg.(*jsonrpc.Response)
+		answers = err == nil && isResponse
 	}
 	limit := requestTimeout
 	if deadline, ok := r.Context().Deadline(); ok {
@@ -109,8 +137,8 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	params.TimeoutMs = new(uint64((limit + requestGrace).Milliseconds()))
 
-	if !h.begin() {
-		return nil, ErrClosed
+	if err := h.begin(answers); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	if r.Method != http.MethodDelete { // the last one, after the session
@@ -119,12 +147,12 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := h.client.HTTP(ctx, params)
 	if err != nil {
 		cancel()
-		h.open.Done()
+		h.end(answers)
 		return nil, err
 	}
 	b := &body{ReadCloser: answer.Body, left: maxBody, close: func() {
 		cancel()
-		h.open.Done()
+		h.end(answers)
 	}}
 	// The SDK closes what it has read; this is for what it gives up.
 	context.AfterFunc(ctx, func() { _ = b.Close() })

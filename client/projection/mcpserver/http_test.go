@@ -24,6 +24,7 @@ type web struct {
 	starts   atomic.Int32
 	deleted  atomic.Int32
 	followed atomic.Int32
+	answers  atomic.Int32  // to questions of it
 	calling  chan struct{} // has one for each call that has begun
 	release  chan struct{} // closed to answer them in mode waiting
 
@@ -94,12 +95,24 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
+	if m.Method == "" {
+		s.answers.Add(1)
+		<-r.Context().Done() // it takes its time
+		return
+	}
 	var result string
 	switch m.Method {
 	case "initialize":
 		w.Header().Set("Mcp-Session-Id", "session-1")
 		result = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"web","version":"1"}}`
 	case "tools/list":
+		if s.mode == "questions" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := 0; r.Context().Err() == nil; i++ {
+				fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
+			}
+			return
+		}
 		result = `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`
 	case "tools/call":
 		s.calling <- struct{}{}
@@ -205,6 +218,7 @@ func TestHostileHTTP(t *testing.T) {
 		"page":         "unsupported content type",
 		"large":        "an answer of the server is too large",
 		"event":        "",
+		"questions":    "",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -219,6 +233,9 @@ func TestHostileHTTP(t *testing.T) {
 			}
 			if n := w.followed.Load(); n != 0 {
 				t.Errorf("the redirect was followed")
+			}
+			if n := w.answers.Load(); n > 64 {
+				t.Errorf("%d answers are under way at once", n)
 			}
 			server.Close()
 			// The executor reads what comes until its own bound; the end of the session spares

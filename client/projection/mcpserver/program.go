@@ -44,6 +44,8 @@ const (
 	maxStderr = 1 << 10
 )
 
+var errAsked = fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
+
 // notificationListChanged is the one notification that matters here.
 const notificationListChanged = "notifications/tools/list_changed"
 
@@ -63,12 +65,13 @@ type program struct {
 	unasked allowance
 
 	mu    sync.Mutex
-	tail  []byte // the end of standard error
-	asked int    // requests of the server that wait for an answer
+	tail  []byte                  // the end of standard error
+	asked int                     // requests of the server that wait for an answer
+	calls map[jsonrpc.ID]struct{} // requests of ours that no answer has come for
 }
 
 func newProgram(c *client.Client, spec *Spec) *program {
-	p := &program{client: c, spec: spec, writing: make(chan struct{}, 1)}
+	p := &program{client: c, spec: spec, writing: make(chan struct{}, 1), calls: map[jsonrpc.ID]struct{}{}}
 	p.life, p.cancel = context.WithCancelCause(context.Background())
 	return p
 }
@@ -137,6 +140,9 @@ func (p *program) take(line []byte) (jsonrpc.Message, error) {
 	request, ok := msg.(*jsonrpc.Request)
 	switch {
 	case !ok:
+		if response, ok := msg.(*jsonrpc.Response); !ok || !p.answered(response.ID) {
+			return nil, p.unaskedFor(len(line))
+		}
 		return msg, nil
 	case !request.IsCall() && request.Method != notificationListChanged:
 		return nil, p.unaskedFor(len(line))
@@ -146,10 +152,19 @@ func (p *program) take(line []byte) (jsonrpc.Message, error) {
 		asked := p.asked
 		p.mu.Unlock()
 		if asked > maxAsked {
-			return nil, fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
+			return nil, errAsked
 		}
 	}
 	return msg, p.unaskedFor(len(line))
+}
+
+// answered notes an answer. It tells whether there is a call that waits for it.
+func (p *program) answered(id jsonrpc.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, waiting := p.calls[id]
+	delete(p.calls, id)
+	return waiting
 }
 
 // unaskedFor counts what nobody has asked for.
@@ -219,6 +234,11 @@ func (p *program) Write(ctx context.Context, msg jsonrpc.Message) error {
 			p.asked--
 			p.mu.Unlock()
 		}()
+	}
+	if request, ok := msg.(*jsonrpc.Request); ok && request.IsCall() {
+		p.mu.Lock()
+		p.calls[request.ID] = struct{}{}
+		p.mu.Unlock()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -89,7 +89,10 @@ func TestHostile(t *testing.T) {
 		"line":          "a message of the server is longer than",
 		"requests":      "requests of the server wait for an answer",
 		"notifications": "that nobody has asked for",
+		"answers":       "that nobody has asked for",
 		"stderr":        "that nobody has asked for",
+		"empty pages":   "the server has more than 2048 tools",
+		"values":        "or more than 8388608 bytes",
 		"pages":         "the server has more than 2048 tools",
 		"large":         "or more than 8388608 bytes",
 	} {

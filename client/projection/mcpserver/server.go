@@ -31,10 +31,11 @@ const (
 	// relistPause is the least time between two looks at a list of tools that changes.
 	relistPause = time.Second
 
-	// maxTools is how many tools a server may have, maxToolBytes how large they may be
-	// together, as JSON.
+	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they
+	// may be together, as JSON of which each value takes valueBytes more in memory.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
+	valueBytes   = 64
 	// maxToolName is how long the name of a tool may be, in bytes.
 	maxToolName = 128
 	// maxMessage is how large one message may be, in bytes.
@@ -338,13 +339,13 @@ func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, e
 			if err != nil {
 				return nil, err
 			}
-			size += len(text)
+			size += cost(text)
 			if isToolName(tool.Name) && !seen[tool.Name] {
 				seen[tool.Name] = true
 				tools = append(tools, tool)
 			}
 		}
-		if number += len(page.Tools); number > maxTools || size > maxToolBytes {
+		if number += max(1, len(page.Tools)); number > maxTools || size > maxToolBytes {
 			return nil, fmt.Errorf("the server has more than %d tools, or more than %d bytes of them", maxTools, maxToolBytes)
 		}
 		if page.NextCursor == "" {
@@ -352,6 +353,22 @@ func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, e
 		}
 		params.Cursor = page.NextCursor
 	}
+}
+
+// cost is what a JSON text takes in memory when it is decoded, roughly.
+func cost(text []byte) int {
+	values, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			values++
+		}
+	}
+	return len(text) + values*valueBytes
 }
 
 // isToolName tells whether a name may be that of a tool: what the protocol recommends, and any

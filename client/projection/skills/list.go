@@ -2,6 +2,7 @@ package skills
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -22,8 +23,6 @@ const (
 	// maxRendered is how large the list for the model may be, in bytes. What it does not hold is
 	// counted at its end.
 	maxRendered = 64 << 10
-	// maxCached is how many roots are remembered.
-	maxCached = 1024
 )
 
 // Config says which skills count, and how they are read.
@@ -35,8 +34,8 @@ type Config struct {
 	Sandbox func(environmentID string) *protocol.Sandbox
 }
 
-// Cache makes lists, and remembers what the files of roots say. Its methods may be called at
-// once.
+// Cache makes lists, and remembers what the files of the roots of the last one say. Its methods
+// may be called at once.
 type Cache struct {
 	cfg Config
 
@@ -113,6 +112,7 @@ func (c *Cache) List(view *capability.View) *List {
 			c.root(l, &root)
 		}
 	}
+	c.keep(view)
 	for _, e := range view.Environments {
 		if e.Installed == nil || e.Err != nil {
 			continue
@@ -131,6 +131,17 @@ func (c *Cache) List(view *capability.View) *List {
 		}
 	}
 	return l
+}
+
+// keep forgets the roots that a step does not have: they may be read anew, and are large.
+func (c *Cache) keep(view *capability.View) {
+	has := map[*capability.Found]bool{}
+	for _, root := range view.Roots {
+		has[root.Found] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.known, func(found *capability.Found, _ described) bool { return !has[found] })
 }
 
 // root adds the skills of a selected root.
@@ -163,7 +174,9 @@ func (c *Cache) root(l *List, root *capability.RootView) {
 			Package: locator(root.ID, at), Hidden: hidden(skill.Policy),
 		}
 		s.short = s.Package
-		if rest, ok := strings.CutPrefix(s.Package, strings.TrimSuffix(base, "/")); ok {
+		// An executor may tell of files elsewhere: what only begins like the root would get an
+		// alias that is, or becomes, that of another root.
+		if rest, ok := strings.CutPrefix(s.Package, strings.TrimSuffix(base, "/")); ok && (rest == "" || rest[0] == '/') {
 			s.short = alias + strings.TrimSuffix(rest, "/")
 		}
 		l.add(s, installation{root.EnvironmentID, root.Client, at, contents[skill.Path]})
@@ -203,9 +216,6 @@ func (c *Cache) describe(found *capability.Found, folder string) described {
 	d = described{what.Skills, what.Incomplete}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known) >= maxCached {
-		clear(c.known)
-	}
 	c.known[found] = d
 	return d
 }
@@ -301,6 +311,10 @@ func (l *List) Render() string {
 	return out.String()
 }
 
+// noTags makes texts unable to end the section that they are in, or to begin one, however a model
+// reads tags: in capitals, with blanks, cut short.
+var noTags = strings.NewReplacer("<", "‹", ">", "›")
+
 // line makes one line of a text that somebody else has written.
 func line(text string) string {
 	text = strings.Map(func(r rune) rune {
@@ -312,8 +326,7 @@ func line(text string) string {
 		}
 		return r
 	}, text)
-	// Nothing in it ends the section.
-	text = strings.ReplaceAll(text, tag+">", tag)
+	text = noTags.Replace(text)
 	if utf8.RuneCountInString(text) > maxDescription {
 		text = string([]rune(text)[:maxDescription-1]) + "…"
 	}

@@ -387,3 +387,24 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// TestHarmless: nothing of a password, a query or a fragment is shown.
+func TestHarmless(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"wss://h/p":                        "wss://h/p",
+		"nats://a:1,b:2,nats://c":          "nats://a:1,b:2,nats://c",
+		"nats://u:s3,cret@h":               "nats://(not shown)@h",
+		"nats://u:s3,cret@h,nats://v:s3@i": "nats://(not shown)@h,nats://(not shown)@i",
+		"wss://h/?token=s3,cret":           "wss://h/?(not shown)",
+		"wss://h/#s3cret":                  "wss://h/#(not shown)",
+		"wss://u:s3?cret@h":                "wss://(not shown)",
+		"wss://h/?mail=s3@cret&token=s3":   "wss://(not shown)",
+		"wss://h/?a=b#c":                   "wss://h/?(not shown)",
+		"a word":                           "a word",
+	} {
+		if got := harmless(text, false); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -66,8 +66,9 @@ func Explain(command string, options []Option, values Values, given map[string]s
 	return all
 }
 
-// harmless is a value without what is secret in it: in a URL, or several of them, who signs in, and
-// the query.
+// harmless is a value without what is secret in it: in a URL, or several of them, who signs in, the
+// query and the fragment. A comma is between URLs only if one begins behind it: passwords and
+// queries have commas too.
 func harmless(text string, secret bool) string {
 	switch {
 	case secret && text != "":
@@ -75,16 +76,28 @@ func harmless(text string, secret bool) string {
 	case !strings.Contains(text, "://"):
 		return text
 	}
-	urls := strings.Split(text, ",")
+	var urls []string
+	for part := range strings.SplitSeq(text, ",") {
+		if last := len(urls) - 1; last >= 0 && !strings.Contains(part, "://") {
+			urls[last] += "," + part
+		} else {
+			urls = append(urls, part)
+		}
+	}
 	for i, url := range urls {
 		scheme, rest, _ := strings.Cut(url, "://")
-		rest, _, query := strings.Cut(rest, "?")
+		hidden := ""
+		if at := strings.IndexAny(rest, "?#"); at >= 0 {
+			if strings.Contains(rest[at:], "@") { // which may be the end of a password
+				rest = notShown
+			} else {
+				rest, hidden = rest[:at], rest[at:at+1]+notShown
+			}
+		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 			rest = notShown + rest[at:]
 		}
-		if urls[i] = scheme + "://" + rest; query {
-			urls[i] += "?" + notShown
-		}
+		urls[i] = scheme + "://" + rest + hidden
 	}
 	return strings.Join(urls, ",")
 }

@@ -6,7 +6,11 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
+
+// readTimeout bounds the reading of a file that is none of a disk.
+const readTimeout = 2 * time.Second
 
 // Read reads a file that this user or root has written. One that others could have written is
 // refused; harm is what they could do then. others says why others can read it, "" if they
@@ -38,6 +42,9 @@ func Read(path string, limit int64, harm string) (text, others string, err error
 	} else if int(stat.Uid) != os.Geteuid() {
 		others = fmt.Sprintf("belongs to user %d", stat.Uid)
 	}
+	// Files of the kernel that a link may lead to, such as /proc/kmsg, wait for ever for more.
+	// Those on a disk have no deadlines, and need none.
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout))
 	content, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return "", "", err

@@ -99,6 +99,10 @@ func (f fake) serve() {
 		for i := 0; ; i++ {
 			fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i)
 		}
+	case "answers":
+		for {
+			fmt.Fprintln(f.out, `{"jsonrpc":"2.0","id":4711,"result":{"x":"`+strings.Repeat("x", 4096)+`"}}`)
+		}
 	case "stderr":
 		go func() {
 			for {
@@ -162,6 +166,10 @@ func (f fake) serve() {
 			switch f.mode {
 			case "pages":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t%s","inputSchema":{"type":"object"}}],"nextCursor":"%sx"}}`, m.ID, m.Params.Cursor, m.Params.Cursor)
+			case "empty pages":
+				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%sx"}}`, m.ID, m.Params.Cursor)
+			case "values":
+				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"a":[%s0]}}]}}`, m.ID, strings.Repeat("{},", 200_000))
 			case "large":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","description":%q,"inputSchema":{"type":"object"}}],"nextCursor":"x"}}`, m.ID, strings.Repeat("x", 1<<20))
 			default:
