@@ -48,8 +48,11 @@ prefix_rule(["id"], "prompt")
 			u := run("printf", "fi\x1b[2Jne")
 			u.sees(t, `agent:   printf "fi\x1b[2Jne"`)
 			u.sees(t, asks)
-			u.types(t, "what?\ryex\x7fs\r")
+			u.types(t, "what?\ryes\r") // what was pasted is no answer
 			u.sees(t, asks)
+			u.types(t, "what?\r")
+			u.sees(t, asks)
+			u.types(t, "yex\x7fs\r")
 			u.sees(t, "fi\x1b[2Jne")
 			u.ends(t, 0)
 
