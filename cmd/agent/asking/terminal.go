@@ -136,9 +136,9 @@ func (t *Terminal) front() (back func()) {
 const Withdrawn = "\r\nagent: no answer is needed any more\r\n"
 
 // calm ends what a command may have begun to tell a terminal, so that the question is seen, whole
-// and alone: the sequence that it is in, colours that hide, letters that are lines, margins in which
-// all but one row scrolls away, ends of lines that overwrite each other; and what is on the screen
-// from here on.
+// and alone: the sequence that it is in, colours that hide, letters that are lines, margins in
+// which all but one row scrolls away, ends of lines that overwrite each other; and what is on the
+// screen from here on.
 const calm = "\x18\x1b\\" + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
 
 // Heading is how the lines before the last one of a question are written.
