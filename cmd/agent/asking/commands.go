@@ -14,8 +14,9 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Ask asks a question. The last line is what the user types behind. What they type is handed to
-// take, line by line, until that is an answer. The error says why nobody has answered.
+// Ask asks a question. The last line is what the user types behind: choices, and nothing that is
+// asked about. What they type is handed to take, line by line, until that is an answer. The error
+// says why nobody has answered.
 type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
 
 // Commands returns what answers questions about commands, by asking the user. Where nobody answers

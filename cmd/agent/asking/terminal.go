@@ -76,7 +76,7 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 	if _, err := io.WriteString(t.file, Heading(lines[:last], columns)); err != nil {
 		return err
 	}
-	for text, pause := Text(lines[last:], columns), time.After(t.pause); ; {
+	for text, pause := Text(lines[last:], Whole), time.After(t.pause); ; {
 		select {
 		case <-pause:
 			pause = closed
@@ -160,6 +160,10 @@ func Columns(t *program.Terminal) int {
 	}
 	return 80
 }
+
+// Whole is for the line with the choices, in which nothing is that is asked about: the terminal
+// may go on with it at the beginning of a row.
+const Whole = 1 << 20
 
 const (
 	name      = "agent: "

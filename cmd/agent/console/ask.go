@@ -85,7 +85,7 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 		say(asking.Withdrawn)
 		return err
 	}
-	for text := asking.Text(lines[last:], columns); ; {
+	for text := asking.Text(lines[last:], asking.Whole); ; {
 		say(text)
 		line, err := c.line(ctx, say)
 		if err != nil {
