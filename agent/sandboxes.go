@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
@@ -28,8 +29,8 @@ type sandboxes struct {
 	// probed tells what can be enforced on this host. The first call finds that
 	// out; calls meanwhile wait for it.
 	probed func() sandbox.Host
-	// judges tells whether what a command executes can be judged on this host. The first call
-	// finds that out.
+	// judges tells whether what a command executes can be judged on this host. Calls find that out
+	// until it can.
 	judges func() bool
 	// placeholders is nil where no directory for its records can be used;
 	// placeholdersErr says why then.
@@ -39,6 +40,26 @@ type sandboxes struct {
 	private         []string // paths that nothing confined may see
 	first           sync.Once
 	prober          sync.WaitGroup
+}
+
+// retryJudged is how long it holds that programs cannot be judged. A command that takes all
+// processes, or all time, of the host can make one try fail.
+const retryJudged = time.Minute
+
+// untilTrue returns what calls try until that has returned true, at most once in a while.
+func untilTrue(while time.Duration, try func() bool) func() bool {
+	var mu sync.Mutex
+	var found, failed bool
+	var last time.Time
+	return func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !found && (!failed || time.Since(last) >= while) {
+			found = try()
+			failed, last = !found, time.Now()
+		}
+		return found
+	}
 }
 
 func newSandboxes(cfg *Config) *sandboxes {
@@ -60,7 +81,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		}
 		return host
 	})
-	s.judges = sync.OnceValue(func() bool {
+	s.judges = untilTrue(retryJudged, func() bool {
 		var err error = errNoHelpers
 		if cfg.Confines {
 			err = tryJudged(cfg.Reaper)

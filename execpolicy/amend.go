@@ -172,10 +172,36 @@ func TooWide(prefix []string) bool {
 	if !slices.Contains(runners, name) {
 		return false
 	}
-	for _, word := range prefix[1:] {
-		if !slices.Contains(programFlags, word) {
+	program := false // the next word is one, or what one is told to do
+	for i := 1; i < len(prefix); i++ {
+		word := prefix[i]
+		isFlag := strings.HasPrefix(word, "-") || strings.HasPrefix(word, "/c") || word == "-Command"
+		switch {
+		case isProgramFlag(word):
+			program = true
+		case isFlag:
+			if program = false; !strings.Contains(word, "=") {
+				i++ // what may belong to the flag
+			}
+		case isAssignment(word) && (!program || name == "env" || name == "git"):
+		case !program && isNumber(word): // of timeout and nice
+		default:
 			return false
 		}
 	}
 	return true
+}
+
+// isProgramFlag tells whether a program or a script may stand behind a flag, as behind -euc.
+func isProgramFlag(word string) bool {
+	group := len(word) > 2 && word[0] == '-' && word[1] != '-' && (strings.HasSuffix(word, "c") || strings.HasSuffix(word, "e"))
+	return group || slices.Contains(programFlags, word)
+}
+
+func isNumber(word string) bool { return word != "" && '0' <= word[0] && word[0] <= '9' }
+
+// isAssignment tells whether env and the like take a word for a variable.
+func isAssignment(word string) bool {
+	name, _, ok := strings.Cut(word, "=")
+	return ok && !strings.Contains(name, "/")
 }

@@ -226,6 +226,10 @@ func TestTooWide(t *testing.T) {
 	for line, want := range map[string]bool{
 		"": true, "git": true, "git status": false, "bash -lc": true, "/bin/bash -lc": true, "bash x.sh": false, "python3 -c": true, "python3.11": true,
 		"node -e": true, "ls": false, "sudo": true, "env": true, "env make": false, "npm": false, "7z": false, "xargs": true,
+		"env A=1": true, "env -i A=1": true, "env -i A=1 make": false, "timeout 5": true, "timeout -k 1 5s": true, "timeout 5 make": false, "nice -n 5": true,
+		"sudo -u root": true, "sudo -u root apt": false, "bash -euo pipefail -c": true, "bash -o pipefail -c": true, "bash -euc": true, "bash -euc ls": false, "bash -c a=b": false,
+		"python3 -I -c": true, "python3 -u": true, "python3 -m pytest": false, "perl -we": true, "git -C /srv": true, "git -C /srv log": false, "git -c a.b=c": true,
+		"git --no-pager": true, "git --no-pager log": true, "git --git-dir=x log": false,
 	} {
 		if got := TooWide(strings.Fields(line)); got != want {
 			t.Errorf("%q: got %v, want %v", line, got, want)

@@ -14,8 +14,9 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Ask asks a question. The last line is what the user types behind. What they type is handed to
-// take, line by line, until that is an answer. The error says why nobody has answered.
+// Ask asks a question. The last line is what the user types behind: choices, and nothing that is
+// asked about. What they type is handed to take, line by line, until that is an answer. The error
+// says why nobody has answered.
 type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
 
 // Commands returns what answers questions about commands, by asking the user. Where nobody answers
@@ -43,21 +44,21 @@ func shown(q *protocol.ExecApprovalParams) []string {
 			who = fmt.Sprintf("process %d wants to execute", q.PID)
 		}
 	}
-	lines := []string{who + ", in " + quote([]string{q.Cwd}) + because(q.Reason) + ":"}
+	lines := []string{who + ", in " + quote(maxBeside, q.Cwd) + because(q.Reason) + ":"}
 	// A command may call itself anything: what counts is the program.
 	argv := slices.Clone(q.Argv)
 	called := ""
 	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
 		if q.Kind == protocol.ApprovalExec {
-			argv[0], called = q.Exe, "it is called "+quote(q.Argv[:1])
+			argv[0], called = q.Exe, "it is called "+quote(maxBeside, q.Argv[0])
 			if path.Base(q.Exe) == path.Base(q.Argv[0]) {
 				called = ""
 			}
 		} else {
-			called = "the program is " + quote([]string{q.Exe})
+			called = "the program is " + quote(maxBeside, q.Exe)
 		}
 	}
-	command := "  " + quote(argv)
+	command := "  " + quote(maxShown, argv...)
 	if q.Truncated {
 		command += " … and more"
 	}
@@ -68,7 +69,7 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	choices := "[o]nce, [a]lways for this command, "
 	if n := len(q.ProposedPrefix); n > 0 {
 		if !slices.Equal(q.ProposedPrefix, argv) {
-			lines = append(lines, "  (a rule would be about "+quote(q.ProposedPrefix)+")")
+			lines = append(lines, "  (a rule would be about "+quote(maxBeside, q.ProposedPrefix...)+")")
 		}
 		choices += "with a [r]ule for all that begins with these words (r 1: with the first), "
 		if n == 1 {
@@ -78,8 +79,12 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	return append(lines, choices+"[N]o? ")
 }
 
-// because is what a reason says besides the command.
+// because is what a reason says besides the command. Of one that was cut, only the command is left,
+// which could say anything there.
 func because(reason string) string {
+	if len(reason) > maxReason-utf8.UTFMax {
+		return ""
+	}
 	const asks = " requires approval"
 	i := strings.LastIndex(reason, asks)
 	if i < 0 {
@@ -123,13 +128,19 @@ func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecAppro
 // Interrupted is the line that Ctrl-C is, where it comes as a key.
 const Interrupted = "\x03"
 
-// maxShown is how much of a command is shown, in bytes: more than that nobody reads, and it could
-// push its beginning off the screen.
-const maxShown = 2 << 10
+const (
+	// maxShown is how much of a command is shown, in bytes: more than that nobody reads.
+	maxShown = 2 << 10
+	// maxBeside is how much is shown of what is said besides: it must not push the command off the
+	// screen.
+	maxBeside = 256
+	// maxReason is where an agent cuts a reason, at a letter.
+	maxReason = 1 << 10
+)
 
 // quote writes a command as a shell would take it, and a word with anything that cannot be seen as
-// Go would, by numbers: "\x1b".
-func quote(argv []string) string {
+// Go would, by numbers: "\x1b". It writes at most this many bytes.
+func quote(most int, argv ...string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
 		if visible(word) {
@@ -139,10 +150,10 @@ func quote(argv []string) string {
 		}
 	}
 	text := strings.Join(words, " ")
-	if len(text) <= maxShown {
+	if len(text) <= most {
 		return text
 	}
-	end := maxShown
+	end := most
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
@@ -150,5 +161,13 @@ func quote(argv []string) string {
 }
 
 func visible(word string) bool {
-	return !strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) || r == utf8.RuneError })
+	return !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsPrint(r) || unicode.IsMark(r) || r == utf8.RuneError || isBlank(r)
+	})
+}
+
+// isBlank tells whether a letter or a sign is shown as nothing, or as a blank.
+func isBlank(r rune) bool {
+	const brailleBlank = '\u2800'
+	return unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r == brailleBlank
 }

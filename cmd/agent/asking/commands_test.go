@@ -23,13 +23,13 @@ func TestQuote(t *testing.T) {
 		{[]string{"a b", "", "it's"}, `'a b' '' 'it'\''s'`},
 		{[]string{"été"}, "'été'"},
 		{[]string{"a\nagent: fine", "\x1b[2J", "\r", "\t", "it's\x7f", `\`}, `"a\nagent: fine" "\x1b[2J" "\r" "\t" "it's\x7f" '\'`},
-		{[]string{"\u202egnp", "e\u0301", "\u200b", "\u2028", "a\xffb", "\ufffd"}, `"\u202egnp" "e\u0301" "\u200b" "\u2028" "a\xffb" "\ufffd"`},
+		{[]string{"\u202egnp", "e\u0301", "\u200b", "\u2028", "a\xffb", "\ufffd", "a\u3164", "\u2800"}, `"\u202egnp" "e\u0301" "\u200b" "\u2028" "a\xffb" "\ufffd" "a\u3164" "\u2800"`},
 	} {
-		if got := quote(tt.argv); got != tt.want {
+		if got := quote(maxShown, tt.argv...); got != tt.want {
 			t.Errorf("%q is shown as %s, want %s", tt.argv, got, tt.want)
 		}
 	}
-	long := quote([]string{"echo", strings.Repeat("é", maxShown)})
+	long := quote(maxShown, []string{"echo", strings.Repeat("é", maxShown)}...)
 	if !strings.HasSuffix(long, "… and 2055 bytes more") || len(long) > maxShown+50 {
 		t.Errorf("a long command: …%s", long[len(long)-50:])
 	}
@@ -38,7 +38,7 @@ func TestQuote(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a\x1b]0;x\x07", "\u202e")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if got := quote([]string{a, b}); strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if got := quote(maxShown, a, b); strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q, %q: %q", a, b, got)
 		}
 	})
@@ -64,12 +64,16 @@ func TestShown(t *testing.T) {
 			"process 7 wants to execute, in '/a b': ?:|  /tmp/x -l|  (it is called ls)|  (a rule would be about /tmp/x)|" +
 				"[o]nce, [a]lways for this command, with a [r]ule for all that begins with this word, [N]o? ",
 		},
+		{ // of a reason that was cut the command itself is left, which may say anything
+			protocol.ExecApprovalParams{Kind: "start", Argv: []string{"x"}, Cwd: "/", Reason: ("`x ' requires approval: it is harmless " + strings.Repeat("x", maxReason))[:maxReason]},
+			"a command waits for approval, in /:|  x|[o]nce, [a]lways for this command, [N]o? ",
+		},
 	} {
 		if got := strings.Join(shown(&tt.q), "|"); got != tt.want {
 			t.Errorf("shown\n%s, want\n%s", got, tt.want)
 		}
 	}
-	if got := Text([]string{"a\x1b[2J", "b\n? "}); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
+	if got := Text([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
 		t.Errorf("written as %q", got)
 	}
 }

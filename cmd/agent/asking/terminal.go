@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +23,7 @@ type Terminal struct {
 	file  *os.File
 	tty   *program.Terminal
 	ours  bool          // this program was in the foreground in the beginning
+	pause time.Duration // see Pause
 	turn  chan struct{} // has a value while nobody asks
 	over  context.Context
 	close context.CancelCauseFunc
@@ -28,7 +31,7 @@ type Terminal struct {
 
 // New returns a terminal, which owns the file.
 func New(file *os.File) *Terminal {
-	t := &Terminal{file: file, tty: program.NewTerminal(file), turn: make(chan struct{}, 1)}
+	t := &Terminal{file: file, tty: program.NewTerminal(file), pause: Pause, turn: make(chan struct{}, 1)}
 	t.ours = t.tty.InForeground()
 	t.over, t.close = context.WithCancelCause(context.Background())
 	t.turn <- struct{}{}
@@ -69,7 +72,18 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 		return context.Cause(ctx)
 	}
 	defer t.front()()
-	for text := Text(lines); ; text = Text(lines[len(lines)-1:]) {
+	columns, last := Columns(t.tty), len(lines)-1
+	if _, err := io.WriteString(t.file, Heading(lines[:last], columns)); err != nil {
+		return err
+	}
+	for text, pause := Text(lines[last:], Whole), time.After(t.pause); ; {
+		select {
+		case <-pause:
+			pause = closed
+		case <-ctx.Done():
+			_, _ = io.WriteString(t.file, Withdrawn) // the error says more
+			return context.Cause(ctx)
+		}
 		t.forget()
 		if _, err := io.WriteString(t.file, text); err != nil {
 			return err
@@ -79,11 +93,23 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 			_, _ = io.WriteString(t.file, Withdrawn) // the error says more
 			return err
 		}
-		if take(line) {
+		// What was pasted is none.
+		if (line == Interrupted || !t.tty.Ready()) && take(line) {
 			return nil
 		}
 	}
 }
+
+// Pause is how long a question is on the screen before it takes answers: what is typed meanwhile
+// was typed by somebody who has not read it.
+const Pause = 500 * time.Millisecond
+
+// closed is a channel of a time that has come.
+var closed = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
 
 // front brings this program to the foreground of the terminal if a part of the command is there,
 // such as a job of its shell: only who is there can read. Back makes that undone.
@@ -109,22 +135,64 @@ func (t *Terminal) front() (back func()) {
 // Withdrawn tells the user of a question that it needs no answer any more.
 const Withdrawn = "\r\nagent: no answer is needed any more\r\n"
 
-// calm ends what a command may have begun to tell a terminal, so that the question is seen: the
-// sequence that it is in, and colours that hide.
-const calm = "\x18\x1b\\\x1b[m"
+// calm ends what a command may have begun to tell a terminal, so that the question is seen, whole
+// and alone: the sequence that it is in, colours that hide, letters that are lines, margins in
+// which all but one row scrolls away, ends of lines that overwrite each other; and what is on the
+// screen from here on.
+const calm = "\x18\x1b\\" + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
 
-// Text is how the lines of a question are written, each of them harmless for a terminal. The user
-// types behind the last one.
-func Text(lines []string) string {
-	var b strings.Builder
+// Heading is how the lines before the last one of a question are written.
+func Heading(lines []string, columns int) string {
+	text := "\r"
 	if term := os.Getenv("TERM"); term != "" && term != "dumb" {
-		b.WriteString(calm)
+		text = calm
 	}
+	for _, line := range lines {
+		text += Text([]string{line}, columns) + "\r\n"
+	}
+	return text
+}
+
+// Columns are those of a terminal, or what most have.
+func Columns(t *program.Terminal) int {
+	if _, columns, ok := t.Size(); ok {
+		return int(columns)
+	}
+	return 80
+}
+
+// Whole is for the line with the choices, in which nothing is that is asked about: the terminal
+// may go on with it at the beginning of a row.
+const Whole = 1 << 20
+
+const (
+	name      = "agent: "
+	continued = "agent:   | " // begins a row that goes on with a line
+	minRow    = 8             // letters of a row
+)
+
+// Text is how lines of a question are written, each of them harmless for a terminal. The user types
+// behind the last one. No row is begun by what is asked about: it could look like another question.
+func Text(lines []string, columns int) string {
+	var b strings.Builder
 	for i, line := range lines {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString("agent: " + program.Plain(line))
+		b.WriteString(name)
+		width := max(columns-1, len(continued)+minRow)
+		left := width - len(name)
+		for _, r := range program.Plain(line) {
+			takes := 1
+			if r > unicode.MaxASCII {
+				takes = 2 // at most
+			}
+			if left -= takes; left < 0 {
+				b.WriteString("\r\n" + continued)
+				left = width - len(continued) - takes
+			}
+			b.WriteRune(r)
+		}
 	}
 	return b.String()
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
 	"go.uber.org/goleak"
@@ -22,7 +25,9 @@ func atTerminal(t *testing.T) (terminal *Terminal, ptmx, tty *os.File) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { ptmx.Close() })
-	return New(tty), ptmx, tty
+	terminal = New(tty)
+	terminal.pause = 0
+	return terminal, ptmx, tty
 }
 
 func types(t *testing.T, ptmx *os.File, text string) {
@@ -95,6 +100,79 @@ func TestTypedForTheCommand(t *testing.T) {
 	}
 }
 
+// TestPasted: a line behind which more was typed answers nothing.
+func TestPasted(t *testing.T) {
+	t.Parallel()
+	a, ptmx, _ := atTerminal(t)
+	done := make(chan error, 1)
+	var lines []string
+	go func() {
+		done <- a.Ask(t.Context(), []string{"a question", "yes? "}, func(line string) bool {
+			lines = append(lines, line)
+			return true
+		})
+	}()
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "yes\nno\n")
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "no\n")
+	if err := <-done; err != nil || !slices.Equal(lines, []string{"no\n"}) {
+		t.Errorf("the answers are %q, %v", lines, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPause: what is typed while a question cannot have been read yet answers nothing.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	a, ptmx, _ := atTerminal(t)
+	a.pause = time.Hour
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- a.Ask(ctx, []string{"a question", "yes? "}, func(line string) bool {
+			t.Errorf("%q was taken", line)
+			return true
+		})
+	}()
+	sees(t, ptmx, "a question")
+	types(t, ptmx, "yes\n")
+	sees(t, ptmx, "yes\r\n") // the echo
+	why := errors.New("another question")
+	cancel(why)
+	if err := <-done; !errors.Is(err, why) {
+		t.Errorf("the question has ended with %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRows: nothing that is asked about begins a row, whatever fills the one before.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	for columns := range 100 {
+		fill := strings.Repeat("é", 40) + strings.Repeat("agent: ls ", 100)
+		got := strings.Split(Text([]string{"x" + strings.Repeat(" ", columns) + fill, "yes? "}, columns), "\r\n")
+		var line strings.Builder
+		for i, row := range got[:len(got)-1] {
+			if begin := map[bool]string{true: name, false: continued}[i == 0]; !strings.HasPrefix(row, begin) {
+				t.Fatalf("%d columns: row %q", columns, row)
+			} else {
+				line.WriteString(strings.TrimPrefix(row, begin))
+			}
+			if n := utf8.RuneCountInString(row) + strings.Count(row, "é"); n >= max(columns, len(continued)+minRow+1) {
+				t.Errorf("%d columns: a row of %d", columns, n)
+			}
+		}
+		if line.String() != "x"+strings.Repeat(" ", columns)+fill || got[len(got)-1] != "agent: yes? " {
+			t.Errorf("%d columns: %q", columns, got)
+		}
+	}
+}
+
 // TestWithdrawn: a question that needs no answer is taken away, what was typed for it answers none
 // that comes later, and the terminal can be closed while there is one.
 func TestWithdrawn(t *testing.T) {
@@ -104,7 +182,7 @@ func TestWithdrawn(t *testing.T) {
 	why := errors.New("the command has ended")
 	done := make(chan error, 1)
 	ask := func(ctx context.Context) {
-		done <- a.Ask(ctx, []string{"yes? "}, func(line string) bool { return line == "yes\n" })
+		done <- a.Ask(ctx, []string{"a question", "yes? "}, func(line string) bool { return line == "yes\n" })
 	}
 	go ask(ctx)
 	sees(t, ptmx, "yes? ")

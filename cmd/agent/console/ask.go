@@ -79,7 +79,13 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 		}
 	}
 	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
-	for text := "\r" + asking.Text(lines); ; text = asking.Text(lines[len(lines)-1:]) {
+	columns, last := asking.Columns(c.stdin), len(lines)-1
+	say(asking.Heading(lines[:last], columns))
+	if err := c.settle(ctx); err != nil {
+		say(asking.Withdrawn)
+		return err
+	}
+	for text := asking.Text(lines[last:], asking.Whole); ; {
 		say(text)
 		line, err := c.line(ctx, say)
 		if err != nil {
@@ -88,6 +94,12 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 		}
 		say("\r\n")
 		switch {
+		case line != asking.Interrupted && c.stdin.Ready(): // what was pasted is no answer
+			for c.stdin.Ready() {
+				if n, err := c.sys.Stdin.Read(make([]byte, 4<<10)); n == 0 || err != nil {
+					return asking.ErrNobody
+				}
+			}
 		case line == "~.":
 			c.leave()
 			return context.Cause(c.ctx)
@@ -96,6 +108,24 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 				c.typist.pass(ctx, []byte{ctrlC})
 			}
 			return nil
+		}
+	}
+}
+
+// settle waits until nobody has typed for a moment. What is typed until then was typed by somebody
+// who has not read the question: it is for the command.
+func (c *Console) settle(ctx context.Context) error {
+	for {
+		quiet, stop := context.WithTimeout(ctx, c.pause)
+		err := c.stdin.Await(quiet)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return nil
+		case c.stdin.Ready() && !c.before(ctx):
+			return asking.ErrNobody
 		}
 	}
 }

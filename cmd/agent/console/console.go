@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -75,6 +76,7 @@ type Console struct {
 	endAsks context.CancelCauseFunc
 	ready   chan struct{} // closed when the terminal is as the command needs it
 	screen  lock          // of who writes
+	pause   time.Duration // see [asking.Pause]
 	typing  lock          // of who reads the terminal
 	typist  *typist       // from ready on; nil: the command gets no input
 }
@@ -94,7 +96,7 @@ func (c *Console) Say(text string) {
 func Open(sys program.System) *Console {
 	c := &Console{
 		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), joined: make(chan struct{}),
-		ready: make(chan struct{}), screen: newLock(), typing: newLock(),
+		ready: make(chan struct{}), pause: asking.Pause, screen: newLock(), typing: newLock(),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.asking, c.endAsks = context.WithCancelCause(c.ctx)

@@ -82,7 +82,7 @@ func TestAsker(t *testing.T) {
 		params := &protocol.PolicyRequestParams{Request: protocol.PolicyRequest{Protocol: tt.protocol, Host: tt.host, Port: 1}}
 		go func() { answered <- a.answer(t.Context(), "", params, &answer) }()
 		for _, text := range tt.types {
-			if _, err := screen.ReadString('?'); err != nil {
+			if _, err := screen.ReadString('N'); err != nil {
 				t.Fatal(err)
 			}
 			asked++

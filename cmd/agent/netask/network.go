@@ -114,8 +114,8 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 		return nil
 	}
 	keep := false
-	text := fmt.Sprintf("the command wants to reach %s, port %d (%s): [o]nce, [a]lways in this run, [N]o? ", r.Host, r.Port, r.Protocol)
-	err := a.terminal.Ask(ctx, []string{text}, func(line string) (ok bool) {
+	text := fmt.Sprintf("the command wants to reach %s, port %d (%s)", r.Host, r.Port, r.Protocol)
+	err := a.terminal.Ask(ctx, []string{text, "[o]nce, [a]lways in this run, [N]o? "}, func(line string) (ok bool) {
 		answer.Decision, keep, ok = answerOf(line)
 		return ok
 	})

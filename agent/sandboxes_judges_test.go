@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"testing"
+	"time"
+)
+
+// TestUntilTrue: that something failed once does not hold for good, and that it worked does.
+func TestUntilTrue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		while time.Duration
+		want  []bool
+		tries int
+	}{
+		{0, []bool{false, false, true, true}, 3},
+		{time.Hour, []bool{false, false, false, false}, 1},
+	} {
+		tries := 0
+		can := untilTrue(tt.while, func() bool {
+			tries++
+			return tries == 3
+		})
+		for i, want := range tt.want {
+			if got := can(); got != want {
+				t.Errorf("again after %v: call %d is %v", tt.while, i, got)
+			}
+		}
+		if tries != tt.tries {
+			t.Errorf("again after %v: %d tries", tt.while, tries)
+		}
+	}
+}
