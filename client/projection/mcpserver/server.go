@@ -229,12 +229,20 @@ func (e *timeoutError) Is(target error) bool { return target == context.Deadline
 // bounded returns a context that also ends with the server, and after a while.
 func (s *Server) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, limit, &timeoutError{limit})
+	ctx, cancel := during(ctx, s.life)
+	return ctx, func() {
+		cancel()
+		expire()
+	}
+}
+
+// during returns a context that also ends with a life, by its cause.
+func during(ctx, life context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	unhook := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() {
 		unhook()
 		cancel(nil)
-		expire()
 	}
 }
 
