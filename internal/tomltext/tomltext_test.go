@@ -28,6 +28,10 @@ func TestNesting(t *testing.T) {
 		"a = ''\nb = [1]":                  1,
 		"a = 1.5\nb = 1.5":                 1,
 		"]]]]a = [[1]]":                    2,
+		"a = {b = [{c = 1}]}":              3,
+		"# x\n[[[a]":                       3,
+		"a = [\"\"\"x\"\"\"\", [[[1]]]":    4,
+		"a = \"x\n[b]":                     1,
 	} {
 		if got := Nesting(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
