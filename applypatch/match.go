@@ -127,7 +127,7 @@ type sieve struct {
 	slots []slot
 	known int
 	// maybe has a bit for each hash in slots. Nearly all lines of a file are none of those that are
-	// expected, and these bits, unlike the map, are in the cache of the processor.
+	// expected, and these bits, unlike the slots, are in the cache of the processor.
 	maybe []uint64
 }
 

@@ -7,9 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/execagent/execagent/internal/tomltext"
 )
 
 // maxConfigSize bounds a configuration file, in bytes.
@@ -48,7 +51,7 @@ func readTOML(path string) (*tomlFile, error) {
 }
 
 func parseTOML(text []byte) (map[string]any, error) {
-	if err := checkShape(text); err != nil {
+	if err := checkShape(string(text)); err != nil {
 		return nil, err
 	}
 	tree := map[string]any{}
@@ -86,7 +89,7 @@ func readBounded(path string) ([]byte, error) {
 // together, before the decoder sees them. For that it has to recognize only
 // comments, the four kinds of strings, brackets, and keys with their dots. Text
 // that is no TOML may pass; the decoder refuses it.
-func checkShape(text []byte) error {
+func checkShape(text string) error {
 	var (
 		keys                 keyCount
 		depth, dots          int
@@ -96,13 +99,13 @@ func checkShape(text []byte) error {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
 		case '#':
-			if n := bytes.IndexByte(text[i:], '\n'); n >= 0 {
+			if n := strings.IndexByte(text[i:], '\n'); n >= 0 {
 				i += n - 1
 			} else {
 				i = len(text)
 			}
 		case '"', '\'':
-			i = stringEnd(text, i)
+			i = tomltext.StringEnd(text, i) - 1
 		case '[', '{':
 			if depth == 0 && !isAssigned {
 				isHeader = true
@@ -169,30 +172,6 @@ func (k *keyCount) assign(depth, length int) {
 func (k *keyCount) header(length int) {
 	k.around[0], k.assigned[0] = length, length
 	k.total += length
-}
-
-// stringEnd returns the index of the last byte of the string that begins at i,
-// or len(text) if the string does not end.
-func stringEnd(text []byte, i int) int {
-	quote := text[i : i+1]
-	if triple := bytes.Repeat(quote, 3); bytes.HasPrefix(text[i:], triple) {
-		quote = triple
-	}
-	for j := i + len(quote); j < len(text); j++ {
-		switch {
-		case text[j] == '\\' && quote[0] == '"':
-			j++
-		case text[j] == '\n' && len(quote) == 1:
-			return j // an unclosed string; the decoder will refuse it
-		case bytes.HasPrefix(text[j:], quote):
-			j += len(quote) - 1
-			for n := 0; n < 2 && len(quote) == 3 && j+1 < len(text) && text[j+1] == quote[0]; n++ {
-				j++ // up to two quotes may stand before the closing three
-			}
-			return j
-		}
-	}
-	return len(text)
 }
 
 // selectKeys copies into dst what path leads to in src. A value that ends the

@@ -320,19 +320,9 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	reg, found, err := s.store.Registration(ctx, c.environmentID)
-	if err == nil && found && reg.Direct {
-		return nil, otherTransport("the executor of this environment is not encrypted from end to end: only a harness that asks for the direct transport reaches it")
-	}
-	online := false
-	if err == nil && found {
-		online, err = s.rendezvous.Online(ctx, c.environmentID, reg.ID)
-	}
-	if err != nil {
-		return nil, s.broken("connect", c.environmentID, err)
-	}
-	if !online {
-		return nil, &apiError{status: http.StatusConflict, code: wire.CodeEnvironmentOffline, message: "no executor of this environment is online"}
+	reg, failure := s.online(ctx, c, false)
+	if failure != nil {
+		return nil, failure
 	}
 	now := time.Now()
 	return wire.ConnectResponse{
@@ -347,6 +337,30 @@ func (s *Server) connect(ctx context.Context, c *call) (any, *apiError) {
 		HarnessKeyAuthorization: s.signer.Authorization(c.environmentID, reg.ID, request.HarnessPublicKey, c.principal.ID,
 			now.Add(authorizationLife)),
 	}, nil
+}
+
+// online returns the registration of the executor that a harness asks for, if a harness may find
+// it by this transport.
+func (s *Server) online(ctx context.Context, c *call, directly bool) (store.Registration, *apiError) {
+	find := s.rendezvous.Online
+	if directly {
+		find = s.direct.Online
+	}
+	reg, found, err := s.store.Registration(ctx, c.environmentID)
+	if err == nil && found && reg.Direct != directly {
+		return reg, otherTransport(reg.Direct)
+	}
+	online := false
+	if err == nil && found {
+		online, err = find(ctx, c.environmentID, reg.ID)
+	}
+	if err != nil {
+		return reg, s.broken("connect", c.environmentID, err)
+	}
+	if !online {
+		return reg, &apiError{status: http.StatusConflict, code: wire.CodeEnvironmentOffline, message: "no executor of this environment is online"}
+	}
+	return reg, nil
 }
 
 // decode reads the body into v.

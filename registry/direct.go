@@ -54,19 +54,9 @@ func (s *Server) connectDirect(ctx context.Context, c *call) (any, *apiError) {
 	if failure != nil {
 		return nil, failure
 	}
-	reg, found, err := s.store.Registration(ctx, c.environmentID)
-	if err == nil && found && !reg.Direct {
-		return nil, otherTransport("the executor of this environment does not offer the direct transport: ask for the encrypted one")
-	}
-	online := false
-	if err == nil && found {
-		online, err = s.direct.Online(ctx, c.environmentID, reg.ID)
-	}
-	if err != nil {
-		return nil, s.broken("connect", c.environmentID, err)
-	}
-	if !online {
-		return nil, &apiError{status: http.StatusConflict, code: wire.CodeEnvironmentOffline, message: "no executor of this environment is online"}
+	reg, failure := s.online(ctx, c, true)
+	if failure != nil {
+		return nil, failure
 	}
 	return s.directAnswer(c, base, reg, ticket.Ticket{Role: ticket.Harness, Expires: time.Now().Add(harnessTicketLife)}), nil
 }
@@ -98,7 +88,12 @@ func (s *Server) directAnswer(c *call, base *url.URL, reg store.Registration, t 
 	return answer
 }
 
-func otherTransport(message string) *apiError {
+// otherTransport refuses a harness whose executor has the direct transport, or has not.
+func otherTransport(direct bool) *apiError {
+	message := "the executor of this environment does not offer the direct transport: ask for the encrypted one"
+	if direct {
+		message = "the executor of this environment is not encrypted from end to end: only a harness that asks for the direct transport reaches it"
+	}
 	return &apiError{status: http.StatusConflict, code: codeTransport, message: message}
 }
 

@@ -127,11 +127,11 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 	header := http.Header{}
 	token := e.cfg.value(varToken)
 	if path := e.cfg.value(varTokenFile); path != "" {
-		text, err := readToken(path) // anew each time: it is a short-lived one
+		text, err := readFile(path, maxToken) // anew each time: it is a short-lived one
 		if err != nil {
 			return Keys{}, fmt.Errorf("%s: %w", varTokenFile, err)
 		}
-		token = text
+		token = strings.TrimSpace(string(text))
 	}
 	if token != "" {
 		if strings.ContainsFunc(token, func(c rune) bool { return c < ' ' || c > '~' }) {
@@ -144,22 +144,6 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 		return Keys{}, err
 	}
 	return parseAnswer(text)
-}
-
-func readToken(path string) (string, error) {
-	f, err := open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
-	switch {
-	case err != nil:
-		return "", err
-	case len(text) > maxToken:
-		return "", fmt.Errorf("longer than %d bytes", maxToken)
-	}
-	return strings.TrimSpace(string(text)), nil
 }
 
 func parseAnswer(text []byte) (Keys, error) {

@@ -18,21 +18,13 @@ type sections map[string]map[string]string
 
 // readSections reads a shared file. One that is not there has no sections.
 func readSections(path string) (sections, error) {
-	f, err := open(path)
+	text, err := readFile(path, maxFile)
+	defer clear(text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	defer clear(text)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(text) > maxFile:
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, maxFile)
 	}
 	s, err := parseSections(string(text))
 	if err != nil {
@@ -41,18 +33,26 @@ func readSections(path string) (sections, error) {
 	return s, nil
 }
 
-// open opens a regular file. To open a FIFO, which a command of the same user may have put in its
-// place, would wait for somebody to write.
-func open(path string) (*os.File, error) {
+// readFile reads a regular file of at most limit bytes, which may hold secrets. To open a FIFO,
+// which a command of the same user may have put in its place, would wait for somebody to write.
+func readFile(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = f.Close() // nothing was written
-		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", path))
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
 	}
-	return f, nil
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s is longer than %d bytes", path, limit)
+	}
+	return text, err
 }
 
 // parseSections reads the format of AWS's shared files: sections in brackets, lines NAME =

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/execagent/execagent/auth"
@@ -73,8 +72,7 @@ type Source struct {
 	fixed     *Keys // of the environment
 	endpoints *endpoints
 
-	turn    chan struct{} // held by the call that fetches
-	mu      sync.Mutex    // protects the field below
+	turn    chan struct{} // holds a value while a call fetches; only that one uses the field below
 	fetched *Keys         // the last that an endpoint has said
 }
 
@@ -265,15 +263,13 @@ func (s *Source) keys(ctx context.Context) (Keys, error) {
 	}
 	defer func() { <-s.turn }()
 	now := time.Now()
-	last := s.last()
+	last := s.fetched
 	if last != nil && (last.Expires.IsZero() || now.Before(last.Expires.Add(-early))) {
 		return *last, nil
 	}
 	k, err := s.endpoints.keys(ctx)
 	switch {
 	case err == nil:
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.fetched = &k
 		return k, nil
 	case last != nil && now.Before(last.Expires):
@@ -300,9 +296,3 @@ func (s *Source) Authorize(context.Context, http.Header) error {
 
 // Unauthorized has nothing fresher to offer: keys are looked for before each request.
 func (s *Source) Unauthorized(context.Context) (bool, error) { return false, nil }
-
-func (s *Source) last() *Keys {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fetched
-}

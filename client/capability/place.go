@@ -95,7 +95,7 @@ func (all places) read(ctx context.Context) {
 	reading.Wait()
 }
 
-// persist does what only reads: within limit, and once more when the connection was lost
+// persist does what only reads: within answerTimeout, and once more when the connection was lost
 // meanwhile and has come back.
 func (p *place) persist(ctx context.Context, method string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(client.FailFast(ctx), answerTimeout, &client.TimeoutError{Method: method, After: answerTimeout})

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// MaxRoots is how many roots a thread may select, and how many an environment may report.
+	// MaxRoots is how many roots a thread may select.
 	MaxRoots = 256
 	// MaxSelection is how many bytes the stored form of a selection may have, as a thread's log
 	// allows.

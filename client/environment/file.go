@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/execagent/execagent/internal/tomltext"
 )
 
 const (
@@ -78,7 +80,7 @@ func (f *file) parse(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
 	}
-	if depth(text) > maxDepth {
+	if tomltext.Nesting(string(text)) > maxDepth {
 		return fmt.Errorf("nested deeper than %d", maxDepth)
 	}
 	tree := map[string]any{}

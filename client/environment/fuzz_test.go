@@ -39,29 +39,3 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
-
-// TestDepth: depth passes over strings and comments, and sees all that is behind them.
-func TestDepth(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int{
-		"a = 1":                         0,
-		"[a.b]":                         1,
-		"[[a]]":                         2,
-		"a = {b = [{c = 1}]}":           3,
-		"a.b.c.d = 1":                   3,
-		"# [[[[":                        0,
-		"# x\n[a]":                      1,
-		`a = "[[[["`:                    0,
-		`a = "\"[[["`:                   0,
-		`a = '\'`:                       0,
-		"a = '''x\n[[['''":              0,
-		"a = [\"\"\"x\"\"\"\", [[[1]]]": 4,
-		"a = \"x\n[b]":                  1,
-		`a = """[`:                      0,
-		"]]][a]":                        1,
-	} {
-		if got := depth([]byte(text)); got != want {
-			t.Errorf("depth(%q) is %d, want %d", text, got, want)
-		}
-	}
-}

@@ -43,7 +43,7 @@ func (*sandboxFlags) Help() string {
 
 With --network allow=HOST and the like the command has no network but a proxy, which the usual variables name (HTTPS_PROXY and others). Of *.HOST every name below HOST is meant, of **.HOST the host too; HOST:PORT is one port. At the end standard error has what was reached and what was refused. Names decide, not what is behind them: a host that keeps files for anybody is a way out.
 
-With --exec-policy a command that the rules forbid is not started, and what they leave to somebody is asked about at the terminal: once, always for this command, with a rule, no. Where there is no terminal it is refused. With --exec-policy-enforce tree this holds for every program that the command executes, too.
+With --exec-policy a command that the rules forbid is not started, and what they leave to somebody is asked about at the terminal: once, always for this command, with a rule, no. Where there is no terminal it is refused. Where the kernel can have that enforced, this holds for every program that the command executes, too; --exec-policy-enforce tree requires it.
 
 A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
 

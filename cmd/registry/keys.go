@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -334,13 +335,11 @@ func printTable(w io.Writer, heading string, n int, row func(i int) []any) error
 	return t.Flush()
 }
 
-// printable quotes a text with control characters: on a terminal these could hide
+// printable quotes a text with characters that are not printed: on a terminal these could hide
 // or change what is printed around it.
 func printable(text string) string {
-	for _, r := range text {
-		if r < ' ' || r == 0x7f {
-			return fmt.Sprintf("%q", text)
-		}
+	if program.Plain(text) != text {
+		return strconv.Quote(text)
 	}
 	return text
 }

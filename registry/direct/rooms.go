@@ -136,6 +136,8 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 		}
 	}
 	rs.mu.Unlock()
+	var ending sync.WaitGroup
+	defer ending.Wait()
 	for id, ends := range found {
 		now, known, err := rs.cfg.Store.Principal(ctx, id)
 		if err != nil {
@@ -143,14 +145,19 @@ func (rs *Rooms) Review(ctx context.Context, principalID string) {
 		}
 		for _, e := range ends {
 			if !known || !now.May(e.role, e.room.environmentID) {
-				rs.tell(e, "closing a websocket", "reason", "its principal may not have it any more")
-				if other := rs.partner(e); other != nil {
-					rs.introduce(e, other, wire.PingRevoked)
-				}
-				e.close()
+				ending.Go(func() { rs.revoke(e) })
 			}
 		}
 	}
+}
+
+// revoke ends a websocket, which may wait for its partner to hear of that.
+func (rs *Rooms) revoke(e *end) {
+	rs.tell(e, "closing a websocket", "reason", "its principal may not have it any more")
+	if other := rs.partner(e); other != nil {
+		rs.introduce(e, other, wire.PingRevoked)
+	}
+	e.close()
 }
 
 // enter adds a websocket: of an executor to its room, which it makes, or of a harness to the

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"time"
 
 	"github.com/execagent/execagent/registry/principal"
@@ -16,33 +15,10 @@ import (
 // here, unless it names the registration that it has; nor in the place of another registration
 // whose executor is online: then conflict is true. allowed and here are as with Register.
 func (st *Store) RegisterDirect(ctx context.Context, environmentID, former, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
-	for range casRetries {
-		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
-		if err != nil {
-			return Registration{}, false, err
-		}
-		if !found && !allowed() {
-			return Registration{}, false, ErrNewEnvironments
-		}
-		next := Registration{Principal: principal, Created: time.Now().UTC(), Direct: true}
-		same := found && old.Direct && old.Principal == principal
-		switch {
-		case same && former == old.ID, same && !here(old.ID):
-			next.ID, next.Created = old.ID, old.Created
-		default:
-			if found && here(old.ID) {
-				return Registration{}, true, nil
-			}
-			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
-				return Registration{}, online, err
-			}
-			next.ID = newRegistrationID()
-		}
-		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
-			return next, false, err
-		}
+	same := func(old *Registration) bool {
+		return old.Direct && old.Principal == principal && (former == old.ID || !here(old.ID))
 	}
-	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+	return st.enroll(ctx, environmentID, Registration{Principal: principal, Direct: true}, same, allowed, here)
 }
 
 // Signing finds whose key has an id, and the hashes of the texts that are valid for it. Who signs

@@ -63,6 +63,13 @@ func (st *Store) Registration(ctx context.Context, environmentID string) (reg Re
 // store has noted it. If the environment has no registration yet, Register calls allowed,
 // perhaps more than once, and returns ErrNewEnvironments if that returns false.
 func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
+	same := func(old *Registration) bool { return old.Key != nil && old.Key.Equal(key) }
+	return st.enroll(ctx, environmentID, Registration{Key: key, Principal: principal}, same, allowed, here)
+}
+
+// enroll puts next into the place of the registration that is there, with its id if it is the same
+// executor's.
+func (st *Store) enroll(ctx context.Context, environmentID string, next Registration, same func(old *Registration) bool, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
 	for range casRetries {
 		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
 		if err != nil {
@@ -71,8 +78,7 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 		if !found && !allowed() {
 			return Registration{}, false, ErrNewEnvironments
 		}
-		next := Registration{Key: key, Principal: principal, Created: time.Now().UTC()}
-		if found && old.Key != nil && old.Key.Equal(key) {
+		if found && same(&old) {
 			next.ID, next.Created = old.ID, old.Created
 		} else {
 			// Both this server and the store are asked after the registration was
@@ -84,7 +90,7 @@ func (st *Store) Register(ctx context.Context, environmentID string, key *wire.P
 			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
 				return Registration{}, online, err
 			}
-			next.ID = newRegistrationID()
+			next.ID, next.Created = newRegistrationID(), time.Now().UTC()
 		}
 		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
 			return next, false, err

@@ -273,8 +273,8 @@ func (l *Link) Accept() (rpc.Conn, error) {
 	}
 }
 
-// Close makes Accept return net.ErrClosed. The websockets end with it, and those that Run opens
-// after it at once.
+// Close makes Accept return net.ErrClosed. The websockets of harnesses end with it, and the one
+// that waits for a harness when that comes, or with Run.
 func (l *Link) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return nil

@@ -73,8 +73,15 @@ prefix_rule(["id"], "prompt")
 			u.sees(t, "code 126\r\n")
 			u.ends(t, 0)
 
-			u = run("sh", "-c", "i=id; $i & sleep 0.1; kill -9 $!; wait $!; echo code $?")
+			fifo := filepath.Join(t.TempDir(), "go")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			u = run("sh", "-c", "i=id; $i & read go < "+fifo+"; kill -9 $!; wait $!; echo code $?")
 			u.sees(t, "wants to execute")
+			if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
+				t.Fatal(err)
+			}
 			u.sees(t, "agent: no answer is needed any more\r")
 			u.sees(t, "code 137\r\n")
 			u.ends(t, 0)

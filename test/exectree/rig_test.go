@@ -5,6 +5,7 @@ package exectree
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +78,10 @@ func programs(t testing.TB) string {
 			return
 		}
 		source := "../../helper/supervise/execcheck/testdata/programs.c"
-		_, programsErr = exec.Command("gcc", "-O1", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), source).Output()
+		out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), source).CombinedOutput()
+		if err != nil {
+			programsErr = fmt.Errorf("gcc: %w\n%s", err, out)
+		}
 	})
 	if programsErr != nil {
 		t.Fatal(programsErr)

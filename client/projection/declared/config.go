@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/BurntSushi/toml"
 
 	"github.com/execagent/execagent/client/projection/mcpserver"
+	"github.com/execagent/execagent/internal/tomltext"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -159,13 +159,13 @@ func isFlat(text string) bool {
 				i++
 			}
 		case '"', '\'':
-			i = endOfString(text, i)
+			i = tomltext.StringEnd(text, i) - 1
 		case '[', '{':
 			head = head || wasFresh && depth == 0
 			depth++
 			begin, dots = i+1, 0
 		case ']', '}':
-			depth--
+			depth = max(depth-1, 0)
 			if head && i-begin > maxKey {
 				return false
 			}
@@ -185,28 +185,6 @@ func isFlat(text string) bool {
 		}
 	}
 	return true
-}
-
-// endOfString returns where the string ends that begins at an index, with its last quote.
-func endOfString(text string, begin int) int {
-	quote := text[begin : begin+1]
-	if whole := strings.Repeat(quote, 3); strings.HasPrefix(text[begin:], whole) {
-		quote = whole
-	}
-	for i := begin + len(quote); i < len(text); i++ {
-		switch {
-		case strings.HasPrefix(text[i:], quote):
-			for i += len(quote); len(quote) > 1 && i < len(text) && text[i] == quote[0]; i++ {
-				// up to two more quotes belong to the string
-			}
-			return i - 1
-		case text[i] == '\\' && quote[0] == '"':
-			i++
-		case text[i] == '\n' && len(quote) == 1:
-			return i - 1 // it has no end
-		}
-	}
-	return len(text)
 }
 
 // merge puts values over what is there, table by table.

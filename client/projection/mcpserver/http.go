@@ -140,20 +140,23 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := h.begin(answers); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
-	if r.Method != http.MethodDelete { // the last one, after the session
-		ctx, cancel = h.within(ctx, cancel)
+	life := h.life
+	if r.Method == http.MethodDelete { // the last one, after the session
+		life = context.Background()
+	}
+	ctx, expire := context.WithTimeout(r.Context(), limit)
+	ctx, cancel := during(ctx, life)
+	done := func() {
+		cancel()
+		expire()
+		h.end(answers)
 	}
 	answer, err := h.client.HTTP(ctx, params)
 	if err != nil {
-		cancel()
-		h.end(answers)
+		done()
 		return nil, err
 	}
-	b := &body{ReadCloser: answer.Body, left: maxBody, close: func() {
-		cancel()
-		h.end(answers)
-	}}
+	b := &body{ReadCloser: answer.Body, left: maxBody, close: done}
 	// The SDK closes what it has read; this is for what it gives up.
 	context.AfterFunc(ctx, func() { _ = b.Close() })
 	response := &http.Response{
@@ -169,17 +172,6 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		response.Header.Add(header.Name, header.Value)
 	}
 	return response, nil
-}
-
-// within makes a context end with the link.
-func (h *httpLink) within(ctx context.Context, expire context.CancelFunc) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(h.life, func() { cancel(context.Cause(h.life)) })
-	return ctx, func() {
-		unhook()
-		cancel(nil)
-		expire()
-	}
 }
 
 // body is the body of an answer, which may not be too large.

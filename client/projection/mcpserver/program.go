@@ -240,9 +240,8 @@ func (p *program) Write(ctx context.Context, msg jsonrpc.Message) error {
 		p.calls[request.ID] = struct{}{}
 		p.mu.Unlock()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })()
+	ctx, cancel := during(ctx, p.life)
+	defer cancel()
 	select {
 	case p.writing <- struct{}{}:
 		defer func() { <-p.writing }()

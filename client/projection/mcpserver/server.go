@@ -129,6 +129,8 @@ type Server struct {
 	life context.Context // ends with Close
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when nothing of the server is left
+	// watching waits for the end of the session, so that serve hears of it.
+	watching sync.WaitGroup
 
 	started chan struct{} // closed when it is ready or has failed
 	listed  chan struct{} // has one when the tools have changed
@@ -227,12 +229,20 @@ func (e *timeoutError) Is(target error) bool { return target == context.Deadline
 // bounded returns a context that also ends with the server, and after a while.
 func (s *Server) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, expire := context.WithTimeoutCause(ctx, limit, &timeoutError{limit})
+	ctx, cancel := during(ctx, s.life)
+	return ctx, func() {
+		cancel()
+		expire()
+	}
+}
+
+// during returns a context that also ends with a life, by its cause.
+func during(ctx, life context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	unhook := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() {
 		unhook()
 		cancel(nil)
-		expire()
 	}
 }
 
@@ -266,6 +276,7 @@ func (s *Server) run(l link) {
 		s.stop(err) // the session waits for calls that are under way
 		l.cut(err)
 		_ = session.Close() // it has ended for another reason already
+		s.watching.Wait()
 	}
 	l.shut()
 }
@@ -381,7 +392,7 @@ func isToolName(name string) bool {
 // serve follows the list of tools until the session is over, and returns why it is.
 func (s *Server) serve(session *mcp.ClientSession) error {
 	ended := make(chan error, 1)
-	go func() { ended <- session.Wait() }() // ends with the session, which run closes
+	s.watching.Go(func() { ended <- session.Wait() }) // ends with the session, which run closes
 	for {
 		select {
 		case err := <-ended:

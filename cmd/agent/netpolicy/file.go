@@ -15,7 +15,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/cmd/internal/tomlfile"
+	"github.com/execagent/execagent/internal/tomltext"
 	"github.com/execagent/execagent/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
@@ -110,7 +110,7 @@ func parse(text []byte) (*Policy, error) {
 		return nil, fmt.Errorf("more than %d bytes", maxFile)
 	case !utf8.Valid(text):
 		return nil, errors.New("not UTF-8")
-	case tomlfile.Nesting(string(text)) > maxNesting:
+	case tomltext.Nesting(string(text)) > maxNesting:
 		return nil, fmt.Errorf("nested deeper than %d", maxNesting)
 	}
 	tree := map[string]any{}

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is a standard file that is a terminal. nil stands for any other file;
-// the methods of a nil terminal do nothing, and only Hide needs one.
+// Terminal is a file that is a terminal. nil stands for any other file; the methods of a nil
+// terminal do nothing, but for those that read or change how keys are read: Hide, Keys, Await,
+// Ready and InForeground need one.
 type Terminal struct {
 	fd    int
 	saved *unix.Termios // the mode before Raw, EndAt or Hide; nil: none is in force

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/execagent/execagent/internal/tomltext"
 )
 
 // maxNesting is how deep brackets and dotted keys may nest.
@@ -31,7 +33,7 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 	switch {
 	case !utf8.ValidString(text):
 		return nil, nil, fmt.Errorf("%s is not UTF-8", path)
-	case Nesting(text) > maxNesting:
+	case tomltext.Nesting(text) > maxNesting:
 		return nil, nil, fmt.Errorf("%s is nested deeper than %d", path, maxNesting)
 	}
 	d := &Document{path: path}
@@ -110,58 +112,4 @@ type taking struct{ value any }
 func (t *taking) UnmarshalTOML(value any) error {
 	t.value = value
 	return nil
-}
-
-// Nesting returns how deep the brackets and dotted keys of a text nest, at least: the decoder
-// takes time that is quadratic in that. Brackets count that are left open by a text that is wrong.
-func Nesting(text string) int {
-	deepest, brackets, dots := 0, 0, 0
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; c {
-		case '\n':
-			dots = 0
-		case '"', '\'':
-			i += quoted(text[i:]) - 1
-		case '#':
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		case '[', '{':
-			brackets++
-		case ']', '}':
-			brackets, dots = max(brackets-1, 0), 0
-		case '.':
-			dots++
-		case '=', ',':
-			dots = 0
-		}
-		deepest = max(deepest, brackets, dots)
-	}
-	return deepest
-}
-
-// quoted is how long the string is that a text begins with, in one of TOML's four forms. One that
-// is not closed has the rest of its line, or of the text.
-func quoted(text string) int {
-	quote, several := text[:1], text[0] == text[min(1, len(text)-1)] && text[0] == text[min(2, len(text)-1)] && len(text) > 2
-	i := 1
-	if several {
-		quote, i = text[:3], 3
-	}
-	for i < len(text) {
-		switch {
-		case text[i] == '\\' && quote[0] == '"':
-			i++
-		case text[i] == '\n' && !several:
-			return i
-		case len(text)-i >= len(quote) && text[i:i+len(quote)] == quote:
-			rest := strings.TrimLeft(text[i:], quote[:1])
-			if several { // up to two more belong to it
-				return min(len(text)-len(rest), i+len(quote)+2)
-			}
-			return i + 1
-		}
-		i++
-	}
-	return len(text)
 }

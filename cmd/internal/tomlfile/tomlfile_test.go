@@ -56,33 +56,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNesting: brackets and dots count that are outside of strings and comments.
-func TestNesting(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int{
-		"":                                 0,
-		"a = 1":                            0,
-		"[a.b.c]":                          2,
-		"a = [[1], [[2]]]":                 3,
-		"a = {b = [1]}":                    2,
-		"a.b.c.d = 1":                      3,
-		"a = '[[[[' # [[[[[\nb = \"[[[[\"": 0,
-		`a = ["\"", [[[[1]]]]]`:            5,
-		"a = ['''\n[[[[[''', [1]]":         2,
-		"a = [\"\"\"\n\\\"\"\"[[[\"\"\"]":  1,
-		"a = '[[[[[\nb = [[1]]":            2,
-		"a = \"":                           0,
-		"a = \"\"\"[[":                     0,
-		strings.Repeat("[", 1000):          1000,
-		"a = ''\nb = [1]":                  1,
-		"a = 1.5\nb = 1.5":                 1,
-	} {
-		if got := Nesting(text); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
-	}
-}
-
 // TestEndless: a file of the kernel that never ends does not hold the program up.
 func TestEndless(t *testing.T) {
 	t.Parallel()
