@@ -60,7 +60,7 @@ func TestSnapshot(t *testing.T) {
 			program, err = os.ReadFile(from)
 		}
 		if err == nil {
-			err = os.WriteFile(base+"/"+to, program, 0o755)
+			err = rig.WriteProgram(base+"/"+to, program)
 		}
 	}
 	if err == nil {
@@ -84,7 +84,7 @@ func TestSnapshot(t *testing.T) {
 		umount "$2"`
 	// free takes a snapshot without being confined.
 	const free = "#!/bin/sh\nbtrfs subvolume snapshot \"$1\" \"$1/snapshot\" >/dev/null 2>&1; cat \"$1/snapshot/vault/secret\"\n"
-	if err := os.WriteFile(base+"/free", []byte(free), 0o755); err != nil {
+	if err := rig.WriteProgram(base+"/free", []byte(free)); err != nil {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"0", "65534"} {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // imageUser is the user and group that the images run as. The manifest of the registry names the
@@ -80,7 +82,7 @@ func TestImageLists(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
 	engine := filepath.Join(t.TempDir(), "podman")
-	if err := os.WriteFile(engine, []byte(podmanScript(nil)), 0o755); err != nil {
+	if err := rig.WriteProgram(engine, []byte(podmanScript(nil))); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {

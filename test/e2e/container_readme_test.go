@@ -34,7 +34,7 @@ func TestReadmeContainer(t *testing.T) {
 	write(t, filepath.Join(dir, "bin", "agent"), string(program))
 	// Docker is podman under Docker's profile. The commands of the page drop all capabilities.
 	for engine, flags := range map[string][]string{"podman": nil, "docker": {seccompFlag(t, dockerProfile(t, nil, nil))}} {
-		if err := os.WriteFile(filepath.Join(path, engine), []byte(podmanScript(flags)), 0o755); err != nil {
+		if err := rig.WriteProgram(filepath.Join(path, engine), []byte(podmanScript(flags))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -83,7 +83,7 @@ func (r *escapeRig) fill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.base+"/"+to, program, 0o755); err != nil {
+		if err := rig.WriteProgram(r.base+"/"+to, program); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func (r *escapeRig) fill(t *testing.T) {
 	err = filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, r.site.uid, r.site.uid))
 	})
-	if err := errors.Join(err, os.Chmod(r.base, 0o755), os.WriteFile(r.base+"/suid", program, 0o755), os.Chmod(r.base+"/suid", 0o4755)); err != nil {
+	if err := errors.Join(err, os.Chmod(r.base, 0o755), rig.WriteProgram(r.base+"/suid", program), os.Chmod(r.base+"/suid", 0o4755)); err != nil {
 		t.Fatal(err)
 	}
 }

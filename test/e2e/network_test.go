@@ -25,7 +25,7 @@ func TestNetworkSupervised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(agent, program, 0o755); err != nil {
+	if err := rig.WriteProgram(agent, program); err != nil {
 		t.Fatal(err)
 	}
 	for dir := tools; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {

@@ -26,7 +26,7 @@ func socketFolder(t *testing.T) string {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	program, err := os.ReadFile(rig.Agent(t))
 	if err == nil {
-		err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/agent", program, 0o755))
+		err = errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/agent", program))
 	}
 	if err != nil {
 		t.Fatal(err)

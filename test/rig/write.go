@@ -1,0 +1,14 @@
+package rig
+
+import (
+	"os"
+	"syscall"
+)
+
+// WriteProgram writes a program, which everybody may execute. No process that is forked meanwhile
+// has it open for writing, which would keep it from being executed.
+func WriteProgram(path string, program []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, program, 0o755)
+}
