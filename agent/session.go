@@ -74,6 +74,7 @@ type process struct {
 	box                *confine.Held   // nil: the request had no sandbox
 	network            *egress.Network // nil: the request had no proxy
 	advisory           bool            // it can do without its proxy
+	ask                asker           // about its network; nil: the session does
 	hold               *hold.Hold      // nil: nobody is asked before the command runs
 	approvals          *approval.Process
 	judged             *confine.Judged // nil: programs are not judged
