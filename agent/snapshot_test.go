@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"bytes"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -244,7 +247,9 @@ read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 	if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _, _ := newRig(t, Config{}).asking(t, "")
+	var log bytes.Buffer
+	r := newRig(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	c, _, _ := r.asking(t, "")
 	params := login("a", home, "echo $A", nil)
 	params["networkProxy"] = proxied("a", "")["networkProxy"]
 	c.call("s", "process/start", params)
@@ -260,6 +265,14 @@ read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
 	answers, _ := os.ReadFile(home + "/answers")
 	if err != nil || string(runs) != "run\nrun\n" || !strings.HasSuffix(string(answers), " 403 Forbidden\r\n") {
 		t.Errorf("the startup file has run %q, and read %q; %v", runs, answers, err)
+	}
+	if err := r.agent.Close(); err != nil { // nothing is logged any more
+		t.Error(err)
+	}
+	for _, line := range []string{`msg="snapshot started" .*program=bash`, `msg="snapshot ended" .*program=bash`, `msg="no shell snapshot" .*have to be asked`} {
+		if !regexp.MustCompile(line).Match(log.Bytes()) {
+			t.Errorf("the log has no %s:\n%s", line, log.Bytes())
+		}
 	}
 }
 
