@@ -119,7 +119,7 @@ func (s *site) counts() (executors, harnesses int64) {
 	return s.rooms.cfg.Metrics.Executors.Load(), s.rooms.cfg.Metrics.Harnesses.Load()
 }
 
-// TestRefused: who gets no websocket is told why, with the status that tells an executor what to do.
+// TestRefused: who gets no websocket is told why, with the status that says what to do.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
