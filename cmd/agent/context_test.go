@@ -82,7 +82,7 @@ transport = "direct"
 		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e"},
 		{"--registry https://line --environment-id e --registry-token-file /line", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /line"},
 		// The transport of a variable is no way to what is not behind a registry.
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e"},
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e direct"},
 		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
 		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
 		{"", "AGENT_URL=ws://variable:1 AGENT_REGISTRY_TRANSPORT=direct", "ws://variable:1"},
