@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/audit"
+	"github.com/execagent/execagent/agent/denial"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/helper/confine"
@@ -89,7 +90,7 @@ func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
 	}
-	p.judge.Do(func() { p.denied = looksDenied(code, p.Read(0, nil).Chunks) })
+	p.judge.Do(func() { p.denied = denial.Looks(code, p.Read(0, nil).Chunks) })
 	return p.denied
 }
 
