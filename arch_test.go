@@ -118,10 +118,11 @@ var rules = map[string]rule{
 	"agent/skills":   {[]string{"discovery", "discovery/describe", "fsops", "fswatch", "helper/files", "protocol"}, "what is found is put into words and remembered here; how, is known elsewhere"},
 	"agent/snapshot": {[]string{"procs"}, "states of shells; whose they are, and under which sandbox, is known elsewhere"},
 	"agent/profile":  {[]string{"protocol", "sandbox"}, "a sandbox is translated; nothing of this host is looked at"},
+	"agent/denial":   {[]string{"procs"}, "a guess from what a process has printed"},
 	"agent/egress":   {[]string{"helper/gate", "netproxy", "netproxy/intercept", "netproxy/mask", "netproxy/rules", "protocol"}, "what is asked of the network becomes a proxy; who asks, and what else a process has, is known elsewhere"},
 	"agent/patching": {[]string{"applypatch", "protocol"}, "what a request asks for, not on which files, nor who asks"},
 	"agent/answers":  {[]string{"fsops", "httpclient", "protocol"}, "memory is counted here; what is answered is not known"},
-	"agent": {[]string{"helper/judge", "execpolicy/packed", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
+	"agent": {[]string{"helper/judge", "execpolicy/packed", "agent/answers", "helper/hold", "agent/approval", "agent/skills", "agent/snapshot", "discovery", "agent/audit", "agent/denial", "agent/egress", "agent/metrics", "agent/profile", "buffer", "protocol", "protocol/strict", "rpc", "procs", "execpolicy", "fsops", "fswatch", "hostenv", "httpclient", "helper/builtin", "helper/confine", "helper/files", "helper/gate", "helper/probe", "internal/inotify", "sandbox", "sandbox/hold", "sandbox/resolve", "sockets", "agent/patching", "applypatch", "internal/oserror"},
 
 		"the agent takes an rpc.Listener and cannot tell transports apart"},
 	"relay/frame":   {nil, "a frame is bytes"},
@@ -214,7 +215,7 @@ var forTests = []string{"rpc/rpctest", "registry/store/storetest", "helper/inter
 var linux = []string{
 	"cmd/agent/shares", "cmd/agent/settings", "cmd/agent/plain", "cmd/agent/habits", "cmd/internal/layers",
 	"agent/skills", "agent/snapshot", "discovery", "cmd/agent/installed",
-	"agent/egress", "cmd/agent/asking", "cmd/agent/confined", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/answers", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
+	"agent/denial", "agent/egress", "cmd/agent/asking", "cmd/agent/confined", "cmd/agent/netask", "cmd/agent/netpolicy", "agent", "agent/answers", "agent/approval", "agent/metrics", "cmd/agent", "cmd/agent/console", "cmd/agent/contexts", "cmd/agent/files", "cmd/agent/sessions", "cmd/agent/transfer", "filecopy", "helper/builtin", "cmd/agent/doctor", "cmd/agent/executor", "cmd/internal/program", "cmd/agent/target", "cmd/registry", "fsops", "fswatch", "helper", "helper/confine", "helper/files", "helper/gate", "helper/probe", "agent/patching", "applypatch",
 	"helper/hold", "helper/judge", "execpolicy/packed", "cmd/agent/rules", "helper/supervise", "helper/supervise/execcheck", "helper/supervise/routes", "helper/supervise/signals", "helper/supervise/sockets", "helper/supervise/terminals", "internal/caps", "internal/inotify", "internal/pack", "internal/sockowner", "internal/thread", "internal/usernotify", "internal/userns", "procs", "sandbox/enforce",
 	"sandbox/hold", "sandbox/internal/openat", "sandbox/resolve", "sandbox/view", "test/e2e/escape", "test/hostile/intruder", "test/kernels/guest", "test/relaybench", "test/rig", "test/rig/nouserns", "test/sandboxbench",
 }

@@ -25,6 +25,9 @@ type question struct {
 	cancel context.CancelCauseFunc
 }
 
+// asker is what [Session.ask] is.
+type asker func(ctx context.Context, method string, params, result any) error
+
 // ask asks the attached client, and reads its answer into result as [rpc.Peer.Call] does. It
 // returns at once where nobody is attached, and as soon as that client is attached no more: a
 // client that comes back is not asked again. The context says how long to wait; but as long as

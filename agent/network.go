@@ -52,7 +52,10 @@ func (c *connection) enter(params *protocol.StartParams, plan *egress.Plan, p *p
 	} else if start.Gate, err = gate.Owned(plan.Listeners()); err != nil {
 		return err
 	}
-	client := egress.Client{Session: c.session.id, Ask: c.session.ask, Reports: &c.session.reports}
+	client := egress.Client{Session: c.session.id, Ask: p.ask, Reports: &c.session.reports}
+	if client.Ask == nil {
+		client.Ask = c.session.ask
+	}
 	if p.network, err = c.agent.networks.Open(plan, start, client); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/audit"
+	"github.com/execagent/execagent/agent/denial"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/helper/confine"
@@ -74,6 +75,7 @@ type process struct {
 	box                *confine.Held   // nil: the request had no sandbox
 	network            *egress.Network // nil: the request had no proxy
 	advisory           bool            // it can do without its proxy
+	ask                asker           // about its network; nil: the session does
 	hold               *hold.Hold      // nil: nobody is asked before the command runs
 	approvals          *approval.Process
 	judged             *confine.Judged // nil: programs are not judged
@@ -88,7 +90,7 @@ func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
 	}
-	p.judge.Do(func() { p.denied = looksDenied(code, p.Read(0, nil).Chunks) })
+	p.judge.Do(func() { p.denied = denial.Looks(code, p.Read(0, nil).Chunks) })
 	return p.denied
 }
 

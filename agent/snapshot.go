@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
 	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/helper/judge"
@@ -52,7 +54,9 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, app
 		bare.Env = slices.Clone(spec.Env)
 		state, err := c.session.snapshots.Get(ctx, string(sum[:]), func() error { return rpc.Block(ctx) },
 			func(ctx context.Context) (*snapshot.State, error) {
-				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).start)
+				ctx, end := context.WithCancelCause(ctx)
+				defer end(nil)
+				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).capture(&c.session.audit, end))
 				if err != nil {
 					c.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
 				}
@@ -70,37 +74,47 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, app
 	}, nil
 }
 
-// start starts a process of no session. env is what it sees. Nobody is asked about what it
-// executes: it is ended where somebody would have to be.
-func (in enter) start(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
-	aside := new(process)
-	var answering sync.WaitGroup
-	release = func() {
+// errUnasked ends a capture.
+var errUnasked = errors.New("the client would have to be asked about what the startup files do")
+
+// capture returns what starts a process of no session. Nobody is asked about what it executes and
+// reaches: the client does not know yet of the start that waits. So end is called.
+func (in enter) capture(log *audit.Session, end context.CancelCauseFunc) snapshot.Start {
+	return func(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
+		aside := &process{ask: func(context.Context, string, any, any) error {
+			end(errUnasked)
+			return errUnasked
+		}}
+		var answering sync.WaitGroup
+		release = func() {
+			if desk := aside.questions(); desk != nil {
+				desk.Hang()
+				answering.Wait()
+			}
+			aside.audit.Captured()
+			aside.judged.Close()
+			aside.network.Close()
+			aside.box.Release()
+		}
+		if err = in(aside, &spec); err == nil {
+			if p, err = procs.Start(spec); err != nil {
+				_ = spec.Cgroup.Close() // no process is in it
+			}
+		}
+		if err != nil {
+			release()
+			return nil, nil, nil, err
+		}
+		aside.audit = log.Capturing(spec.Argv[0], p.PID(), aside.box.Names())
 		if desk := aside.questions(); desk != nil {
-			desk.Hang()
-			answering.Wait()
-		}
-		aside.judged.Close()
-		aside.network.Close()
-		aside.box.Release()
-	}
-	if err = in(aside, &spec); err == nil {
-		if p, err = procs.Start(spec); err != nil {
-			_ = spec.Cgroup.Close() // no process is in it
-		}
-	}
-	if err != nil {
-		release()
-		return nil, nil, nil, err
-	}
-	if desk := aside.questions(); desk != nil {
-		answering.Go(func() {
-			desk.Serve(func(q judge.Question) {
-				if !q.Told {
-					p.Terminate()
-				}
+			answering.Go(func() {
+				desk.Serve(func(q judge.Question) {
+					if !q.Told {
+						end(errUnasked)
+					}
+				})
 			})
-		})
+		}
+		return p, spec.Env, release, nil
 	}
-	return p, spec.Env, release, nil
 }

@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"bytes"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,6 +227,51 @@ prefix_rule(pattern=["uname"], decision="prompt")
 					t.Errorf("the startup file has run %q times, and the program %q", runs, ran)
 				}
 			})
+		}
+	}
+}
+
+// TestSnapshotUnasked: nobody is asked about what startup files reach while their state is
+// captured, since the client knows of no process then. They run with the command, and it is asked.
+func TestSnapshotUnasked(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	home := t.TempDir()
+	profile := `export A=1; echo run >> ~/runs; p=${HTTP_PROXY#http://}
+exec 3<>/dev/tcp/${p%:*}/${p#*:}
+printf 'GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n' >&3
+read -r line <&3; exec 3>&-; echo "$line" >> ~/answers
+`
+	if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	r := newRig(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	c, _, _ := r.asking(t, "")
+	params := login("a", home, "echo $A", nil)
+	params["networkProxy"] = proxied("a", "")["networkProxy"]
+	c.call("s", "process/start", params)
+	q, before := c.until(protocol.MethodNetworkPolicyRequest)
+	if !slices.Contains(before, "") {
+		t.Errorf("asked before the start was answered; until then the client was told %q", before)
+	}
+	c.send(`{"id":%s,"result":{"decision":{"type":"deny","reason":"no"}}}`, q.ID)
+	if _, got, _ := c.ends(); got != "1\n" {
+		t.Errorf("printed %q", got)
+	}
+	runs, err := os.ReadFile(home + "/runs")
+	answers, _ := os.ReadFile(home + "/answers")
+	if err != nil || string(runs) != "run\nrun\n" || !strings.HasSuffix(string(answers), " 403 Forbidden\r\n") {
+		t.Errorf("the startup file has run %q, and read %q; %v", runs, answers, err)
+	}
+	if err := r.agent.Close(); err != nil { // nothing is logged any more
+		t.Error(err)
+	}
+	for _, line := range []string{`msg="snapshot started" .*program=bash`, `msg="snapshot ended" .*program=bash`, `msg="no shell snapshot" .*have to be asked`} {
+		if !regexp.MustCompile(line).Match(log.Bytes()) {
+			t.Errorf("the log has no %s:\n%s", line, log.Bytes())
 		}
 	}
 }

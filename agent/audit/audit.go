@@ -9,6 +9,8 @@
 //	info   session ended      session, reason
 //	debug  process started    session, program, pid, tty, sandbox
 //	debug  process ended      session, program, pid, exit_code or killed, seconds
+//	debug  snapshot started   session, program, pid, sandbox
+//	debug  snapshot ended     session, program, pid, seconds
 //
 // A client counts as attached with its first request for more than the status of the agent: those
 // that only look whether it serves, every few seconds, are for the level debug, and so are their
@@ -105,6 +107,7 @@ func (c *Client) Detach(running int) {
 // Process is a process in the log. A nil *Process is in none.
 type Process struct {
 	session *Session
+	what    string
 	attrs   []any
 	since   time.Time
 	ended   atomic.Bool
@@ -112,14 +115,23 @@ type Process struct {
 
 // Started notes that a program runs, with those layers of a sandbox.
 func (s *Session) Started(program string, pid int, tty bool, layers []string) *Process {
+	return s.started("process", program, pid, "tty", tty, "sandbox", layers)
+}
+
+// Capturing notes that a shell runs startup files, for a snapshot.
+func (s *Session) Capturing(shell string, pid int, layers []string) *Process {
+	return s.started("snapshot", shell, pid, "sandbox", layers)
+}
+
+func (s *Session) started(what, program string, pid int, more ...any) *Process {
 	if !s.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return nil
 	}
 	if program = filepath.Base(program); len(program) > maxProgram {
 		program = program[:maxProgram] + "..."
 	}
-	p := &Process{session: s, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
-	s.Log.Debug("process started", append(p.attrs, "tty", tty, "sandbox", layers)...)
+	p := &Process{session: s, what: what, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
+	s.Log.Debug(what+" started", append(p.attrs, more...)...)
 	return p
 }
 
@@ -129,11 +141,15 @@ func (p *Process) Exited(code int) { p.end("exit_code", code) }
 // Killed notes that the agent has killed the process, with its session.
 func (p *Process) Killed() { p.end("killed", true) }
 
-func (p *Process) end(how string, value any) {
+// Captured notes that the startup files run no more. Whether there is a snapshot is for who has
+// wanted it to say.
+func (p *Process) Captured() { p.end() }
+
+func (p *Process) end(how ...any) {
 	if p == nil || p.ended.Swap(true) {
 		return
 	}
-	p.session.Log.Debug("process ended", append(p.attrs, how, value, "seconds", seconds(p.since))...)
+	p.session.Log.Debug(p.what+" ended", append(append(p.attrs, how...), "seconds", seconds(p.since))...)
 }
 
 // seconds is how long ago something was, in milliseconds' steps.

@@ -25,6 +25,7 @@ func TestLines(t *testing.T) {
 				p.Exited(3)
 				p.Killed() // what is left of it
 				s.Started("make", 8, false, nil).Killed()
+				s.Capturing("/bin/bash", 9, nil).Captured()
 			}
 			c.Detach(2)
 			s.Ended("expired")
@@ -45,6 +46,8 @@ level=DEBUG msg="process started" session=abcd program=` + x + ` pid=7 tty=true 
 level=DEBUG msg="process ended" session=abcd program=` + x + ` pid=7 exit_code=3 
 level=DEBUG msg="process started" session=abcd program=make pid=8 tty=false sandbox=[]
 level=DEBUG msg="process ended" session=abcd program=make pid=8 killed=true 
+level=DEBUG msg="snapshot started" session=abcd program=bash pid=9 sandbox=[]
+level=DEBUG msg="snapshot ended" session=abcd program=bash pid=9 
 ` + rest + `level=DEBUG msg="session detached" session=abcd client=cli principal=sub:alice remote=192.0.2.1:7 running=2
 level=DEBUG msg="session ended" session=abcd reason=expired
 `

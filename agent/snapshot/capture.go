@@ -33,8 +33,9 @@ func (s Shell) Known() bool {
 // need not be that of the spec, and what has to be called after the end of the process.
 type Start func(procs.Spec) (p *procs.Process, env []string, release func(), err error)
 
-// Capture runs the startup files of a shell and returns the state that they leave. spec has
-// the directory and the environment; its program and its input and output are set here.
+// Capture runs the startup files of a shell and returns the state that they leave; none if ctx
+// ends before they do. spec has the directory and the environment; its program and its input and
+// output are set here.
 func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*State, error) {
 	k, ok := kinds(shell.Name)
 	if !ok {
@@ -57,6 +58,9 @@ func Capture(ctx context.Context, shell Shell, spec procs.Spec, start Start) (*S
 	p.Begin()
 	select {
 	case err = <-c.done:
+		if err == nil {
+			err = context.Cause(ctx) // it may have ended before the shell did
+		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

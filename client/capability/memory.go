@@ -49,8 +49,8 @@ func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], fai
 	if known && before.err != nil && e.err != nil && before.err.Error() == e.err.Error() {
 		e.value = before.value // the same as before, also for who compares pointers
 	}
-	if t.kept+e.size-before.size > MaxKept {
-		err := fmt.Errorf("a thread keeps %d bytes of what is in its capability roots, and %d more do not fit", MaxKept, e.size)
+	if t.kept+e.size-before.size > t.room {
+		err := fmt.Errorf("a thread keeps %d bytes of what is in its capability roots, and %d more do not fit", t.room, e.size)
 		e = entry[V]{value: failed(err), err: err}
 	}
 	m[key] = e

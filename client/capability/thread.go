@@ -33,6 +33,7 @@ type Thread struct {
 	roots     memory[rootKey, Found]
 	installed memory[installedKey, Installed]
 	kept      int // bytes of both
+	room      int // how many these may be: MaxKept but in tests
 	// last is the view of the last step, if nothing in it has to be looked for again, and standings
 	// what it was made for.
 	last      *View
@@ -54,7 +55,7 @@ func New(cfg Config) (*Thread, error) {
 	}
 	t := &Thread{
 		cfg: cfg, turn: make(chan struct{}, 1),
-		roots: memory[rootKey, Found]{}, installed: memory[installedKey, Installed]{},
+		roots: memory[rootKey, Found]{}, installed: memory[installedKey, Installed]{}, room: MaxKept,
 	}
 	t.cfg.Roots = slices.Clone(cfg.Roots)
 	for _, r := range cfg.Roots {
@@ -291,7 +292,7 @@ func (t *Thread) keep(resolved []Resolved, all places) (recovered bool) {
 		}
 		read += p.installed.size
 	}
-	if t.kept+read > MaxKept || len(t.roots)+len(t.installed) > maxEntries {
+	if t.kept+read > t.room || len(t.roots)+len(t.installed) > maxEntries {
 		t.forget(resolved, all)
 	}
 	for _, p := range all {

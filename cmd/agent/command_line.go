@@ -248,6 +248,12 @@ func commandNames() (names []string) {
 	return names
 }
 
+// refusedByForward tells whether forward takes a flag only to say that it has no meaning there, so
+// that its help does not list it: those about who may connect, and those of the direct transport.
+func refusedByForward(flag *kong.Flag) bool {
+	return flag.Group != nil && flag.Group.Key == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")
+}
+
 // newParser makes the parser of the whole command line.
 func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	var grammar commandLine
@@ -268,9 +274,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	}
 	for _, command := range parser.Model.Children {
 		for _, flag := range command.Flags {
-			// forward takes the flags of this group only to say that they have no
-			// meaning there, so its help does not list them.
-			flag.Hidden = flag.Hidden || command.Name == "forward" && flag.Group != nil && flag.Group.Key == "auth"
+			flag.Hidden = flag.Hidden || command.Name == "forward" && refusedByForward(flag)
 		}
 	}
 	commandline.NoEmptyPaths(parser.Model.Node)

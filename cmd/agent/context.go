@@ -83,6 +83,7 @@ type contextAddFlags struct {
 	URL           string `name:"url" placeholder:"URL" help:"Agent that listens: ws://HOST:PORT, HOST:PORT or wss://."`
 	Registry      string `placeholder:"URL" help:"Registry through which agents are reached."`
 	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment that the registry is asked for. Without it commands name one."`
+	Transport     string `default:"" enum:",noise,direct" placeholder:"NAME" help:"How agents are reached through the registry, see agent exec --help. Default: what each command says, and noise without that."`
 	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the variables, as without a context."`
 	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token, when it is needed. It is split at blanks and run without a shell."`
 	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of --url has to be from."`
@@ -118,6 +119,8 @@ func (f *contextAddFlags) Validate() error {
 		return errors.New("where is the agent? --url or --registry says it")
 	case f.URL != "" && f.EnvironmentID != "":
 		return errors.New("--environment-id has no meaning with --url")
+	case f.URL != "" && f.Transport != "":
+		return errors.New("--transport has no meaning with --url")
 	case f.TokenFile != "" && f.TokenCommand != "":
 		return errors.New("--token-file and --token-command exclude each other")
 	case f.TokenCommand != "" && strings.TrimSpace(f.TokenCommand) == "":
@@ -145,7 +148,7 @@ func (f *contextAddFlags) run(sys program.System) int {
 			return fmt.Errorf("context %s is there already: --replace replaces it", f.Name)
 		}
 		err := file.Put(contexts.Context{
-			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID,
+			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID, Transport: f.Transport,
 			TokenFile: f.TokenFile, TokenCommand: strings.Fields(f.TokenCommand),
 			TLSCA: f.TLSCA, TLSCert: f.TLSCert, TLSKey: f.TLSKey, TLSServerName: f.TLSServerName,
 		})
@@ -250,7 +253,7 @@ func (f *contextShowFlags) run(sys program.System) int {
 		return sys.Exit(program.PrintJSON(sys.Stdout, shownContext{*c, c.Name == current}))
 	}
 	for _, row := range []struct{ key, value string }{
-		{"name", c.Name}, {"url", c.URL}, {"registry", c.Registry}, {"environment", c.EnvironmentID}, {"token", c.TokenSource()},
+		{"name", c.Name}, {"url", c.URL}, {"registry", c.Registry}, {"environment", c.EnvironmentID}, {"transport", c.Transport}, {"token", c.TokenSource()},
 	} {
 		if row.value == "" {
 			continue

@@ -27,6 +27,10 @@ registry = "https://context"
 environment_id = "of-context"
 [contexts.bare]
 registry = "https://bare"
+[contexts.direct]
+registry = "https://direct"
+environment_id = "e"
+transport = "direct"
 `
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,6 +49,14 @@ registry = "https://bare"
 		{"--context bare --environment-id line", "", "https://bare line"},
 		{"", "AGENT_CONTEXT=bare AGENT_ENVIRONMENT_ID=variable", "https://bare variable"},
 		{"", "AGENT_CONTEXT=url", "ws://context:1"},
+		{"--context direct", "", "https://direct e direct"},
+		{"--context direct --transport noise", "", "https://direct e noise"},
+		{"--context direct", "AGENT_REGISTRY_TRANSPORT=noise", "https://direct e direct"},
+		{"", "AGENT_CONTEXT=direct AGENT_REGISTRY_TRANSPORT=noise", "https://direct e noise"},
+		{"--context reg --transport direct", "", "https://context of-context direct"},
+		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
+		{"--url ws://line:1", "AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
+		{"--local", "AGENT_REGISTRY_TRANSPORT=direct", ""},
 		{"", "AGENT_CONTEXT=nope", "error"},
 		{"", "AGENT_URL=ws://variable:1", "ws://variable:1"},
 		{"", "AGENT_URL=ws://variable:1 AGENT_CONTEXT=reg", "ws://variable:1"},
@@ -70,7 +82,7 @@ registry = "https://bare"
 		{"--registry https://line --environment-id e", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e"},
 		{"--registry https://line --environment-id e --registry-token-file /line", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TOKEN_FILE=/key", "https://line e /line"},
 		// The transport of a variable is no way to what is not behind a registry.
-		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e"},
+		{"--registry https://line --environment-id e", "AGENT_REGISTRY_TRANSPORT=direct", "https://line e direct"},
 		{"--context reg", "AGENT_REGISTRY_TRANSPORT=direct", "https://context of-context"},
 		{"--url ws://line:1", "AGENT_REGISTRY=https://variable AGENT_REGISTRY_TRANSPORT=direct", "ws://line:1"},
 		{"", "AGENT_URL=ws://variable:1 AGENT_REGISTRY_TRANSPORT=direct", "ws://variable:1"},
@@ -101,7 +113,7 @@ registry = "https://bare"
 			if elsewhere && got == "" {
 				got = "error"
 			}
-			for _, more := range []string{environmentOf(f), f.TokenFile, f.RegistryTokenFile} {
+			for _, more := range []string{environmentOf(f), f.Transport, f.TokenFile, f.RegistryTokenFile} {
 				if more != "" {
 					got += " " + more
 				}

@@ -25,7 +25,7 @@ type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	probes.ListenFlags
 	executor.Flags
-	authFlags // only so that newRemote can say why it refuses them; hidden in the help
+	authFlags // only so that newRemote can say why it refuses them; hidden in the help, see refusedByForward
 	logFlags
 }
 

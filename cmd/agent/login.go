@@ -115,6 +115,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 			if c.EnvironmentID == "" {
 				c.EnvironmentID = old.EnvironmentID
 			}
+			c.Transport = old.Transport
 		}
 		var err error
 		if c.TokenFile, err = contexts.SaveKey(path, c.Name, key); err != nil {

@@ -87,6 +87,12 @@ func TestContexts(t *testing.T) {
 		{"context use ci", "", 0, "current context: ci\n", ""},
 		{"--context ci exec -- cat", "first", 0, "first", ""},
 		{"login " + hidden.URL() + "/ --name ci", hidden.Harness + "\n", 1, "", "agent: context ci is there already, for " + s.URL() + ": give another --name\n"},
+		{"context add straight --registry " + s.URL() + " --environment-id ci-1 --transport direct", "", 0, "context straight\n", ""},
+		{"login " + s.URL() + " --name straight", s.Harness + "\n", 0, "context straight: environments 1, online 1\n", ""},
+		{"context show straight", "", 0, "name: straight\nregistry: " + s.URL() + "\nenvironment: ci-1\ntransport: direct\ntoken: file keys/straight\n", ""},
+		{"exec --context straight --transport noise -- cat", "encrypted", 0, "encrypted", ""},
+		{"exec --context straight -- cat", "", 125, "", "agent: environment ci-1: asking the registry for the executor: registry answered 403 forbidden: this registry does not offer the direct transport to the environment (registry serve --direct)\n"},
+		{"context remove straight", "", 0, "", ""},
 		{"complete environments -- exec --environment-id", "", 0, "ci-1\n", ""},
 	} {
 		code, stdout, stderr := u.types(t, tt.input, strings.Fields(tt.line)...)

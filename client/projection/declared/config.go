@@ -1,9 +1,11 @@
 package declared
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/BurntSushi/toml"
 
@@ -20,6 +22,8 @@ const (
 	// maxDepth is how deep brackets may be nested, and how many dots a key may have. What the
 	// decoder needs grows with the square of that, too.
 	maxDepth = 16
+	// maxTimeout is how long a configuration may have us wait: what is longer is this long.
+	maxTimeout = 24 * time.Hour
 )
 
 // Path is the table of a configuration that declares servers.
@@ -49,7 +53,8 @@ func Configured(config *protocol.ConfigReadResult, variables bool) (Declarations
 			continue
 		}
 		spec := mcpserver.Spec{Name: name, URL: at}
-		err := headers(&spec, entry, variables)
+		err := cmp.Or(headers(&spec, entry, variables),
+			timeout(&spec.StartTimeout, entry, "startup_timeout_sec"), timeout(&spec.CallTimeout, entry, "tool_timeout_sec"))
 		switch {
 		case !isName(name):
 			err = fmt.Errorf("the name may have %d letters, digits, - and _", maxName)
@@ -100,6 +105,22 @@ func headers(spec *mcpserver.Spec, entry map[string]any, variables bool) error {
 	if spec.Headers = append(literal(values), fromVariables...); len(spec.Headers) > maxHeaders {
 		return fmt.Errorf("more than %d headers", maxHeaders)
 	}
+	return nil
+}
+
+// timeout reads a number of seconds, if there is one.
+func timeout(into *time.Duration, entry map[string]any, key string) error {
+	if entry[key] == nil {
+		return nil
+	}
+	seconds, _ := entry[key].(float64)
+	if whole, ok := entry[key].(int64); ok {
+		seconds = float64(whole)
+	}
+	if !(seconds > 0) { // which no number that is none is, either
+		return fmt.Errorf("%s is no number of seconds", key)
+	}
+	*into = max(1, time.Duration(min(seconds, maxTimeout.Seconds())*float64(time.Second)))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,6 +169,16 @@ func TestConfigured(t *testing.T) {
 		"none allowed": {config: layers("[mcp_servers.a]\nurl='http://a'"), requirements: layers("[mcp_servers]"), warnings: 1},
 		"wrong ones": {config: layers("[mcp_servers.'a b']\nurl='http://a'\n[mcp_servers.b]\nurl='nowhere'\n[mcp_servers.c]\nurl='http://c'\nhttp_headers={x=1}\n[mcp_servers.d]\nurl='http://d'\nhttp_headers=5\n[mcp_servers.e]\nurl=5"),
 			warnings: 4},
+		"timeouts": {
+			config: layers("[mcp_servers.a]\nurl='http://a'\nstartup_timeout_sec=2.5\ntool_timeout_sec=600\n[mcp_servers.b]\nurl='http://b'\nstartup_timeout_sec=inf\ntool_timeout_sec=9223372036854775807\n[mcp_servers.c]\nurl='http://c'\ntool_timeout_sec=1e-20"),
+			want: []mcpserver.Spec{
+				{Name: "a", URL: "http://a", StartTimeout: 2500 * time.Millisecond, CallTimeout: 10 * time.Minute},
+				{Name: "b", URL: "http://b", StartTimeout: 24 * time.Hour, CallTimeout: 24 * time.Hour},
+				{Name: "c", URL: "http://c", CallTimeout: 1},
+			},
+		},
+		"wrong timeouts": {config: layers("[mcp_servers.a]\nurl='http://a'\nstartup_timeout_sec=0\n[mcp_servers.b]\nurl='http://b'\ntool_timeout_sec=-1\n[mcp_servers.c]\nurl='http://c'\ntool_timeout_sec=nan\n[mcp_servers.d]\nurl='http://d'\ntool_timeout_sec='5'"),
+			warnings: 4},
 		"a scalar":    {config: layers("mcp_servers=5")},
 		"no TOML":     {config: layers("[mcp_servers"), fails: true},
 		"nested":      {config: layers("mcp_servers=" + strings.Repeat("[", 60<<10)), fails: true},
@@ -221,6 +232,7 @@ func FuzzPlugin(f *testing.F) {
 
 func FuzzConfigured(f *testing.F) {
 	f.Add("[mcp_servers.a]\nurl='http://a'", "[mcp_servers.a.identity]\nurl='http://a'")
+	f.Add("[mcp_servers.a]\nurl='http://a'\nstartup_timeout_sec=1e300\ntool_timeout_sec=1", "")
 	f.Add("[mcp_servers]\na={url='http://a',http_headers={x='y'}}", "")
 	f.Fuzz(func(t *testing.T, config, requirements string) {
 		d, err := declared.Configured(&protocol.ConfigReadResult{Config: layers(config), Requirements: layers(requirements)}, true)
@@ -228,7 +240,7 @@ func FuzzConfigured(f *testing.F) {
 			t.Errorf("%+v with %v", d, err)
 		}
 		for _, s := range d.Servers {
-			if s.URL == "" || len(s.Argv) > 0 {
+			if s.URL == "" || len(s.Argv) > 0 || s.StartTimeout < 0 || s.CallTimeout < 0 || max(s.StartTimeout, s.CallTimeout) > 24*time.Hour {
 				t.Errorf("%+v", s)
 			}
 		}

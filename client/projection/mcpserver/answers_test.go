@@ -93,3 +93,26 @@ func FuzzAnswers(f *testing.F) {
 		}
 	})
 }
+
+// TestTimeouts: what a server declares comes before what holds for all, and makes it another one.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		cfg         Config
+		spec        Spec
+		start, call time.Duration
+	}{
+		{Config{}, Spec{}, startTimeout, callTimeout},
+		{Config{StartTimeout: 1, CallTimeout: 2}, Spec{}, 1, 2},
+		{Config{StartTimeout: 1, CallTimeout: 2}, Spec{StartTimeout: 3}, 3, 2},
+		{Config{}, Spec{CallTimeout: 4}, startTimeout, 4},
+	} {
+		tt.cfg.complete(&tt.spec)
+		if tt.cfg.StartTimeout != tt.start || tt.cfg.CallTimeout != tt.call {
+			t.Errorf("%+v: %v and %v, want %v and %v", tt.spec, tt.cfg.StartTimeout, tt.cfg.CallTimeout, tt.start, tt.call)
+		}
+		if none := tt.spec.StartTimeout == 0 && tt.spec.CallTimeout == 0; tt.spec.Equal(&Spec{}) != none || !tt.spec.Equal(&tt.spec) {
+			t.Errorf("%+v is equal to what it is not, or not to itself", tt.spec)
+		}
+	}
+}

@@ -55,11 +55,16 @@ type Spec struct {
 
 	URL     string
 	Headers []protocol.HTTPHeader // of every request; the executor fills in its variables
+
+	// StartTimeout and CallTimeout are for this server in the place of those of [Config]; 0: these
+	// count.
+	StartTimeout, CallTimeout time.Duration
 }
 
 // Equal tells whether two specs are of the same server.
 func (s *Spec) Equal(t *Spec) bool {
-	if s.Name != t.Name || s.Plugin != t.Plugin || s.URL != t.URL || s.Dir != t.Dir || len(s.Env) != len(t.Env) {
+	if s.Name != t.Name || s.Plugin != t.Plugin || s.URL != t.URL || s.Dir != t.Dir || len(s.Env) != len(t.Env) ||
+		s.StartTimeout != t.StartTimeout || s.CallTimeout != t.CallTimeout {
 		return false
 	}
 	for name, value := range s.Env {
@@ -88,13 +93,9 @@ type Config struct {
 	CallTimeout time.Duration
 }
 
-func (cfg *Config) complete() {
-	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = startTimeout
-	}
-	if cfg.CallTimeout == 0 {
-		cfg.CallTimeout = callTimeout
-	}
+func (cfg *Config) complete(spec *Spec) {
+	cfg.StartTimeout = cmp.Or(spec.StartTimeout, cfg.StartTimeout, startTimeout)
+	cfg.CallTimeout = cmp.Or(spec.CallTimeout, cfg.CallTimeout, callTimeout)
 	if cfg.Notify == nil {
 		cfg.Notify = func(Status) {}
 	}
@@ -154,7 +155,7 @@ func Start(cfg Config, spec Spec) *Server {
 
 // startOver is Start over a link, which the server shuts.
 func startOver(l link, cfg Config, spec Spec) *Server {
-	cfg.complete()
+	cfg.complete(&spec)
 	s := &Server{
 		cfg:     cfg,
 		spec:    spec,

@@ -139,7 +139,7 @@ func (c *Context) toml() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[contexts.%s]\n", key(c.Name))
 	for _, row := range []struct{ key, value string }{
-		{"url", c.URL}, {"registry", c.Registry}, {"environment_id", c.EnvironmentID}, {"token_file", c.TokenFile}, {"token", c.token},
+		{"url", c.URL}, {"registry", c.Registry}, {"environment_id", c.EnvironmentID}, {"transport", c.Transport}, {"token_file", c.TokenFile}, {"token", c.token},
 		{"tls_ca", c.TLSCA}, {"tls_cert", c.TLSCert}, {"tls_key", c.TLSKey}, {"tls_server_name", c.TLSServerName},
 	} {
 		if row.value != "" {

@@ -6,6 +6,7 @@
 //	[contexts.prod]
 //	registry = "https://registry.example.com"
 //	environment_id = "build-1"
+//	transport = "direct"                       # or noise
 //	token_command = ["pass", "show", "prod"]   # or token_file, or token
 //
 //	[contexts.box]
@@ -54,6 +55,7 @@ type Context struct {
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
 	EnvironmentID string   `json:"environment_id,omitempty"`
+	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": what a command says
 	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [File.Resolve]
 	TokenCommand  []string `json:"token_command,omitempty"`
 	TLSCA         string   `json:"tls_ca,omitempty"` // these are as TokenFile
@@ -110,6 +112,10 @@ func (c *Context) check() error {
 		return errors.New("url and registry exclude each other")
 	case c.URL != "" && c.EnvironmentID != "":
 		return errors.New("environment_id has no meaning with url")
+	case c.URL != "" && c.Transport != "":
+		return errors.New("transport has no meaning with url")
+	case c.Transport != "" && c.Transport != "noise" && c.Transport != "direct":
+		return fmt.Errorf("transport %.64q is neither noise nor direct", c.Transport)
 	case c.URL == "" && strings.Join(c.tls(), "") != "":
 		return errors.New("tls_ca, tls_cert, tls_key and tls_server_name need url")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
@@ -128,6 +134,7 @@ func (c *Context) tls() []string { return []string{c.TLSCA, c.TLSCert, c.TLSKey,
 // equal tells whether two contexts say the same.
 func (c *Context) equal(other *Context) bool {
 	return c.Name == other.Name && c.URL == other.URL && c.Registry == other.Registry && c.EnvironmentID == other.EnvironmentID &&
+		c.Transport == other.Transport &&
 		slices.Equal(c.tls(), other.tls()) && c.TokenFile == other.TokenFile && c.token == other.token && slices.Equal(c.TokenCommand, other.TokenCommand)
 }
 

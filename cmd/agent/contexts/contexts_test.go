@@ -32,6 +32,7 @@ current = "prod"
 [contexts.prod]
 registry = "https://r"
 environment_id = "e"
+transport = "noise"
 token_command = ["pass",
   "show", "a b"] # two lines
 [contexts."box.local"]
@@ -44,7 +45,7 @@ token = "tok"
 	}
 	want := []Context{
 		{Name: "box.local", URL: "127.0.0.1:7000", token: "tok"},
-		{Name: "prod", Registry: "https://r", EnvironmentID: "e", TokenCommand: []string{"pass", "show", "a b"}},
+		{Name: "prod", Registry: "https://r", EnvironmentID: "e", Transport: "noise", TokenCommand: []string{"pass", "show", "a b"}},
 	}
 	if diff := cmp.Diff(want, f.Contexts, cmp.AllowUnexported(Context{})); diff != "" || f.Current != "prod" {
 		t.Errorf("current %q (-want +got):\n%s", f.Current, diff)
@@ -70,8 +71,10 @@ func TestErrors(t *testing.T) {
 		{"[contexts.a]", ":1: context a: neither url nor registry is given"},
 		{"[contexts.b]\nurl='u'\n\n[contexts.a]\nurl = 'x'\nregistry = 'y'", ":4: context a: url and registry exclude each other"},
 		{"[contexts.a]\nurl = 'x'\nenvironment_id = 'e'", ":1: context a: environment_id has no meaning with url"},
+		{"[contexts.a]\nurl = 'x'\ntransport = 'direct'", ":1: context a: transport has no meaning with url"},
+		{"[contexts.a]\nregistry = 'x'\ntransport = 'Direct'", `:1: context a: transport "Direct" is neither noise nor direct`},
 		{"[contexts.a]\nurl = 'x'\ntoken = '" + secret + "'\ntoken_file = 'y'", ":1: context a: token, token_file and token_command exclude each other"},
-		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": url, registry, environment_id, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known`},
+		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known`},
 		{"[contexts.a]\nregistry = 'x'\ntls_ca = 'y'", ":1: context a: tls_ca, tls_cert, tls_key and tls_server_name need url"},
 		{"[contexts.a]\nurl = 'x'\ntls_key = 'y'", ":1: context a: tls_cert and tls_key need each other"},
 		{"[contexts.a]\nurl = ['x']", ":2: url is not a string"},
@@ -192,7 +195,7 @@ token_command = [
 ]
 `},
 		{"add c.d", func(f *File) error {
-			return f.Put(Context{Name: "c.d", Registry: "r", EnvironmentID: "e", TokenCommand: []string{`q"\`, "ä"}})
+			return f.Put(Context{Name: "c.d", Registry: "r", EnvironmentID: "e", Transport: "direct", TokenCommand: []string{`q"\`, "ä"}})
 		}, `# all of mine
 current = "b" # for now
 
@@ -206,6 +209,7 @@ token_command = [
 [contexts."c.d"]
 registry = "r"
 environment_id = "e"
+transport = "direct"
 token_command = ["q\"\\", "ä"]
 `},
 		{"remove the current one", func(f *File) error { return f.Remove("b") }, `# all of mine
@@ -213,6 +217,7 @@ token_command = ["q\"\\", "ä"]
 [contexts."c.d"]
 registry = "r"
 environment_id = "e"
+transport = "direct"
 token_command = ["q\"\\", "ä"]
 `},
 		{"replace", func(f *File) error { return f.Put(Context{Name: "c.d", URL: "x"}) }, "# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},

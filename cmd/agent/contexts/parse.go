@@ -98,6 +98,8 @@ func (p *parser) context(name string, at tomlfile.Value) {
 			p.text(&c.Registry, key, at)
 		case "environment_id":
 			p.text(&c.EnvironmentID, key, at)
+		case "transport":
+			p.text(&c.Transport, key, at)
 		case "token_file":
 			p.text(&c.TokenFile, key, at)
 		case "tls_ca":
@@ -113,7 +115,7 @@ func (p *parser) context(name string, at tomlfile.Value) {
 		case "token":
 			p.text(&c.token, key, at)
 		default:
-			p.Fail(at, "unknown key %.64q: url, registry, environment_id, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
+			p.Fail(at, "unknown key %.64q: url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
 		}
 	}
 	if p.Err() == before {

@@ -48,13 +48,13 @@ func (g Line) Prefer(serves bool) {
 	}
 	switch {
 	case g.Has("probe"):
-		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONTEXT")
 	case g.Has("context") || g.Has("local"):
-		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID")
+		drop("AGENT_URL", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TRANSPORT")
 	case g.Has("registry") && !g.Has("url"):
 		drop("AGENT_URL", "AGENT_CONTEXT")
 	case g.Has("url") && !g.Has("registry"):
-		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_CONTEXT")
+		drop("AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TRANSPORT", "AGENT_CONTEXT")
 	case set("AGENT_URL") || set("AGENT_REGISTRY"):
 		drop("AGENT_CONTEXT")
 	}

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -93,6 +94,7 @@ func (f *Flags) choose() *chosen {
 	if f.Registry != "" && f.EnvironmentID == nil && c.context.EnvironmentID != "" {
 		f.EnvironmentID = &c.context.EnvironmentID
 	}
+	f.Transport = cmp.Or(f.Transport, c.context.Transport)
 	return c
 }
 

@@ -43,7 +43,7 @@ type Flags struct {
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
 	// Its variable is not that of the executor's flag: a command that an executor started may
 	// have inherited that one, and must not be taken to want it.
-	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How the agent is reached through the registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Neither is taken for the other."`
+	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How the agent is reached through the registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Neither is taken for the other. A context can name it."`
 
 	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure but a refused credential; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
 	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`

@@ -1,4 +1,5 @@
-package agent
+// Package denial guesses whether a sandbox has stopped a process, as the reference does.
+package denial
 
 import (
 	"bytes"
@@ -17,10 +18,10 @@ var denials = [][]byte{
 // call.
 const exitSIGSYS = 128 + 31
 
-// looksDenied guesses whether a process failed because of its sandbox, from its
+// Looks guesses whether a process failed because of its sandbox, from its
 // exit code and the output that is kept. It is the rule of the reference, which
 // clients know (sandbox.md 9.1).
-func looksDenied(code int, output []procs.Chunk) bool {
+func Looks(code int, output []procs.Chunk) bool {
 	if code == 0 {
 		return false
 	}
