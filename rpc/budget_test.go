@@ -124,6 +124,7 @@ func TestBudgetProperties(t *testing.T) {
 			size      int    // of the message that arrives, 0: none
 			held      []byte // the message before, not served yet
 			suspended bool
+			resumed   bool // the message before only waited for a while, and others took its room
 		}
 		var connections [6]connection
 		for i := range connections {
@@ -143,14 +144,17 @@ func TestBudgetProperties(t *testing.T) {
 				suspended -= int64(cap(c.held))
 			}
 			c.in.give(cap(c.held), c.suspended)
-			c.held, c.suspended = nil, false
+			c.held, c.suspended, c.resumed = nil, false, false
 		}
 		check := func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			var sum int64 // of what is there
-			unfinished := int64(0)
+			unfinished, resumed := int64(0), int64(0)
 			for _, c := range connections {
+				if c.resumed {
+					resumed += int64(cap(c.held))
+				}
 				if c.held != nil && !c.suspended && cap(c.held) > maxSmall {
 					sum += int64(cap(c.held))
 				}
@@ -168,8 +172,8 @@ func TestBudgetProperties(t *testing.T) {
 			if b.large.used != sum+granted {
 				t.Fatalf("%d bytes count, %d are held and %d granted", b.large.used, sum, granted)
 			}
-			if b.large.used > limit+largest+largest/4+suspended {
-				t.Fatalf("%d bytes are in use beside %d suspended", b.large.used, suspended)
+			if b.large.used > limit+largest+largest/4+suspended+resumed {
+				t.Fatalf("%d bytes are in use beside %d suspended and %d resumed", b.large.used, suspended, resumed)
 			}
 			if b.large.suspended > suspended {
 				t.Fatalf("%d bytes count as suspended, %d are", b.large.suspended, suspended)
@@ -203,7 +207,7 @@ func TestBudgetProperties(t *testing.T) {
 			"suspend": func(t *rapid.T) {
 				c := pick(t)
 				if c.held != nil && !c.suspended && c.in.suspend(cap(c.held)) {
-					c.suspended = true
+					c.suspended, c.resumed = true, false
 					suspended += int64(cap(c.held))
 				}
 			},
@@ -211,7 +215,7 @@ func TestBudgetProperties(t *testing.T) {
 				if c := pick(t); c.suspended {
 					c.in.resume(cap(c.held))
 					suspended -= int64(cap(c.held))
-					c.suspended = false
+					c.suspended, c.resumed = false, true
 				}
 			},
 		})
