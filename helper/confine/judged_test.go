@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/execpolicy"
@@ -164,10 +165,10 @@ exit 7`
 	}
 }
 
-// TestJudgedRace: a name that leads to one program or to another never has the one run that is
-// forbidden.
-func TestJudgedRace(t *testing.T) {
-	t.Parallel()
+// rightAndWrong returns a folder with two programs, of which tests forbid the wrong one. No process
+// that another test forks has them open for writing, which would keep them from being executed.
+func rightAndWrong(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -175,12 +176,22 @@ func TestJudgedRace(t *testing.T) {
 	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
 		program, err := os.ReadFile(from)
 		if err == nil {
+			syscall.ForkLock.RLock()
 			err = os.WriteFile(filepath.Join(dir, name), program, 0o755)
+			syscall.ForkLock.RUnlock()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// TestJudgedRace: a name that leads to one program or to another never has the one run that is
+// forbidden.
+func TestJudgedRace(t *testing.T) {
+	t.Parallel()
+	dir := rightAndWrong(t)
 	link := filepath.Join(dir, "link")
 	done := make(chan struct{})
 	var flipping sync.WaitGroup
@@ -235,19 +246,7 @@ func BenchmarkJudged(b *testing.B) {
 // given it in a mount namespace of its own.
 func TestJudgedMounts(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
-		program, err := os.ReadFile(from)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), program, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := rightAndWrong(t)
 	c := confined{}
 	c.Argv = []string{"unshare", "-rm", "sh", "-c", "cd " + dir + "; mount --bind wrong right && echo bound; ./right ran-wrong; true"}
 	out, _ := c.judged(t, rulesOf(t, `prefix_rule(pattern=["wrong"], decision="forbidden")`), nil).end()
