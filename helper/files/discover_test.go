@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/discovery"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 )
 
@@ -37,6 +38,26 @@ func skills(t testing.TB, n, size int) string {
 	return dir
 }
 
+// seen is what there is in dir for who reads it through the view of policy.
+func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
+	t.Helper()
+	resolved, err := resolve.Policy(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resolved.Close()
+	view, err := newView(resolved.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	root, err := discovery.Read(t.Context(), view, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // TestDiscover: a helper finds what a view would, also where that takes many packets, and
 // several at once do not exhaust it.
 func TestDiscover(t *testing.T) {
@@ -47,20 +68,7 @@ func TestDiscover(t *testing.T) {
 			pool, children := testPool(t, Config{})
 			dir := skills(t, 17, size)
 			policy := workspace(t, dir)
-			resolved, err := resolve.Policy(policy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resolved.Close()
-			view, err := newView(resolved.Policy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer view.Close()
-			want, err := discovery.Read(t.Context(), view, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := seen(t, policy, dir)
 			if want.Plugin == nil || want.Plugin.MCP != nil || len(want.Skills) < 15 || len(want.Warnings) < 3 {
 				t.Errorf("%d skills, %+v, %+v", len(want.Skills), want.Plugin, want.Warnings)
 			}
@@ -138,20 +146,7 @@ func TestDiscoverHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := workspace(t, dir)
-	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer view.Close()
-	want, err := discovery.Read(t.Context(), view, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := seen(t, policy, dir)
 	files, err := pool.Files(t.Context(), policy)
 	if err != nil {
 		t.Fatal(err)
