@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 // maxAuthFile is how long auth.json may be, in bytes.
@@ -39,29 +41,14 @@ type tokens struct {
 
 // readAuthFile reads auth.json. It returns nil and no error if there is none.
 func readAuthFile(path string) (*authFile, error) {
-	info, err := os.Stat(path)
+	data, err := regularfile.Read(path, maxAuthFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxAuthFile+1))
 	defer clear(data)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxAuthFile:
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, maxAuthFile)
-	}
 	parsed, err := parseAuthFile(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -2,21 +2,23 @@ package auth
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 // keyFresh is for how long a new key counts as the answer to a 401, since the request that got
 // the 401 may be older than the key.
 const keyFresh = 10 * time.Second
+
+// maxKeyFile is how long the file may be, with the white space around the key, in bytes.
+const maxKeyFile = 2 * maxToken
 
 // KeyFileConfig is what [OpenKeyFile] needs beside the file.
 type KeyFileConfig struct {
@@ -98,25 +100,18 @@ func (k *keyFile) read() error {
 			return err
 		}
 	}
-	f, err := os.OpenFile(k.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
+	f, info, err := regularfile.Open(k.path, 0)
 	if err != nil {
 		return fmt.Errorf("API key: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("is no regular file")
-	}
-	var text []byte
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(f, maxToken+1))
+	text, err := regularfile.ReadAll(f, maxKeyFile)
+	if err != nil {
+		return fmt.Errorf("API key: %w", err)
 	}
 	key := strings.TrimSpace(string(text))
 	clear(text)
-	if err == nil {
-		err = checkToken(key)
-	}
-	if err != nil {
+	if err := checkToken(key); err != nil {
 		return fmt.Errorf("API key in %s: %w", k.path, err)
 	}
 	k.key, k.state = &key, info

@@ -3,7 +3,6 @@ package execpolicy
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/execpolicy/rulefile"
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 // What the rules of an operator, and those of a client, may be.
@@ -100,29 +100,15 @@ func ParseClient(files []ClientFile) (*rule.Set, error) {
 
 // readRegular reads a regular file that not everybody can write.
 func readRegular(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, info, err := regularfile.Open(name, syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
-	}
 	if err := unshared(name, info); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxFileBytes {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxFileBytes)
-	}
-	return text, nil
+	return regularfile.ReadAll(f, maxFileBytes)
 }
 
 // everybodyWrites is the bit of a mode with which everybody may write.

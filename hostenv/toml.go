@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"syscall"
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/execagent/execagent/internal/regularfile"
 	"github.com/execagent/execagent/internal/tomltext"
 )
 
@@ -61,28 +60,17 @@ func parseTOML(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
+// readBounded reads a file of at most maxConfigSize bytes. What is wrong with it is told on the
+// wire, in these words.
 func readBounded(path string) ([]byte, error) {
-	// Without O_NONBLOCK the open of a fifo would wait for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	text, err := regularfile.Read(path, maxConfigSize)
+	if errors.Is(err, regularfile.ErrOther) {
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxConfigSize {
+	if _, ok := errors.AsType[regularfile.LimitError](err); ok {
 		return nil, fmt.Errorf("%s is over %d bytes", path, maxConfigSize)
 	}
-	return text, nil
+	return text, err
 }
 
 // checkShape refuses documents that nest too deep, or whose keys are too long

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 // The endpoints of containers and instances: plain HTTP to addresses that no router passes on.
@@ -127,7 +128,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 	header := http.Header{}
 	token := e.cfg.value(varToken)
 	if path := e.cfg.value(varTokenFile); path != "" {
-		text, err := readFile(path, maxToken) // anew each time: it is a short-lived one
+		text, err := regularfile.Read(path, maxToken) // anew each time: it is a short-lived one
 		if err != nil {
 			return Keys{}, fmt.Errorf("%s: %w", varTokenFile, err)
 		}

@@ -3,11 +3,10 @@ package sigv4
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strings"
-	"syscall"
+
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 // maxFile bounds a shared file, in bytes.
@@ -18,7 +17,7 @@ type sections map[string]map[string]string
 
 // readSections reads a shared file. One that is not there has no sections.
 func readSections(path string) (sections, error) {
-	text, err := readFile(path, maxFile)
+	text, err := regularfile.Read(path, maxFile)
 	defer clear(text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -31,28 +30,6 @@ func readSections(path string) (sections, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
-}
-
-// readFile reads a regular file of at most limit bytes, which may hold secrets. To open a FIFO,
-// which a command of the same user may have put in its place, would wait for somebody to write.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s is longer than %d bytes", path, limit)
-	}
-	return text, err
 }
 
 // parseSections reads the format of AWS's shared files: sections in brackets, lines NAME =

@@ -15,6 +15,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/execagent/execagent/internal/regularfile"
 	"github.com/execagent/execagent/internal/tomltext"
 )
 
@@ -42,9 +43,15 @@ const (
 //	initialize_timeout_sec = 10
 //	skills.required = ["deploy"]
 func ReadFile(path string) (Plan, error) {
-	text, err := readBounded(path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	text, err := regularfile.Read(path, maxFile)
+	_, long := errors.AsType[regularfile.LimitError](err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return Plan{}, err
+	case errors.Is(err, regularfile.ErrOther):
+		err = errors.New("not a file")
+	case long:
+		err = errors.New("too large")
 	}
 	if err != nil {
 		return Plan{}, configErrorf("failed to read environment config `%s`: %v", path, err)

@@ -3,7 +3,6 @@ package environment
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -140,20 +139,4 @@ func checkID(id string) error {
 		return configErrorf("environment id `%s` is reserved for EnvironmentManager", id)
 	}
 	return nil
-}
-
-// readBounded reads a file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	// A fifo would keep the read waiting.
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a file")
-	}
-	if info.Size() > limit {
-		return nil, errors.New("too large")
-	}
-	return os.ReadFile(path)
 }

@@ -4,14 +4,13 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/execagent/execagent/internal/regularfile"
 )
 
 const (
@@ -167,24 +166,5 @@ func (f Files) readFile(path string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait at a FIFO
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: is no regular file", path)
-	}
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = errors.New("has more than 1 MiB")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return text, nil
+	return regularfile.Read(path, maxFile)
 }

@@ -56,25 +56,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestEndless: a file of the kernel that never ends does not hold the program up.
-func TestEndless(t *testing.T) {
-	t.Parallel()
-	const endless = "/proc/kmsg"
-	if f, err := os.OpenFile(endless, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
-		t.Skip(err)
-	} else {
-		_ = f.Close()
-	}
-	link := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.Symlink(endless, link); err != nil {
-		t.Fatal(err)
-	}
-	// What there is of it may be too long, or no text.
-	if text, _, err := Read(link, 1<<30, ""); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%d bytes, %v", len(text), err)
-	}
-}
-
 // TestParse: what is wrong is told with its line, the first one first, and without the text.
 func TestParse(t *testing.T) {
 	t.Parallel()
