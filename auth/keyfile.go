@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -52,16 +51,16 @@ type keyFile struct {
 
 	mu      sync.Mutex
 	key     *string
-	state   os.FileInfo // of the file that the key is from
-	renewed time.Time   // when another key was read; zero: never
-	failed  string      // why the file could not be used; "" if it could
+	state   regularfile.State // of the file that the key is from
+	renewed time.Time         // when another key was read; zero: never
+	failed  string            // why the file could not be used; "" if it could
 }
 
 // Authorize shows the key, after a look whether it is still the one in the file.
 func (k *keyFile) Authorize(ctx context.Context, header http.Header) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if info, err := os.Stat(k.path); err != nil || !os.SameFile(info, k.state) || info.Size() != k.state.Size() || !info.ModTime().Equal(k.state.ModTime()) {
+	if k.state.Changed() {
 		k.renewLocked(ctx)
 	}
 	header.Set("Authorization", "Bearer "+*k.key)
@@ -95,17 +94,13 @@ func (k *keyFile) renewLocked(ctx context.Context) {
 
 // read reads the file. It changes nothing if it fails.
 func (k *keyFile) read() error {
+	state := regularfile.Look(k.path) // before it is read: what changes since is seen next time
 	if k.cfg.Check != nil {
 		if err := k.cfg.Check(k.path); err != nil {
 			return err
 		}
 	}
-	f, info, err := regularfile.Open(k.path, 0)
-	if err != nil {
-		return fmt.Errorf("API key: %w", err)
-	}
-	defer f.Close()
-	text, err := regularfile.ReadAll(f, maxKeyFile)
+	text, err := regularfile.Read(k.path, maxKeyFile)
 	if err != nil {
 		return fmt.Errorf("API key: %w", err)
 	}
@@ -114,6 +109,6 @@ func (k *keyFile) read() error {
 	if err := checkToken(key); err != nil {
 		return fmt.Errorf("API key in %s: %w", k.path, err)
 	}
-	k.key, k.state = &key, info
+	k.key, k.state = &key, state
 	return nil
 }

@@ -1,5 +1,6 @@
 // Package regularfile reads files that may be something else than they should be: a FIFO, a
-// device, a file that never ends. Whose they are and who can change them is left to its users.
+// device, a file that never ends; and tells whether they have changed since. Whose they are and who
+// can change them is left to its users.
 package regularfile
 
 import (

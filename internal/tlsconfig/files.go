@@ -6,19 +6,15 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/execagent/execagent/internal/regularfile"
 )
 
-const (
-	// maxFile is how long a file with certificates or a key may be, in bytes.
-	maxFile = 1 << 20
-	// settled is how old a change has to be so that another one has another time for sure.
-	settled = 2 * time.Second
-)
+// maxFile is how long a file with certificates or a key may be, in bytes.
+const maxFile = 1 << 20
 
 // Files are those of a server, in PEM.
 type Files struct {
@@ -61,16 +57,15 @@ type reader struct {
 	mu     sync.Mutex
 	config *tls.Config
 	sum    [sha256.Size]byte // of what was read
-	state  []os.FileInfo
-	begun  time.Time // when they were read
-	failed string    // why they could not be used; "" if they could
+	state  []regularfile.State
+	failed string // why they could not be used; "" if they could
 }
 
 // newest returns the configuration that the files say now.
 func (r *reader) newest() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.same() {
+	if !slices.ContainsFunc(r.state, regularfile.State.Changed) {
 		return r.config
 	}
 	was := r.sum
@@ -93,28 +88,6 @@ func (r *reader) newest() *tls.Config {
 	return r.config
 }
 
-// same tells whether the files are those that were last looked into.
-func (r *reader) same() bool {
-	for i, path := range r.files.paths() {
-		was := r.state[i]
-		now, err := os.Stat(path)
-		if err != nil || was == nil {
-			if err == nil || was != nil {
-				return false
-			}
-			continue
-		}
-		if !os.SameFile(was, now) || now.Size() != was.Size() || now.Mode() != was.Mode() || !now.ModTime().Equal(was.ModTime()) {
-			return false
-		}
-		// One that was new when it was read may have changed since without another time.
-		if r.begun.Sub(was.ModTime()).Abs() < settled {
-			return false
-		}
-	}
-	return true
-}
-
 func (f Files) paths() []string {
 	paths := []string{f.Certificate, f.Key}
 	if f.ClientCA != "" {
@@ -126,11 +99,9 @@ func (f Files) paths() []string {
 // read reads the files. If they cannot be used the configuration stays.
 func (r *reader) read() error {
 	paths := r.files.paths()
-	r.begun, r.state = time.Now(), make([]os.FileInfo, len(paths))
-	for i, path := range paths { // before they are read: what changes since is seen next time
-		if info, err := os.Stat(path); err == nil {
-			r.state[i] = info
-		}
+	r.state = nil
+	for _, path := range paths { // before they are read: what changes since is seen next time
+		r.state = append(r.state, regularfile.Look(path))
 	}
 	var texts [][]byte
 	all := sha256.New()
