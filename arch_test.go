@@ -174,7 +174,7 @@ var rules = map[string]rule{
 	"cmd/agent/asking":         {[]string{"execpolicy/rule", "protocol", "cmd/internal/program"}, "questions are put to a user here; what becomes of the answers is not known"},
 	"cmd/agent/confined":       {[]string{"agent/approval", "helper/confine", "helper/judge", "helper/probe", "httpclient", "procs", "protocol", "sandbox", "sandbox/hold", "sandbox/resolve", "cmd/agent/asking", "cmd/agent/netask", "cmd/agent/netpolicy", "cmd/agent/rules", "cmd/internal/program"}, "what the user asks for comes as values, and no flag is known"},
 	"cmd/agent/netask":         {[]string{"agent/egress", "helper/gate", "protocol", "cmd/agent/asking", "cmd/internal/program"}, "a user is asked here; what confines the command is not known"},
-	"cmd/agent/netpolicy":      {[]string{"agent/egress", "internal/tomltext", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
+	"cmd/agent/netpolicy":      {[]string{"agent/egress", "cmd/internal/tomlfile", "internal/regularfile", "netproxy", "netproxy/rules", "protocol"}, "a file is read here; whose network it is about is not known"},
 	"cmd/agent/plain":          {[]string{"cmd/internal/layers"}, "lines are read by the tags of whichever flags; what these are is cmd/agent's"},
 	"cmd/agent/habits":         {[]string{"cmd/agent/plain", "cmd/internal/commandline"}, "words of other programs, whichever flags a command has"},
 	"cmd/agent/rules":          {[]string{"helper/confine", "helper/hold", "execpolicy", "execpolicy/rule", "execpolicy/rulefile", "internal/secretfile"}, "rules are read and asked here, and nothing is done about the answers"},

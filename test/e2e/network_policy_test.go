@@ -132,7 +132,7 @@ func TestNetworkPolicyMistake(t *testing.T) {
 	if code := agent.Exit(t); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	if want := "agent: --network-policy: " + file + ":2: allow: unsupported domain pattern syntax: a{b"; !strings.Contains(agent.Printed.String(), want) {
+	if want := "agent: --network-policy: " + file + ":1: allow: unsupported domain pattern syntax: a{b"; !strings.Contains(agent.Printed.String(), want) {
 		t.Errorf("%s, want %s", agent.Printed.String(), want)
 	}
 }
