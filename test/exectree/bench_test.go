@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // compare measures what once returns for a command that nobody watches, nil, and for each way, by
@@ -67,7 +68,7 @@ func allowing(b *testing.B) *execpolicy.Policy {
 
 // BenchmarkExec is vfork, execve, exit and wait of a static program that does nothing.
 func BenchmarkExec(b *testing.B) {
-	program, dir, policy := programs(b), public(b), allowing(b)
+	program, dir, policy := programs(b), rig.Public(b), allowing(b)
 	compare(b, func(w *way) float64 {
 		argv := []string{program, "loop", "1000", program, "code", "0"}
 		var text string
@@ -90,7 +91,7 @@ func BenchmarkExec(b *testing.B) {
 
 // BenchmarkMake compiles 50 files of C, as test/sandboxbench does.
 func BenchmarkMake(b *testing.B) {
-	dir, policy := public(b), allowing(b)
+	dir, policy := rig.Public(b), allowing(b)
 	var makefile strings.Builder
 	makefile.WriteString("all:")
 	for i := range 50 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // forms are the ways to execute a program, as scripts of a shell. $V is the program, $D its folder,
@@ -61,7 +62,7 @@ func TestForms(t *testing.T) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			dir := public(t)
+			dir := rig.Public(t)
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
 			for _, name := range []string{"victim", "fine"} {
 				place(t, "/bin/echo", filepath.Join(dir, name))
@@ -117,7 +118,7 @@ func TestTools(t *testing.T) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			dir := public(t)
+			dir := rig.Public(t)
 			r := w.run(t, dir, rules(t, rule.Allow, `prefix_rule(pattern=["uname"], decision="forbidden")`), nil, "sh", "-c",
 				`busybox uname; echo $?; busybox true; echo $?; ln -s $(command -v busybox) uname; ./uname; echo $?
 ln -s $(command -v busybox) x; ./x uname; echo $?; busybox busybox uname; echo $?; bash -c "exec -a -uname busybox"; echo $?; busybox env uname; echo $?`)
@@ -146,7 +147,7 @@ func TestOpaque(t *testing.T) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			dir := public(t)
+			dir := rig.Public(t)
 			place(t, "/bin/echo", filepath.Join(dir, "probe"))
 			place(t, "/bin/echo", filepath.Join(dir, "fine"))
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["probe"], decision="forbidden")`)
@@ -183,7 +184,7 @@ func TestChecks(t *testing.T) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			dir := public(t)
+			dir := rig.Public(t)
 			r := w.run(t, dir, rules(t, rule.Prompt, ""), func(judge.Question) bool { return true }, "sh", "-c", "env && env | cat >/dev/null")
 			if got := strings.Join(r.asked, ";"); r.code != 0 || got != "env;env;cat" && got != "env;cat;env" {
 				t.Errorf("code %d, asked %q: %s", r.code, r.asked, r.out)
@@ -204,7 +205,7 @@ func TestUnnamed(t *testing.T) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			dir := public(t)
+			dir := rig.Public(t)
 			place(t, "/bin/echo", filepath.Join(dir, "fine"))
 			policy := rules(t, rule.Forbidden, `prefix_rule(pattern=["`+dir+`/fine"])
 prefix_rule(pattern=["`+p+`"])
@@ -236,7 +237,7 @@ func TestMany(t *testing.T) {
 	p := programs(t)
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
-			dir := public(t)
+			dir := rig.Public(t)
 			place(t, "/bin/true", filepath.Join(dir, "victim"))
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
 			r := w.run(t, dir, policy, nil, "bash", "-c", `for i in {1..500}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`)

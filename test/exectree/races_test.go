@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // racesVariable is how long each race lasts (time.ParseDuration); make exec-races sets it.
@@ -49,7 +50,7 @@ mark: .byte MARK
 // and program in the folder wrong, mark a W.
 func raceDir(t *testing.T) string {
 	t.Helper()
-	p, dir := smallPrograms(t), public(t)
+	p, dir := smallPrograms(t), rig.Public(t)
 	for _, name := range []string{"right", "wrong"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ package exectree
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/resolve"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main of what confines and watches commands.
@@ -37,9 +37,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if programsDir != "" {
-		_ = os.RemoveAll(programsDir)
-	}
+	inC.Remove()
 	os.Exit(code)
 }
 
@@ -55,38 +53,21 @@ func missing(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
-var (
-	programsOnce sync.Once
-	programsDir  string
-	programsErr  error
+// inC is a program that executes others in all ways.
+var inC = rig.CProgram{Source: "../../helper/supervise/execcheck/testdata/programs.c"}
 
+var (
 	smallOnce sync.Once
 	smallErr  error
 )
 
-// programs returns the program that executes in all ways, which is in C.
+// programs returns the path of inC.
 func programs(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		missing(t, "the program of this test is in C, and there is no gcc")
 	}
-	programsOnce.Do(func() {
-		if programsDir, programsErr = os.MkdirTemp("", "exectree"); programsErr != nil {
-			return
-		}
-		if programsErr = os.Chmod(programsDir, 0o755); programsErr != nil {
-			return
-		}
-		source := "../../helper/supervise/execcheck/testdata/programs.c"
-		out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), source).CombinedOutput()
-		if err != nil {
-			programsErr = fmt.Errorf("gcc: %w\n%s", err, out)
-		}
-	})
-	if programsErr != nil {
-		t.Fatal(programsErr)
-	}
-	return filepath.Join(programsDir, "programs")
+	return inC.Path(t)
 }
 
 // way is a way to run a command: with which layers, if any.
@@ -229,20 +210,6 @@ func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer fun
 	return r
 }
 
-// public returns a new directory that every user may enter and write to.
-func public(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "exectree")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // place copies a program. If this process wrote the copy, a child that is forked meanwhile would
 // have it open, and nobody could execute it.
 func place(t testing.TB, from, to string) {
@@ -255,7 +222,7 @@ func place(t testing.TB, from, to string) {
 // write writes a file that may be executed.
 func write(t testing.TB, path string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o755); err != nil {
+	if err := rig.WriteProgram(path, content); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // form is a way to execute a program, as arguments of testdata/programs.c. $P is
@@ -112,7 +114,7 @@ var forms = []form{
 // formFiles makes the files that forms name.
 func formFiles(t testing.TB, program string) (dir string) {
 	t.Helper()
-	dir = public(t)
+	dir = rig.Public(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -193,7 +195,7 @@ func TestFlood(t *testing.T) {
 func TestScriptHeads(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
-	dir := public(t)
+	dir := rig.Public(t)
 	heads := []string{
 		"#!", "#!\n", "#! \t \n", "#!\x00", "#! \x00\n", "#!$", "#!$ ", "#!$\t \t", "#!$ a", "#!$ a ", "#!$  a b \n", "#!$\x00\n", "#!$ \x00\n",
 		"#!$ a\x00b\n", "#!$ a \x00\n", "#!$\ta\t\tb\n", "#!  \t$  \t\n", "#!$\r\n", "#!$ a\r\n", "##!$\n", " #!$\n", "#!$\n\n", "#!$ \n a", "#!missing", "#! ./missing",
@@ -299,7 +301,7 @@ func TestAllows(t *testing.T) {
 // its loader, neither before it is judged nor after.
 func TestLoader(t *testing.T) {
 	t.Parallel()
-	dir := public(t)
+	dir := rig.Public(t)
 	denied := filepath.Join(dir, "denied")
 	write(t, denied, smallest(t, 'x', 7))
 	source := filepath.Join(dir, "main.c")
@@ -367,7 +369,7 @@ func TestUnreadable(t *testing.T) {
 // TestDebuggers: a debugger can attach to a process, and cannot start one.
 func TestDebuggers(t *testing.T) {
 	t.Parallel()
-	dir := public(t)
+	dir := rig.Public(t)
 	// A debugger that attaches while the checker traces the process would be refused.
 	const sleeping = `sleep 1000 & s=$!
 		until grep -q '^Name:.sleep' /proc/$s/status && grep -q '^TracerPid:.0$' /proc/$s/status; do :; done
@@ -435,7 +437,7 @@ func TestKilledMeanwhile(t *testing.T) {
 // TestMapped: the files of a process are told as the kernel has them, whatever their names are.
 func TestMapped(t *testing.T) {
 	t.Parallel()
-	dir := public(t)
+	dir := rig.Public(t)
 	for _, name := range []string{"plain", "with blanks ", "line\nfeed", `line\012feed`, "gone (deleted)", "00:00 0 [heap]"} {
 		program := filepath.Join(dir, name)
 		if out, err := exec.Command("cp", "/bin/cat", program).CombinedOutput(); err != nil {

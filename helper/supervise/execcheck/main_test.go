@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main of the supervisors that tests start. The process of the
@@ -20,9 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(supervisorMain())
 	}
 	code := m.Run()
-	if programsDir != "" {
-		_ = os.RemoveAll(programsDir)
-	}
+	inC.Remove()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Println(err)
@@ -41,55 +39,22 @@ func missing(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
-var (
-	programsOnce sync.Once
-	programsDir  string
-	programsErr  error
-)
+// inC is a program that executes others in all ways.
+var inC = rig.CProgram{Source: "testdata/programs.c"}
 
-// programs compiles testdata/programs.c and returns the program. Everybody may
-// execute it.
+// programs returns the path of inC.
 func programs(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		missing(t, "the programs of these tests are in C, and there is no gcc")
 	}
-	programsOnce.Do(func() {
-		if programsDir, programsErr = os.MkdirTemp("", "execcheck"); programsErr != nil {
-			return
-		}
-		if programsErr = os.Chmod(programsDir, 0o755); programsErr != nil {
-			return
-		}
-		out, err := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", filepath.Join(programsDir, "programs"), "testdata/programs.c").CombinedOutput()
-		if err != nil {
-			programsErr = fmt.Errorf("gcc: %w\n%s", err, out)
-		}
-	})
-	if programsErr != nil {
-		t.Fatal(programsErr)
-	}
-	return filepath.Join(programsDir, "programs")
-}
-
-// public returns a new directory that every user may enter and write to.
-func public(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "execcheck")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return inC.Path(t)
 }
 
 // write writes a file that may be executed.
 func write(t testing.TB, path string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o755); err != nil {
+	if err := rig.WriteProgram(path, content); err != nil {
 		t.Fatal(err)
 	}
 }

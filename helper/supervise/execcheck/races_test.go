@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // racesVariable is how long each race lasts (time.ParseDuration), also the ones that
@@ -33,7 +35,7 @@ type race struct {
 // its argument, q the wrong one.
 func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 	t.Helper()
-	program, dir := programs(t), public(t)
+	program, dir := programs(t), rig.Public(t)
 	write(t, filepath.Join(dir, "p"), smallest(t, 0, 10))
 	write(t, filepath.Join(dir, "q"), smallest(t, 'W', 11))
 	for _, name := range []string{"right", "wrong"} {
