@@ -18,12 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPath is searched when the environment has no PATH.
-const defaultPath = "/usr/local/bin:/bin:/usr/bin"
-
-// maxPath bounds how many elements of PATH are searched.
-const maxPath = 4096
-
 // Start starts a process. It returns once the program was executed; events wait
 // for Begin. The caller has to Close the process.
 //
@@ -256,63 +250,6 @@ func checkDir(dir string) error {
 		return syscall.ENOTDIR
 	}
 	return unix.Access(dir, unix.X_OK)
-}
-
-// LookPath finds a program as execvp(3) does, but with the working directory
-// and environment of the child, and without its fallback to a shell. It
-// searches the first 4,096 different elements of PATH. A name with a slash is returned as it is.
-func LookPath(name, dir string, env []string) (string, error) {
-	switch {
-	case name == "":
-		return "", syscall.ENOENT
-	case strings.Contains(name, "/"):
-		return name, nil // the child resolves it in dir
-	}
-	path := defaultPath
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-			break // getenv(3) takes the first
-		}
-	}
-	found := syscall.ENOENT
-	seen := make(map[string]struct{})
-	for element := range strings.SplitSeq(path, ":") {
-		if _, ok := seen[element]; ok {
-			continue
-		}
-		if len(seen) == maxPath {
-			break
-		}
-		seen[element] = struct{}{}
-		if !filepath.IsAbs(element) {
-			element = dir + "/" + element
-		}
-		candidate := element + "/" + name
-		switch err := executable(candidate); err {
-		case nil:
-			return candidate, nil
-		case syscall.ENOENT, syscall.ENOTDIR:
-		case syscall.EACCES:
-			found = syscall.EACCES
-		default:
-			return "", err
-		}
-	}
-	return "", found
-}
-
-// executable tells what execve(2) would say to path, as far as its name and
-// permissions decide that.
-func executable(path string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return syscall.EACCES
-	}
-	return unix.Access(path, unix.X_OK)
 }
 
 func hasEnv(env []string, name string) bool {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
@@ -169,7 +170,7 @@ func (t *target) fork() (pid int, err error) {
 		Sys:   &syscall.SysProcAttr{Setsid: c.NewSession, Setctty: c.NewSession && c.TTY},
 	}
 	err = withFewerFiles(func() error {
-		return c.explain(execute(c.Argv[0], c.Env, func(path string) (err error) {
+		return c.explain(c.search(func(path string) (err error) {
 			pid, err = syscall.ForkExec(path, c.argv(), attr)
 			return err
 		}))
@@ -208,19 +209,25 @@ func (c *config) restrictNetwork() error {
 // exec executes the command in the place of this process, with its limits.
 func (c *config) exec() error {
 	if c.Limits == (Limits{}) {
-		return c.explain(execute(c.Argv[0], c.Env, func(path string) error {
+		return c.explain(c.search(func(path string) error {
 			return syscall.Exec(path, c.argv(), c.Env)
 		}))
 	}
 	var paths []string
-	err := execute(c.Argv[0], c.Env, func(path string) error {
+	err := c.search(func(path string) error {
 		paths = append(paths, path)
-		return syscall.EACCES // so that execute goes on with the next path
+		return syscall.EACCES // so that search goes on with the next path
 	})
 	if len(paths) > 0 {
 		err = c.Limits.execLimited(paths, c.argv(), c.Env)
 	}
 	return c.explain(err)
+}
+
+// search calls use with each path where the program may be, until one call succeeds. This process
+// has to be in the working directory of the command, since elements of PATH may be relative.
+func (c *config) search(use func(path string) error) error {
+	return procs.Search(c.Argv[0], "", c.Env, use)
 }
 
 // argv returns the arguments that the program sees, its own name first.

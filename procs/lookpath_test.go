@@ -1,4 +1,4 @@
-package confine
+package procs
 
 import (
 	"os"
@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestExecute: the elements of PATH are tried in their order, as execvp(3) does
-// it.
-func TestExecute(t *testing.T) {
+// TestSearch: the elements of PATH are tried in their order, as execvp(3) does
+// it; relative ones as they are.
+func TestSearch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"a/prog": 0o755, "b/prog": 0o755, "plain/prog": 0o644, "a/other": 0o755} {
@@ -54,7 +54,7 @@ func TestExecute(t *testing.T) {
 		{"with a slash, missing", dir + "/none/prog", path("a"), map[string]error{"none": syscall.ENOENT}, []string{"none"}, syscall.ENOENT},
 	} {
 		var tried []string
-		err := execute(tt.program, tt.env, func(path string) error {
+		err := Search(tt.program, "", tt.env, func(path string) error {
 			rest, _ := strings.CutPrefix(path, dir+"/")
 			element, _, _ := strings.Cut(rest, "/")
 			tried = append(tried, element)
@@ -63,5 +63,24 @@ func TestExecute(t *testing.T) {
 		if err != tt.want || !slices.Equal(tried, tt.tried) {
 			t.Errorf("%s: %v after %q, want %v after %q", tt.name, err, tried, tt.want, tt.tried)
 		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := filepath.Rel(here, dir+"/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found string
+	err = Search("prog", "", []string{"PATH=" + near}, func(path string) error {
+		found = path
+		return nil
+	})
+	if found != near+"/prog" || err != nil {
+		t.Errorf("in a relative element: %q, %v", found, err)
+	}
+	if err := Search("lookpath_test.go", "", []string{"PATH=/none:"}, nil); err != syscall.EACCES {
+		t.Errorf("in an empty element, by the name of this file: %v", err)
 	}
 }
