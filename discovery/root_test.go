@@ -322,8 +322,8 @@ func (o *opens) OpenRead(ctx context.Context, path string, links fsops.Links) (i
 	return o.FS.OpenRead(ctx, path, links)
 }
 
-// TestReadMetadata: metadata is looked for where there is a folder for it, however that is made, and
-// nowhere else. One that cannot be had is still told.
+// TestReadMetadata: metadata is looked for where there is a folder for it, however that is made,
+// and nowhere else. One that cannot be had is still told.
 func TestReadMetadata(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

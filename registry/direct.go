@@ -154,13 +154,14 @@ func (s *Server) signedBy(r *http.Request, principalID string) (bool, error) {
 	return err == nil && p.ID == principalID, err
 }
 
-// errNameless is why a registry takes no signature for the host of a request: nobody has told it that
-// this host is the registry.
+// errNameless is why a registry takes no signature for the host of a request: nobody has told it
+// that this host is the registry.
 var errNameless = errors.New("this registry takes signed requests for the host of its --public-url alone, which is not set (registry serve --public-url)")
 
-// knownAs are the hosts and paths by which the client may have come: as the operator says, and as the
-// request says if it names that host or this machine. Nothing else counts: whatever a request or a
-// proxy says, a server of another name could pass on to this one what an executor has signed for it.
+// knownAs are the hosts and paths by which the client may have come: as the operator says, and as
+// the request says if it names that host or this machine. Nothing else counts: whatever a request
+// or a proxy says, a server of another name could pass on to this one what an executor has signed
+// for it.
 func (s *Server) knownAs(r *http.Request) []*url.URL {
 	var at []*url.URL
 	name := (&url.URL{Host: r.Host}).Hostname()

@@ -280,8 +280,8 @@ func TestSignedBehindProxy(t *testing.T) {
 	}
 }
 
-// TestSignedNameless: a registry that was not told its name takes no signature for a host that only the
-// request names, nor for one of a proxy, and says why. Bearers need no name.
+// TestSignedNameless: a registry that was not told its name takes no signature for a host that
+// only the request names, nor for one of a proxy, and says why. Bearers need no name.
 func TestSignedNameless(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)

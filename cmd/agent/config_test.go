@@ -241,8 +241,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestClientTable: the table that clients share is for all of them and for no server, and a mistake in
-// it is one of theirs alone. What completes a line reads it too.
+// TestClientTable: the table that clients share is for all of them and for no server, and a
+// mistake in it is one of theirs alone. What completes a line reads it too.
 func TestClientTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.toml")
 	write := func(text string) {

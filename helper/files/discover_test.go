@@ -102,9 +102,9 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// BenchmarkDiscover reads a root of 200 skills with metadata in each of the ways in which an agent may:
-// without a policy, through the view of one, and in a helper, as a policy that denies names wants it.
-// What one costs more than another counts, not the figures.
+// BenchmarkDiscover reads a root of 200 skills with metadata in each of the ways in which an agent
+// may: without a policy, through the view of one, and in a helper, as a policy that denies names
+// wants it. What one costs more than another counts, not the figures.
 func BenchmarkDiscover(b *testing.B) {
 	dir := skills(b, 200, 4096)
 	for i := range 200 {

@@ -274,9 +274,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestShared: within a file the table of a command is over the shared one, and a stronger file is over
-// both of a weaker one. What the shared table says about something else than the command's counts for
-// nothing, and so does what the command has no option for.
+// TestShared: within a file the table of a command is over the shared one, and a stronger file is
+// over both of a weaker one. What the shared table says about something else than the command's
+// counts for nothing, and so does what the command has no option for.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	shared := Shared{Options: options(), Groups: []Group{{Heads: []string{"text", "pointer"}, Rest: []string{"file"}}}}
