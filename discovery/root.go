@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"path"
 	"slices"
 	"unicode/utf8"
 
@@ -148,6 +149,12 @@ type reader struct {
 	used  int // bytes of MaxBundle
 	out   *Root
 	err   error // of the file system as a whole
+
+	// metadata has the folders of metadata that the walk has come by, unless partial tells that
+	// there can be others. Most skills have none, and each open that is saved counts.
+	metadata map[string]bool
+	partial  bool
+	text     []byte // of the last file
 }
 
 func (r *reader) read(ctx context.Context) error {
@@ -185,14 +192,19 @@ func (r *reader) read(ctx context.Context) error {
 		if instructions == nil {
 			continue
 		}
-		r.out.Skills = append(r.out.Skills, Skill{Instructions: *instructions, Metadata: r.file(ctx, layout.Metadata(skill))})
+		s := Skill{Instructions: *instructions}
+		if metadata := layout.Metadata(skill); r.partial || r.metadata[path.Dir(metadata)] {
+			s.Metadata = r.file(ctx, metadata)
+		}
+		r.out.Skills = append(r.out.Skills, s)
 	}
 	return r.err
 }
 
 func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
 	result, err := r.files.Walk(ctx, r.root, fsops.WalkOptions{
-		MaxDepth: layout.MaxDepth, MaxDirectories: layout.MaxDirectories, MaxEntries: layout.MaxEntries, FollowDirectoryLinks: true,
+		MaxDepth: layout.MaxDepth, MaxDirectories: layout.MaxDirectories, MaxEntries: layout.MaxEntries,
+		FollowDirectoryLinks: true, AlsoNamed: layout.MetadataFolder,
 	})
 	if err != nil {
 		// The root has gone meanwhile, or cannot be walked.
@@ -202,19 +214,29 @@ func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
 		}
 		return layout.Tree{}, err
 	}
+	r.metadata, r.partial = map[string]bool{}, result.Truncated
 	for _, e := range result.Errors {
 		r.warn(NotScanned, e.Path, e.Err)
+		r.note(e.Path)
 	}
 	if result.Truncated {
 		r.warn(Truncated, r.root, nil)
 	}
 	return layout.Sort(r.root, func(yield func(string) bool) {
 		for _, e := range result.Entries {
+			r.note(e.Path)
 			if !e.IsDirectory && !yield(e.Path) {
 				return
 			}
 		}
 	}), nil
+}
+
+// note notes a name that the walk has come by.
+func (r *reader) note(name string) {
+	if path.Base(name) == layout.MetadataFolder {
+		r.metadata[name] = true
+	}
 }
 
 // manifestIn returns the best manifest of a folder that can be read; nil: none.
@@ -266,34 +288,42 @@ func (r *reader) file(ctx context.Context, path string) *File {
 	if !r.fits(path, st.Size) {
 		return nil
 	}
+	if !r.contents(path, fd, int(st.Size)) {
+		return nil
+	}
+	if !utf8.Valid(r.text) {
+		r.warn(NotText, path, nil)
+		return nil
+	}
+	r.used += len(r.text)
+	return &File{Path: path, Contents: string(r.text)}
+}
+
+// contents reads a file of that size into r.text.
+func (r *reader) contents(path string, fd, size int) bool {
 	// A file may grow while it is read, and those of the kernel say that they are empty.
-	text := make([]byte, 0, st.Size+1)
+	r.text = slices.Grow(r.text[:0], size+1)
 	for {
-		n, err := unix.Read(fd, text[len(text):cap(text)])
+		n, err := unix.Read(fd, r.text[len(r.text):cap(r.text)])
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
 			r.warn(NotRead, path, err)
-			return nil
+			return false
 		}
-		if n == 0 {
-			break
+		r.text = r.text[:len(r.text)+n]
+		full := len(r.text) == cap(r.text)
+		if n == 0 || size > 0 && len(r.text) == size && !full {
+			return true // there was room for more
 		}
-		text = text[:len(text)+n]
-		if !r.fits(path, int64(len(text))) {
-			return nil
+		if !r.fits(path, int64(len(r.text))) {
+			return false
 		}
-		if len(text) == cap(text) {
-			text = slices.Grow(text, max(512, len(text)))
+		if full {
+			r.text = slices.Grow(r.text, max(512, len(r.text)))
 		}
 	}
-	if !utf8.Valid(text) {
-		r.warn(NotText, path, nil)
-		return nil
-	}
-	r.used += len(text)
-	return &File{Path: path, Contents: string(text)}
 }
 
 // fits warns of a file that has more bytes than it may.

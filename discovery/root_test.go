@@ -311,6 +311,52 @@ func TestLocationsHostile(t *testing.T) {
 	}
 }
 
+// opens counts what is opened of a file system.
+type opens struct {
+	fsops.FS
+	paths []string
+}
+
+func (o *opens) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
+	o.paths = append(o.paths, path)
+	return o.FS.OpenRead(ctx, path, links)
+}
+
+// TestReadMetadata: metadata is looked for where there is a folder for it, however that is made,
+// and nowhere else. One that cannot be had is still told.
+func TestReadMetadata(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"none/SKILL.md": skill, "with/SKILL.md": skill, "with/agents/openai.yaml": "a: 1", "linked/SKILL.md": skill,
+		"file/SKILL.md": skill, "file/agents": "", "loop/SKILL.md": skill, ".codex-plugin/plugin.json": "{}",
+	})
+	for name, to := range map[string]string{"linked/agents": "../with/agents", "loop/agents": "agents"} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &opens{FS: fsops.Host{}}
+	r, err := discovery.Read(t.Context(), o, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var with, asked []string
+	for _, s := range r.Skills {
+		if s.Metadata != nil {
+			with = append(with, filepath.Base(filepath.Dir(s.Instructions.Path)))
+		}
+	}
+	for _, path := range o.paths {
+		if filepath.Base(path) == "openai.yaml" {
+			asked = append(asked, filepath.Base(filepath.Dir(filepath.Dir(path))))
+		}
+	}
+	if got := fmt.Sprint(with, asked, troubles(r), len(r.Skills)); got != fmt.Sprint([]string{"linked", "with"}, []string{"file", "linked", "loop", "with"}, []discovery.Trouble{discovery.NotInspected}, 5) {
+		t.Errorf("%s: %+v", got, r.Warnings)
+	}
+}
+
 // BenchmarkRead reads a root of 200 skills with metadata.
 func BenchmarkRead(b *testing.B) {
 	root := b.TempDir()

@@ -48,12 +48,13 @@ func NewResolver(r Rules) (*Resolver, error) {
 	if err != nil {
 		return nil, pathError("open", "/", err)
 	}
-	kind, err := KindOf(base)
-	if err != nil {
+	d := Dir{FD: base, Path: "/", Access: r.Access("/")}
+	var st unix.Stat_t
+	if err := d.inspect(&Dir{}, &st); err != nil {
 		unix.Close(base)
-		return nil, pathError("statfs", "/", err)
+		return nil, pathError("stat", "/", err)
 	}
-	return &Resolver{rules: r, base: Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}, fds: openOwnFDs(), wary: protectsLinks()}, nil
+	return &Resolver{rules: r, base: d, fds: openOwnFDs(), wary: protectsLinks()}, nil
 }
 
 // protectsLinks tells whether the kernel keeps processes from following links that
@@ -87,6 +88,22 @@ type Dir struct {
 	Kind   Kind
 	// procRoot tells that the directory is the root of a procfs.
 	procRoot bool
+	// device is that of the file system which Kind is of; 0: unknown.
+	device uint64
+}
+
+// inspect looks at the object d, which was found below at. What is on the same device as at
+// is on the same file system, since the descriptor of at keeps that mounted: the kernel gives
+// the number to no other one.
+func (d *Dir) inspect(at *Dir, st *unix.Stat_t) (err error) {
+	if err = fstat(d.FD, st); err != nil {
+		return err
+	}
+	d.Kind, d.device = at.Kind, st.Dev
+	if at.device != st.Dev {
+		d.Kind, err = KindOf(d.FD)
+	}
+	return err
 }
 
 // workingDir is for absolute paths, which start in no directory.
@@ -390,6 +407,7 @@ func (w *walk) splice(p *Place, last, slash bool) error {
 	p.Close()
 	w.linked = w.linked || last
 	if object.FD >= 0 {
+		object.device = 0 // whatever it was copied from
 		w.enter(object)
 		return w.passable(slash)
 	}
@@ -519,9 +537,7 @@ func (w *walk) step(name string, last bool) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	if err = fstat(p.FD, &p.Stat); err == nil {
-		p.Kind, err = KindOf(p.FD)
-	}
+	err = p.inspect(&w.at, &p.Stat)
 	if p.Kind == Ordinary && w.at.Kind != Ordinary {
 		// What is mounted within a file system of the kernel counts as one too:
 		// the tmpfs at /sys/fs/cgroup, for example, has the hierarchies of cgroup v1.
@@ -551,6 +567,7 @@ func (w *walk) object(d Dir, p *Place) error {
 	read, err := w.reading.Object(w.how, d, *p)
 	if err == nil {
 		*p = read
+		p.device = 0 // it can be another object, or another kind by decision
 	}
 	return err
 }

@@ -64,7 +64,7 @@ func stat(path string, links Links) (Metadata, error) {
 }
 
 func (v *View) stat(path string, links Links) (Metadata, error) {
-	p, err := v.find(v.paths.base, path, links.lookup(FollowLast))
+	p, err := v.object(v.paths.base, path, links.lookup(FollowLast))
 	if err != nil {
 		return Metadata{}, err
 	}
@@ -136,7 +136,7 @@ func (v *View) canonicalize(path string) (string, error) {
 	if v == nil {
 		return canonicalize(path)
 	}
-	p, err := v.find(v.paths.base, path, FollowLast)
+	p, err := v.object(v.paths.base, path, FollowLast)
 	if err != nil {
 		return "", err
 	}

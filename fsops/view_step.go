@@ -21,6 +21,15 @@ func (v *View) find(d Dir, name string, how Lookup) (Place, error) {
 	return p, visible(err)
 }
 
+// object does what find does, for who looks at nothing but the object: the place can lack the
+// directory around it and the name there.
+func (v *View) object(d Dir, name string, how Lookup) (Place, error) {
+	if p, ok := v.paths.whole(d, name, unix.O_PATH); ok {
+		return p, nil
+	}
+	return v.find(d, name, how)
+}
+
 // lstat describes name itself.
 func (v *View) lstat(d Dir, name string, st *unix.Stat_t) error {
 	if v == nil {
@@ -41,7 +50,7 @@ func (v *View) target(d Dir, name string, st *unix.Stat_t) (denied bool, err err
 	if v == nil {
 		return false, fstatAt(d.FD, name, st, 0)
 	}
-	p, err := v.find(d, name, FollowLast)
+	p, err := v.object(d, name, FollowLast)
 	if err != nil {
 		return err == unix.EACCES, err
 	}
@@ -88,6 +97,9 @@ func (v *View) openDir(d Dir, name string, follow bool) (Dir, error) {
 
 // lookupDir is openDir under a policy.
 func (v *View) lookupDir(d Dir, name string, how Lookup) (Dir, error) {
+	if p, ok := v.paths.whole(d, name, dirFlags); ok {
+		return p.Dir, nil
+	}
 	p, err := v.find(d, name, how)
 	if err != nil {
 		return Dir{}, err
@@ -115,7 +127,7 @@ func (v *View) openSource(d Dir, name string) (int, error) {
 
 // openForRead opens a regular file.
 func (v *View) openForRead(d Dir, name string, how Lookup) (int, error) {
-	p, err := v.find(d, name, how)
+	p, err := v.object(d, name, how)
 	if err != nil {
 		return -1, err
 	}

@@ -36,13 +36,17 @@ type WalkOptions struct {
 	FollowDirectoryLinks bool
 	// PruneHidden lists directories with a leading dot without entering them.
 	PruneHidden bool
+	// AlsoNamed is a name that is listed whatever has it, so that who does not find it listed
+	// knows that there is none: fifos and the like, and links also where they lead to no
+	// directory. Their entries are not directories. "" is no name.
+	AlsoNamed string
 	// Size is what one entry (err is nil) or error adds to the size of the
 	// answer. It is called once for each, in order; nil counts the bytes of
 	// the path and 64.
 	Size func(path string, err error) int
 }
 
-// WalkEntry is a regular file or a directory.
+// WalkEntry is a regular file or a directory, or has the name [WalkOptions.AlsoNamed].
 type WalkEntry struct {
 	Path        string
 	IsDirectory bool
@@ -229,7 +233,7 @@ func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) erro
 		switch {
 		case err != nil:
 			w.fail(whole, err)
-		case kind == unix.DT_REG:
+		case kind == unix.DT_REG, kind != unix.DT_DIR && name == w.o.AlsoNamed:
 			w.list(whole, false)
 		case kind == unix.DT_DIR:
 			w.list(whole, true)
@@ -245,11 +249,15 @@ func (w *walker) enter(ctx context.Context, at Dir, path string, d walkDir) erro
 // only when links are followed.
 func (w *walker) kind(at Dir, name string, kind byte) (byte, fileID, error) {
 	var st unix.Stat_t
-	if kind == unix.DT_UNKNOWN {
+	// A directory that the view has listed here can be looked at by its name.
+	named := kind == unix.DT_DIR && w.seen != nil && at.Kind == Ordinary && !stepped(join(at.Path, name))
+	if kind == unix.DT_UNKNOWN || named {
 		if err := fstatAt(at.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return 0, fileID{}, err
 		}
-		kind = kindOf(&st)
+		if kind = kindOf(&st); named && kind == unix.DT_DIR {
+			return kind, idOf(&st), nil
+		}
 	}
 	if w.seen == nil || kind != unix.DT_DIR && kind != unix.DT_LNK {
 		return kind, fileID{}, nil

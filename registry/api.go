@@ -166,8 +166,10 @@ func (s *Server) admit(ctx context.Context, r *http.Request, operation, environm
 			err = s.store.RefuseReplay(ctx, assertion)
 		}
 	}
-	if errors.Is(err, store.ErrUnauthorized) {
-		return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: store.ErrUnauthorized.Error()}
+	for _, refused := range [...]error{store.ErrUnauthorized, errNameless} {
+		if errors.Is(err, refused) {
+			return nil, &apiError{status: http.StatusUnauthorized, code: codeUnauthorized, message: refused.Error()}
+		}
 	}
 	if err != nil {
 		return nil, s.broken(operation, environmentID, err)

@@ -116,6 +116,10 @@ func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*prin
 	if err != nil {
 		return nil, store.ErrUnauthorized
 	}
+	at := s.knownAs(r)
+	if len(at) == 0 {
+		return nil, errNameless
+	}
 	p, hashes, err := s.store.Signing(ctx, claim.AccessKeyID)
 	if err != nil {
 		return nil, err
@@ -126,7 +130,7 @@ func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*prin
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	for _, hash := range hashes {
-		err = claim.Verify(ctx, r, body, s.signer.AccessSecret(claim.AccessKeyID, hash), time.Now(), s.knownAs(r)...)
+		err = claim.Verify(ctx, r, body, s.signer.AccessSecret(claim.AccessKeyID, hash), time.Now(), at...)
 		if err == nil {
 			s.store.Signed(claim.AccessKeyID)
 			return p, nil
@@ -144,22 +148,27 @@ func (s *Server) signedBy(r *http.Request, principalID string) (bool, error) {
 		return false, nil
 	}
 	p, err := s.authenticateSigned(r.Context(), r)
-	if errors.Is(err, store.ErrUnauthorized) {
+	if errors.Is(err, store.ErrUnauthorized) || errors.Is(err, errNameless) {
 		return false, nil
 	}
 	return err == nil && p.ID == principalID, err
 }
 
-// knownAs are the hosts and paths by which the client may have come: as the request says, and as
-// the operator or a proxy in front says. Where the operator has said it, the request may name
-// only this machine beside that: else a server of another name could pass on to this one what an
-// executor has signed for it.
+// errNameless is why a registry takes no signature for the host of a request: nobody has told it
+// that this host is the registry.
+var errNameless = errors.New("this registry takes signed requests for the host of its --public-url alone, which is not set (registry serve --public-url)")
+
+// knownAs are the hosts and paths by which the client may have come: as the operator says, and as
+// the request says if it names that host or this machine. Nothing else counts: whatever a request
+// or a proxy says, a server of another name could pass on to this one what an executor has signed
+// for it.
 func (s *Server) knownAs(r *http.Request) []*url.URL {
 	var at []*url.URL
-	if name := (&url.URL{Host: r.Host}).Hostname(); s.publicURL == nil || name == s.publicURL.Hostname() || auth.IsLoopback(name) {
+	name := (&url.URL{Host: r.Host}).Hostname()
+	if auth.IsLoopback(name) || s.publicURL != nil && name == s.publicURL.Hostname() {
 		at = append(at, &url.URL{Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath})
 	}
-	if base, err := s.base(r); err == nil && (base.Host != r.Host || base.Path != "") {
+	if base := s.publicURL; base != nil && (base.Host != r.Host || base.Path != "") {
 		outside := &url.URL{Host: base.Host, Path: strings.TrimRight(base.Path, "/") + r.URL.Path}
 		if r.URL.RawPath != "" {
 			outside.RawPath = strings.TrimRight(base.EscapedPath(), "/") + r.URL.RawPath

@@ -280,6 +280,49 @@ func TestSignedBehindProxy(t *testing.T) {
 	}
 }
 
+// TestSignedNameless: a registry that was not told its name takes no signature for a host that
+// only the request names, nor for one of a proxy, and says why. Bearers need no name.
+func TestSignedNameless(t *testing.T) {
+	t.Parallel()
+	st, _ := storetest.Open(t)
+	s := startServer(t, Config{Store: st, Direct: "*", TrustProxy: true})
+	who, key := newSigner(t, st, "*")
+	path := wire.PathPrefix + "e" + wire.PathDirectRegister
+	for name, tt := range map[string]struct {
+		host, forwarded string
+		want            int
+	}{
+		"loopback": {strings.TrimPrefix(s.url, "http://"), "", http.StatusOK}, "localhost": {"localhost", "", http.StatusOK},
+		"a host": {"registry.example", "", http.StatusUnauthorized}, "an address": {"192.0.2.1:8080", "", http.StatusUnauthorized},
+		"a host of a proxy": {"registry.example", "registry.example", http.StatusUnauthorized},
+	} {
+		for _, signed := range []bool{true, false} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host, r.Header = tt.host, http.Header{"Content-Type": {"application/json"}}
+			want := http.StatusOK
+			if signed {
+				r.Header, want = who.sign(t, http.MethodPost, "https://"+tt.host+path, directBody, r.Header), tt.want
+			} else {
+				r.Header.Set("Authorization", "Bearer "+key)
+			}
+			if tt.forwarded != "" {
+				r.Header.Set("X-Forwarded-Host", tt.forwarded)
+			}
+			response, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(response.Body)
+			if _ = response.Body.Close(); err != nil || response.StatusCode != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
+				t.Errorf("%s, signed %v: got %d, %s, %v", name, signed, response.StatusCode, text, err)
+			}
+		}
+	}
+}
+
 // TestDirectOrNoise: a registration is of one transport, and nobody is sent from one to the other.
 func TestDirectOrNoise(t *testing.T) {
 	t.Parallel()

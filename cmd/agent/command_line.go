@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/habits"
 	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/agent/settings"
+	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/layers"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -155,7 +156,7 @@ var grammar = settings.Grammar{Flags: func(command string) any {
 		return flags
 	}
 	return nil
-}}
+}, Client: new(target.Flags)}
 
 // parseAny is parse with the parser.
 func parseAny(args []string, values layers.Values, stdout, stderr io.Writer) (flags command, overrides []string, err error) {

@@ -86,7 +86,7 @@ func (f *completeFlags) run(sys program.System) int {
 	return program.ExitOK
 }
 
-// atLine returns what a line that is not complete yet says of the agent, and the variables.
+// atLine returns what a line that is not complete yet says of the agent, with files and variables.
 func atLine(line []string) *target.Flags {
 	if len(line) > 0 && line[0] == "--" {
 		line = line[1:]
@@ -101,7 +101,11 @@ func atLine(line []string) *target.Flags {
 		words = words[1:] // the command
 	}
 	given, _ := fields.Given(words)
-	settings.Line(given).Prefer(false)
+	if command := first(line); command == "" || command[0] == '-' || settings.Serves(command) {
+		settings.Line(given).Prefer(false)
+	} else if values, err := grammar.Values(line, given); err == nil { // else the command itself will say so
+		fields.Take(values)
+	}
 	fields.Defaults()
 	for len(words) > 0 {
 		name, value, inline := strings.Cut(words[0], "=")

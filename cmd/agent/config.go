@@ -13,7 +13,11 @@ type configCommands struct {
 func (*configCommands) Help() string {
 	return `Every option that has a variable can be set in a file too. What counts is, each over the one before it: the default; /etc/execagent/config.toml; config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config, which has the contexts too; the variable; the flag; /etc/execagent/requirements.toml, over which nothing is. Where a flag or a variable asks for something else than is required, a line on standard error says so.
 
-In a file each command has a table, in which the keys are the names of its flags. exec-server is the server. A path is relative to the folder of the file; ~/ is your home. A key that is not known is an error, and so is a file that somebody else could have written.
+In a file each command has a table, in which the keys are the names of its flags. exec-server is the server. The table client is for all commands that reach an agent; one of a command is over it. A path is relative to the folder of the file; ~/ is your home. A key that is not known is an error, and so is a file that somebody else could have written.
+
+    [client]
+    url = "wss://build.example.com"
+    token-file = "token"
 
     [exec-server]
     listen = "unix:///run/agent.sock"

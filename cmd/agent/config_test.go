@@ -55,7 +55,7 @@ func filedBy(t *testing.T, text, command string, required bool) layers.Values {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := files.Of(command, plain.Of(newFlags(command)).Options())
+	l, err := files.Of(command, plain.Of(newFlags(command)).Options(), layers.Shared{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +199,10 @@ func TestPlace(t *testing.T) {
 		{box, "AGENT_URL=wss://other:1", "", "wss://other:1"},
 		{box, "AGENT_TOKEN_FILE=/variable", "", "wss://box:1 /box /ca"},
 		{box, "", "--registry https://r --environment-id x", "https://r x"},
+		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n", "", "", "wss://c:1 /c /ca"},
+		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n", "", "--url wss://other:1", "wss://other:1"},
+		{"[client]\nurl = 'wss://c:1'\ntoken-file = '/c'\ntls-ca = '/ca'\n" + reg, "", "", "https://reg e /reg"},
+		{"[client]\nurl = 'wss://box:1'\ntls-ca = '/c'\ntls-server-name = 'c'\n" + box, "", "", "wss://box:1 /box /ca"},
 		{reg, "", "", "https://reg e /reg"},
 		{reg, "", "--environment-id x", "https://reg x /reg"},
 		{reg, "", "--url wss://other:1", "wss://other:1"},
@@ -234,5 +238,54 @@ func TestPlace(t *testing.T) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestClientTable: the table that clients share is for all of them and for no server, and a
+// mistake in it is one of theirs alone. What completes a line reads it too.
+func TestClientTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.toml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT", "AGENT_ENVIRONMENT_ID", "AGENT_TOKEN_FILE", "AGENT_LOG_LEVEL", "AGENT_EXEC_LOG_LEVEL"} {
+		t.Setenv(name, "")
+		_ = os.Unsetenv(name)
+	}
+	t.Setenv("AGENT_CONFIG", path)
+	write("[client]\nurl = 'wss://c:1'\nlog-level = 'debug'\n[logs]\nurl = 'wss://logs:1'\n")
+	for line, want := range map[string]string{"logs -f ": "wss://logs:1", "ps ": "wss://c:1", "attach --url wss://x:1 ": "wss://x:1", "--listen ": ""} {
+		if got := atLine(append(strings.Fields(line), "")).URL; got != want {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+	flags, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard)
+	if err != nil || flags.(*serverFlags).LogLevel == "debug" {
+		t.Errorf("a server: %+v, %v", flags, err)
+	}
+	all, err := grammar.Explain(nil, commandNames(), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]string{}
+	for _, s := range all {
+		if s.Option == "url" {
+			at[s.Command] = s.From()
+		}
+	}
+	if at["logs"] != path+":5" || at["exec"] != path+":2" || at["cp"] != path+":2" || at["exec-server"] != "" {
+		t.Errorf("%v", at)
+	}
+	if _, err := grammar.Explain([]string{"client"}, nil, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is no command") {
+		t.Error(err)
+	}
+	write("[client]\ntty = true\n")
+	if _, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := parse([]string{"ps"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), ":2: unknown key") {
+		t.Error(err)
 	}
 }

@@ -74,7 +74,7 @@ func valuesOf(parser *kong.Kong, files *layers.Files, command string, given map[
 		return nil, err
 	}
 	options := layers.Options(node)
-	l, err := files.Of(command, options)
+	l, err := files.Of(command, options, layers.Shared{})
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,14 @@ const (
 // Names of files.
 const (
 	skillFile    = "SKILL.md"
-	metadataFile = "agents/openai.yaml"
+	metadataFile = MetadataFolder + "/openai.yaml"
 	mcpFile      = ".mcp.json"
 	appsFile     = ".app.json"
 	manifestFile = "plugin.json"
 )
+
+// MetadataFolder is the folder beside a SKILL.md that has its metadata.
+const MetadataFolder = "agents"
 
 // manifestFolders hold a manifest, best first.
 var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}

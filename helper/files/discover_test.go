@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/discovery"
+	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 )
@@ -101,20 +102,49 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// BenchmarkDiscover reads a root of 200 skills in a helper.
+// BenchmarkDiscover reads a root of 200 skills with metadata in each of the ways in which an agent
+// may: without a policy, through the view of one, and in a helper, as a policy that denies names
+// wants it. What one costs more than another counts, not the figures.
 func BenchmarkDiscover(b *testing.B) {
-	pool := NewPool(Config{})
-	defer pool.Close()
 	dir := skills(b, 200, 4096)
-	files, err := pool.Files(b.Context(), workspace(b, dir))
+	for i := range 200 {
+		folder := filepath.Join(dir, fmt.Sprint(i), "agents")
+		if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "openai.yaml"), []byte("policy: {}"), 0o600)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	policy := workspace(b, dir)
+	resolved, err := resolve.Policy(policy)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for b.Loop() {
-		found, err := files.Discover(b.Context(), dir)
-		if err != nil || len(found.Skills) != 200 {
-			b.Fatal(err)
-		}
+	defer resolved.Close()
+	view, err := newView(resolved.Policy)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer view.Close()
+	pool := NewPool(Config{})
+	defer pool.Close()
+	confined, err := pool.Files(b.Context(), policy)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, way := range []struct {
+		name string
+		read func() (*discovery.Root, error)
+	}{
+		{"host", func() (*discovery.Root, error) { return discovery.Read(b.Context(), fsops.Host{}, dir) }},
+		{"view", func() (*discovery.Root, error) { return discovery.Read(b.Context(), view, dir) }},
+		{"helper", func() (*discovery.Root, error) { return confined.Discover(b.Context(), dir) }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			for b.Loop() {
+				if found, err := way.read(); err != nil || len(found.Skills) < 200 {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

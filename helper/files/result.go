@@ -2,6 +2,7 @@ package files
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +72,9 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	case opDiscover:
 		if len(r.packed)+len(body) > discovery.MaxPacked {
 			return false, nil, fmt.Errorf("a discovery of more than %d bytes", discovery.MaxPacked)
+		}
+		if free := cap(r.packed) - len(r.packed); free < len(body) {
+			r.packed = slices.Grow(r.packed, max(len(body), len(r.packed)))
 		}
 		r.packed = append(r.packed, body...)
 		return s == statusDone, nil, nil

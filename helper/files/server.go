@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,9 +25,11 @@ const (
 	// gcPercent keeps the heap at a mebibyte, which is enough for a thousand
 	// requests.
 	gcPercent = 25
-	// largeAnswer is an answer, in bytes, after which the helper gives memory
-	// back at once.
+	// largeAnswer is an answer, in bytes, after which the helper gives memory back, once
+	// none has followed for as long as calm: to give it back and to take it again costs as
+	// much as half of such an answer.
 	largeAnswer = 256 << 10
+	calm        = time.Second
 )
 
 // server is the helper's end: it does what the requests ask for.
@@ -37,6 +40,9 @@ type server struct {
 	mu      sync.Mutex
 	waiting int // readers that have no request
 	tasks   [maxInFlight]task
+	// thrift gives memory back, when calm has passed since it was set. nil: never set. A
+	// timer costs the runtime two descriptors, and most helpers need none.
+	thrift *time.Timer
 }
 
 // task is the request in a slot that looks at its context.
@@ -211,9 +217,20 @@ func (a *answer) finish(err error) error {
 	}
 	err = a.server.sendWith(a.packet, a.fd)
 	if a.sent > largeAnswer {
-		debug.FreeOSMemory()
+		a.server.save()
 	}
 	return err
+}
+
+// save has memory given back, soon.
+func (s *server) save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.thrift == nil {
+		s.thrift = time.AfterFunc(calm, debug.FreeOSMemory)
+		return
+	}
+	s.thrift.Reset(calm)
 }
 
 // room sends what is there when n bytes more would not fit, and begins the
@@ -290,7 +307,7 @@ func (a *answer) discover(ctx context.Context, root string) error {
 	if len(packed) > discovery.MaxPacked {
 		return fsops.InvalidError{Text: fmt.Sprintf("what was found is larger than %d bytes", discovery.MaxPacked)}
 	}
-	for piece := range slices.Chunk(packed, maxPacket/2) {
+	for piece := range slices.Chunk(packed, maxPacket-answerHeader) {
 		a.room(len(piece))
 		a.packet = append(a.packet, piece...)
 	}

@@ -146,6 +146,7 @@ func (r *request) append(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxDirectories)
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxEntries)
 		b = append(b, pack.Bool(r.walk.FollowDirectoryLinks), pack.Bool(r.walk.PruneHidden))
+		b = pack.AppendString(b, r.walk.AlsoNamed)
 	}
 	return b
 }
@@ -172,6 +173,7 @@ func decodeRequest(packet []byte) (request, error) {
 		r.path = d.String(maxPath)
 		r.walk.MaxDepth, r.walk.MaxDirectories, r.walk.MaxEntries = d.Uint64(), d.Uint64(), d.Uint64()
 		r.walk.FollowDirectoryLinks, r.walk.PruneHidden = d.Bool(), d.Bool()
+		r.walk.AlsoNamed = d.String(maxPath)
 	default:
 		d.Require(false)
 	}

@@ -21,7 +21,7 @@ var requests = []request{
 	{id: 5, op: opCanonicalize, path: strings.Repeat("/x", maxPath/2)},
 	{id: 6, op: opReadDirectory, path: "/w"},
 	{id: 7, op: opWalk, path: "/w", walk: fsops.WalkOptions{
-		MaxDepth: 64, MaxDirectories: 1 << 40, MaxEntries: 3, FollowDirectoryLinks: true, PruneHidden: true,
+		MaxDepth: 64, MaxDirectories: 1 << 40, MaxEntries: 3, FollowDirectoryLinks: true, PruneHidden: true, AlsoNamed: "agents",
 	}},
 	{id: 8, op: opRemove, path: "/w", recursive: true, force: true, links: fsops.RefuseLinks},
 	{id: 9, op: opCopy, path: "/a", to: "/b", recursive: true},

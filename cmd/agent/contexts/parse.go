@@ -70,7 +70,7 @@ func (p *parser) top(values map[string]tomlfile.Value) {
 				p.context(name, at)
 			}
 		default:
-			if !layers.Table(key) { // the options of commands are read there
+			if !layers.Known(key) { // the options of commands are read there
 				p.Fail(at, "unknown key %.64q: current and contexts are known, and tables of commands such as [exec]", key)
 			}
 		}

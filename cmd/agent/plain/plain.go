@@ -28,7 +28,7 @@ import (
 // effect because of them.
 func Parse(args []string, flags any, values layers.Values) (overrides []string, ok bool) {
 	fs := Of(flags)
-	fs.take(values)
+	fs.Take(values)
 	if !fs.Defaults() || !fs.arguments(args) || !fs.complete() {
 		return nil, false
 	}
@@ -127,8 +127,9 @@ func Dashed(name string) string {
 	return b.String()
 }
 
-// take has the fields take what files say. A required value is in its place at once, and for good.
-func (fs Fields) take(values layers.Values) {
+// Take has the fields take what files say, which [Fields.Defaults] sets. A required value is in its
+// place at once, and for good.
+func (fs Fields) Take(values layers.Values) {
 	for i := range fs {
 		f := &fs[i]
 		v, ok := values[f.Name]

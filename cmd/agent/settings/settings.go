@@ -34,14 +34,16 @@ var servers = []layers.Group{{
 	},
 }}
 
-// serves tells whether a command serves clients.
-func serves(command string) bool { return command == "exec-server" || command == "forward" }
+// Serves tells whether a command serves clients.
+func Serves(command string) bool { return command == "exec-server" || command == "forward" }
 
 // Grammar is that of the command line.
 type Grammar struct {
 	// Flags returns empty flags of a command, a pointer to a struct; nil for what is none, or has
 	// others below it.
 	Flags func(command string) any
+	// Client are empty flags that commands share which reach an agent, a pointer to a struct.
+	Client any
 }
 
 // commandOf is the command of a line.
@@ -96,10 +98,10 @@ func (g Grammar) Values(args []string, line Line) (layers.Values, error) {
 		return nil, err
 	}
 	if files.Empty() {
-		line.Prefer(serves(command))
+		line.Prefer(Serves(command))
 		return nil, nil
 	}
-	return line.settle(files, command, plain.Of(g.Flags(command)))
+	return g.settle(line, files, command, plain.Of(g.Flags(command)))
 }
 
 // Explain tells which options of the command of a line are from where; without a line, which of
@@ -133,11 +135,14 @@ func (g Grammar) Explain(args, commands []string, tell func(string)) (all []laye
 }
 
 func (g Grammar) explain(files *layers.Files, command string, line Line) ([]layers.Shown, error) {
+	if command == layers.Client {
+		return nil, fmt.Errorf("%s is no command: its table counts for each that reaches an agent, such as exec", command)
+	}
 	if !layers.Table(command) {
 		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, commandline.Meant(layers.NearTable(command)))
 	}
 	fields := plain.Of(g.Flags(command))
-	values, err := line.settle(files, command, fields)
+	values, err := g.settle(line, files, command, fields)
 	if err != nil {
 		return nil, err
 	}
@@ -154,20 +159,24 @@ func (g Line) read() (*layers.Files, error) {
 }
 
 // settle returns what files say, with variables that contradict that or the line taken away.
-func (g Line) settle(files *layers.Files, command string, fields plain.Fields) (layers.Values, error) {
-	l, err := files.Of(command, fields.Options())
+func (g Grammar) settle(line Line, files *layers.Files, command string, fields plain.Fields) (layers.Values, error) {
+	var shared layers.Shared
+	if !Serves(command) {
+		shared = layers.Shared{Options: plain.Of(g.Client).Options(), Groups: groups}
+	}
+	l, err := files.Of(command, fields.Options(), shared)
 	if err != nil {
 		return nil, err
 	}
 	all := Line{}
-	maps.Copy(all, g)
+	maps.Copy(all, line)
 	for name, v := range l.Required() {
 		all[name] = strings.Join(v.Texts, ",")
 	}
-	all.Prefer(serves(command))
+	all.Prefer(Serves(command))
 	return l.Merge(groupsOf(command), func(option string) (string, bool) {
-		if g.Has(option) {
-			return g[option], true
+		if line.Has(option) {
+			return line[option], true
 		}
 		if f := fields.Find("--" + option); f != nil {
 			_, text, ok := layers.Variable(f.Env, f.Path)
@@ -178,7 +187,7 @@ func (g Line) settle(files *layers.Files, command string, fields plain.Fields) (
 }
 
 func groupsOf(command string) []layers.Group {
-	if serves(command) {
+	if Serves(command) {
 		return servers
 	}
 	return groups

@@ -11,6 +11,10 @@
 // A file has a table for each command; the keys in it are the names of the flags. The commands of
 // registry are below a table of its name, since both programs read the same files.
 //
+//	[client]                      # every command that reaches an agent
+//	url = "wss://build.example.com"
+//	token-file = "token"
+//
 //	[exec-server]                 # agent --listen ...
 //	listen = "unix:///run/agent.sock"
 //	session-ttl = "5m"
@@ -21,6 +25,8 @@
 //	[registry.serve]
 //	streams = 500
 //
+// Within a file the table of a command is over [client].
+//
 // An option can be set that has a variable: the others are about one call. A path is relative to
 // the folder of the file, and ~/ stands for the user's home.
 package layers
@@ -29,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +58,8 @@ const (
 
 	// registry is the table with those of the commands of registry.
 	registry = "registry"
+	// Client is the table with what commands share that reach an agent.
+	Client = "client"
 )
 
 // agentTables are the commands of agent that have options which a file can set.
@@ -59,12 +68,16 @@ var agentTables = []string{
 	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
-// Table tells whether a key at the top of a file is a table with options.
+// Table tells whether a key at the top of a file is a table with the options of a command, or of
+// the commands of registry.
 func Table(key string) bool { return key == registry || slices.Contains(agentTables, key) }
+
+// Known tells whether a key at the top of a file is a table with options.
+func Known(key string) bool { return key == Client || Table(key) }
 
 // NearTable returns the table that was meant with a key that is none, "" where none is near.
 func NearTable(key string) string {
-	return commandline.Near(key, append([]string{registry}, agentTables...))
+	return commandline.Near(key, append([]string{registry, Client}, agentTables...))
 }
 
 // UserFile is the path of the user's file.
@@ -158,7 +171,7 @@ func (f *Files) add(r rank, path, text string) error {
 	}
 	for key, at := range top {
 		switch {
-		case Table(key):
+		case Known(key):
 			tomlfile.As[map[string]any](doc, key, "a table", at)
 		case r == ofUser && (key == "current" || key == "contexts"):
 		case r != ofUser && (key == "current" || key == "contexts"):
@@ -188,18 +201,61 @@ func (f *Files) Empty() bool { return len(f.files) == 0 }
 // Hidden tells whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Of returns what the files say about the options of a command, "exec" or "keys create". An error
-// names the file and the line.
-func (f *Files) Of(command string, options []Option) (*Layers, error) {
+// Shared is what a command shares with others: the options that the table [Client] may have, and
+// the groups among them. Without options that table is not looked at.
+type Shared struct {
+	Options []Option
+	Groups  []Group
+}
+
+// Of returns what the files say about the options of a command, "exec" or "keys create". In each
+// file the table of the command is over the one that it shares. An error names the file and the
+// line.
+func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, error) {
 	l := new(Layers)
 	for _, file := range f.files {
 		values, err := file.values(f.program, command, options)
 		if err != nil {
 			return nil, err
 		}
+		if len(shared.Options) > 0 {
+			common, err := file.values(f.program, Client, shared.Options)
+			if err != nil {
+				return nil, err
+			}
+			values = values.over(common.of(options, shared.Options), shared.Groups)
+		}
 		l.by[file.rank] = values
 	}
 	return l, nil
+}
+
+// of returns the values of those of the shared options that a command has too. By the same variable
+// they mean the same.
+func (v Values) of(options, shared []Option) Values {
+	mine := Values{}
+	for _, s := range shared {
+		value, ok := v[s.Name]
+		if ok && slices.ContainsFunc(options, func(o Option) bool { return o.Name == s.Name && slices.Equal(o.Env, s.Env) }) {
+			mine[s.Name] = value
+		}
+	}
+	return mine
+}
+
+// over returns v with what common says besides. Of a group common counts for nothing if both have
+// heads and these differ, as between layers: see [Layers.Merge].
+func (v Values) over(common Values, groups []Group) Values {
+	for _, group := range groups {
+		mine, theirs := v.heads(group), common.heads(group)
+		if len(mine) > 0 && len(theirs) > 0 && !maps.Equal(mine, theirs) {
+			for _, name := range slices.Concat(group.Heads, group.Rest) {
+				delete(common, name)
+			}
+		}
+	}
+	maps.Copy(common, v)
+	return common
 }
 
 // Known finds tables that are of none of the commands, for a program whose commands have others
@@ -244,7 +300,11 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 		i := slices.IndexFunc(options, func(o Option) bool { return o.Name == key })
 		switch {
 		case i < 0:
-			f.doc.Fail(at, "unknown key %.64q: %s %s has no option of that name%s", key, program, command, commandline.Meant(commandline.Near(key, names(options))))
+			whose := program + " " + command + " has"
+			if command == Client {
+				whose = "commands that reach an agent share"
+			}
+			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, commandline.Meant(commandline.Near(key, names(options))))
 		case !options[i].Settable():
 			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
 		default:

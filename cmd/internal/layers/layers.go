@@ -49,15 +49,7 @@ func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(s
 		}
 	}
 	for r := range ranks {
-		says := map[string]string{}
-		for _, head := range group.Heads {
-			if v, ok := l.by[r][head]; ok {
-				says[head] = fmt.Sprint(v.Texts)
-				if len(v.Texts) == 1 {
-					says[head] = v.Texts[0]
-				}
-			}
-		}
+		says := l.by[r].heads(group)
 		switch {
 		case len(says) == 0:
 		case r == required:
@@ -73,6 +65,20 @@ func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(s
 			}
 		}
 	}
+}
+
+// heads returns what v says about the heads of a group.
+func (v Values) heads(group Group) map[string]string {
+	says := map[string]string{}
+	for _, head := range group.Heads {
+		if v, ok := v[head]; ok {
+			says[head] = fmt.Sprint(v.Texts)
+			if len(v.Texts) == 1 {
+				says[head] = v.Texts[0]
+			}
+		}
+	}
+	return says
 }
 
 // Variable returns the first of some variables that is set. No path is empty.

@@ -2,9 +2,11 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +67,7 @@ func (s site) of(command string) (*Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return files.Of(command, options())
+	return files.Of(command, options(), Shared{})
 }
 
 func nothing(string) (string, bool) { return "", false }
@@ -196,7 +198,7 @@ func TestRegistry(t *testing.T) {
 			err = files.Known(commands)
 		}
 		if err == nil {
-			_, err = files.Of("keys create", options())
+			_, err = files.Of("keys create", options(), Shared{})
 		}
 		if want == "" && err != nil || want != "" && (err == nil || err.Error() != s.user+want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -269,6 +271,60 @@ func TestGroups(t *testing.T) {
 				t.Errorf("%s, want %s", said, tt.want)
 			}
 		})
+	}
+}
+
+// TestShared: within a file the table of a command is over the shared one, and a stronger file is
+// over both of a weaker one. What the shared table says about something else than the command's
+// counts for nothing, and so does what the command has no option for.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	shared := Shared{Options: options(), Groups: []Group{{Heads: []string{"text", "pointer"}, Rest: []string{"file"}}}}
+	for _, tt := range []struct{ name, required, user, host, want string }{
+		{"alone", "", "[client]\ntext = 'c'\nfile = '/c'", "", "file=/c:3 text=c:2"},
+		{"beside", "", "[client]\ntext = 'c'\n[exec]\ncount = 1", "", "count=1:4 text=c:2"},
+		{"below", "", "[exec]\nmode = 'a'\n[client]\nmode = 'b'\ncount = 2", "", "count=2:5 mode=a:2"},
+		{"another head", "", "[client]\ntext = 'c'\nfile = '/c'\ncount = 2\n[exec]\npointer = 'e'", "", "count=2:4 pointer=e:6"},
+		{"the same value", "", "[client]\ntext = 'c'\nfile = '/c'\n[exec]\ntext = 'c'", "", "file=/c:3 text=c:5"},
+		{"over a weaker command", "", "[client]\nmode = 'a'", "[exec]\nmode = 'b'\ncount = 3", "count=3:3 mode=a:2"},
+		{"another place in a stronger file", "", "[client]\ntext = 'c'", "[exec]\ntext = 'h'\nfile = '/h'", "text=c:2"},
+		{"required", "[client]\ntext = 'r'", "[exec]\ntext = 'u'\nfile = '/u'", "", "text=r:2"},
+		{"of another type", "", "[client]\nalien = 'x'", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, tt.required, tt.user, tt.host)
+			files, err := read("agent", s.folder, s.user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			with := shared
+			with.Options = append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"A"}})
+			own := append(options(), Option{Name: "alien", Type: reflect.TypeFor[string](), Env: []string{"B"}})
+			l, err := files.Of("exec", own, with)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for name, v := range l.Merge(shared.Groups, nothing) {
+				got = append(got, fmt.Sprintf("%s=%s:%d", name, v.Texts[0], v.Line))
+			}
+			slices.Sort(got)
+			if said := strings.Join(got, " "); said != tt.want {
+				t.Errorf("%s, want %s", said, tt.want)
+			}
+		})
+	}
+	s := newSite(t, "", "[client]\nnope = 1", "")
+	files, err := read("agent", s.folder, s.user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Of("exec", options(), Shared{}); err != nil {
+		t.Errorf("a command that shares nothing: %v", err)
+	}
+	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": commands that reach an agent share no option`) {
+		t.Error(err)
 	}
 }
 
@@ -366,7 +422,7 @@ func FuzzFile(f *testing.F) {
 		if files.add(ofUser, "/home/file", text) != nil {
 			return
 		}
-		l, err := files.Of("exec", options())
+		l, err := files.Of("exec", options(), Shared{})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "/home/file:") {
 				t.Error(err)
