@@ -78,7 +78,7 @@ func reapingAgent(mode string) error {
 	}
 	// All orphans have ended, since their last words were read. The last one
 	// may not be reaped yet.
-	for range 500 {
+	for late := time.Now().Add(patience); time.Now().Before(late); {
 		if _, found, err := peek(unix.P_ALL, 0); !found && err == unix.ECHILD {
 			return nil
 		}
@@ -160,7 +160,7 @@ func abandoningAgent() error {
 		return fmt.Errorf("the stage has ended with code %d", code)
 	}
 	var left []string
-	for range 500 {
+	for late := time.Now().Add(patience); time.Now().Before(late); {
 		left = nil
 		for _, pid := range Children() {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

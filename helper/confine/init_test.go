@@ -82,9 +82,7 @@ func TestCommand(t *testing.T) {
 		} {
 			c := row.command(t, root)
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
-			if err := os.WriteFile(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			helpertest.WriteProgram(t, filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n"))
 			out, code := c.start(t).end()
 			if sorted(out) != sorted(tt.want) || code != 0 {
 				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, tt.want)
@@ -380,9 +378,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "self"), self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	helpertest.WriteProgram(t, filepath.Join(root, "self"), self)
 	for _, path := range []string{root, inside} {
 		if err := os.Chown(path, nobody, nobody); err != nil {
 			t.Fatal(err)

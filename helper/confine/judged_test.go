@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/helper/internal/helpertest"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -106,9 +106,7 @@ func TestJudged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
-	if err := os.WriteFile(script, []byte("#!/bin/cat\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	helpertest.WriteProgram(t, script, []byte("#!/bin/cat\n"))
 	if err := os.Symlink("/bin/cat", filepath.Join(dir, "innocent")); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +163,7 @@ exit 7`
 	}
 }
 
-// rightAndWrong returns a folder with two programs, of which tests forbid the wrong one. No process
-// that another test forks has them open for writing, which would keep them from being executed.
+// rightAndWrong returns a folder with two programs, of which tests forbid the wrong one.
 func rightAndWrong(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,14 +172,10 @@ func rightAndWrong(t *testing.T) string {
 	}
 	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
 		program, err := os.ReadFile(from)
-		if err == nil {
-			syscall.ForkLock.RLock()
-			err = os.WriteFile(filepath.Join(dir, name), program, 0o755)
-			syscall.ForkLock.RUnlock()
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		helpertest.WriteProgram(t, filepath.Join(dir, name), program)
 	}
 	return dir
 }

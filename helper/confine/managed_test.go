@@ -426,7 +426,7 @@ func TestManagedOutsider(t *testing.T) {
 			}
 		}()
 		http := port(held.Gate().HTTP())
-		if got := a.ask("many", http, 50); got != "400" {
+		if got := a.ask("many", http, 10); got != "80" {
 			t.Errorf("%s connections of the command were greeted", got)
 		}
 		close(stop)

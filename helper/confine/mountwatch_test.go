@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/helper/internal/helpertest"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -64,11 +65,11 @@ func TestReplacedOutside(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The command reads the files once it gets a line. It gets none
-			// here, and has to be ended without. After five seconds it gets one
+			// here, and has to be ended without. In the end it gets one
 			// all the same, and what it writes then fails the test.
 			select {
 			case <-r.Done():
-			case <-time.After(5 * time.Second):
+			case <-time.After(helpertest.Enough):
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}
 			out, code := r.end()

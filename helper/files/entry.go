@@ -305,13 +305,12 @@ func (e *entry) dispose() {
 }
 
 // worth orders entries for trim, the least recently used first. An entry with one
-// request or none counts as used 2 s earlier: so a client that asks for ever new
-// policies evicts its own.
+// request or none counts as used earlier, by the head start that the pool gives the
+// others: so a client that asks for ever new policies evicts its own.
 func (e *entry) worth() int64 {
-	const little = 2 * time.Second
 	used := e.used.Load()
 	if e.requests.Load() <= 1 {
-		used -= int64(little)
+		used -= int64(e.pool.head)
 	}
 	return used
 }

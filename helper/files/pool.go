@@ -83,6 +83,7 @@ type Pool struct {
 	processes chan struct{} // holds one for each helper process
 	starts    chan struct{} // and for each that is being started
 	lookups   *lookups
+	head      time.Duration // see entry.worth
 	closing   chan struct{} // closed by Close
 	running   sync.WaitGroup
 
@@ -144,6 +145,7 @@ func NewPool(c Config) *Pool {
 		processes: make(chan struct{}, 4*c.Max),
 		starts:    make(chan struct{}, maxStarts),
 		lookups:   newLookups(),
+		head:      2 * time.Second,
 		closing:   make(chan struct{}),
 		entries:   map[[32]byte]*entry{},
 		live:      map[*entry]struct{}{},

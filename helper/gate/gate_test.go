@@ -85,9 +85,10 @@ func TestOwned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/child", self, 0o755)); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	helpertest.WriteProgram(t, dir+"/child", self)
 	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
 		child := exec.CommandContext(t.Context(), dir+"/child", "read", g.HTTP().Addr().String())
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // destinations are the servers that commands of the network cases reach, or do not reach.
@@ -49,8 +51,7 @@ func listen(t *testing.T, dir string) *destinations {
 	start("HTTP2", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http2") })
 	start("UNIX", "unix", filepath.Join(dir, "u.sock"), func(c net.Conn) { d.describe(c, "unix") })
 	start("TCP", "tcp", "127.0.0.1:0", d.echo)
-	start("DEAD", "tcp", "127.0.0.1:0", nil)
-	_ = listeners[len(listeners)-1].Close() // that port refuses
+	_, d.values["DEAD"], _ = strings.Cut(rig.FreeAddress(t), ":") // which refuses
 	t.Cleanup(func() {
 		for _, l := range listeners {
 			_ = l.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A script is one line of a file of cases.
@@ -25,7 +26,8 @@ type script struct {
 	Steps  []step `json:"steps"`
 }
 
-// A step has one of the members but Conn and Bind; the first line of cases.jsonl explains them.
+// A step has one of the members but Conn, Bind and Again; the first line of cases.jsonl explains
+// them.
 type step struct {
 	Conn         string            `json:"conn"`
 	Shell        string            `json:"sh"`
@@ -38,6 +40,7 @@ type step struct {
 	ExpectClosed json.RawMessage   `json:"expectClosed"`
 	Expect       json.RawMessage   `json:"expect"`
 	Bind         map[string]string `json:"bind"`
+	Again        bool              `json:"again"`
 	networkStep
 }
 
@@ -146,7 +149,7 @@ func (p *player) step(ctx context.Context, s step) error {
 		}
 		return fmt.Errorf("not closed but got %v", m)
 	case s.Expect != nil:
-		return p.expect(c, s.Expect, s.Bind)
+		return p.expect(c, s)
 	}
 	return errors.New("step of an unknown kind")
 }
@@ -162,6 +165,7 @@ func (p *player) send(c *conn, message json.RawMessage) error {
 			return err
 		}
 	}
+	c.sent = message
 	return c.Write(message)
 }
 
@@ -186,26 +190,26 @@ func (p *player) substitute(v any) any {
 	return v
 }
 
-func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) error {
-	v, err := decode(raw)
+func (p *player) expect(c *conn, s step) error {
+	v, err := decode(s.Expect)
 	if err != nil {
 		return err
 	}
 	want, ok := v.(map[string]any)
 	if !ok {
-		return fmt.Errorf("expect is not an object: %s", raw)
+		return fmt.Errorf("expect is not an object: %s", s.Expect)
 	}
-	method, isCall := want["method"]
-	got, err := c.find(func(m map[string]any) bool {
-		own, has := m["method"]
-		// A verdict has no order among the events of a process (network.md 4.2).
-		ordered := own != protocol.MethodNetworkPolicyDecision && method != protocol.MethodNetworkPolicyDecision
-		return has == isCall && (ordered && !p.byMethod || own == method)
-	})
+	got, err := p.next(c, want)
+	for late := time.Now().Add(rig.Patience); err == nil && s.Again && !match(want, got) && time.Now().Before(late); {
+		time.Sleep(10 * time.Millisecond) // between questions
+		if err = c.Write(c.sent); err == nil {
+			got, err = p.next(c, want)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("%w; expected %s", err, raw)
+		return fmt.Errorf("%w; expected %s", err, s.Expect)
 	}
-	for name, path := range bind {
+	for name, path := range s.Bind {
 		var value any = got
 		for member := range strings.SplitSeq(path, ".") {
 			object, _ := value.(map[string]any)
@@ -215,9 +219,20 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 	}
 	if !match(want, got) {
 		text, _ := json.Marshal(got) // decoded from JSON: encodes again
-		return fmt.Errorf("expected %s\n     got %s", raw, text)
+		return fmt.Errorf("expected %s\n     got %s", s.Expect, text)
 	}
 	return nil
+}
+
+// next returns the next message that is to be compared with want.
+func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
+	method, isCall := want["method"]
+	return c.find(func(m map[string]any) bool {
+		own, has := m["method"]
+		// A verdict has no order among the events of a process (network.md 4.2).
+		ordered := own != protocol.MethodNetworkPolicyDecision && method != protocol.MethodNetworkPolicyDecision
+		return has == isCall && (ordered && !p.byMethod || own == method)
+	})
 }
 
 // A conn is one connection. Its messages are in two queues: responses, and notifications and
@@ -225,6 +240,7 @@ func (p *player) expect(c *conn, raw json.RawMessage, bind map[string]string) er
 type conn struct {
 	*rawclient.Client
 	ws    *rawclient.WebSocket
+	sent  json.RawMessage  // last
 	queue []map[string]any // received, of the kind that nobody asked for yet
 }
 

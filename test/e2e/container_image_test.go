@@ -139,7 +139,7 @@ func TestImageLists(t *testing.T) {
 		}
 		var out []byte
 		err := fmt.Errorf("not tried")
-		for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			out, err = podman("healthcheck", "run", container).CombinedOutput()
 		}
 		if err != nil {

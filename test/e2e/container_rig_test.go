@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 var containerDir string
 
 // containerSeconds is when a container that does not end by itself is ended.
-const containerSeconds = "120"
+const containerSeconds = "1200"
 
 // containers runs programs in containers of one image. It has the agent as /agent, a shell and
 // tools of busybox in /bin, and the volume /repo, which is the folder repo on this machine and

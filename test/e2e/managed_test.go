@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -48,7 +47,7 @@ func TestManagedNetwork(t *testing.T) {
 				t.Skip("the test is one of an ordinary user already")
 			}
 			argv := append(tt.launch, escapes, "-test.v", "-test.run", "^(TestManaged.*|TestBridged.*|TestGateOnce)$/^"+tt.layer+"$")
-			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, stop := context.WithTimeout(t.Context(), 4*patience)
 			defer stop()
 			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
 			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}

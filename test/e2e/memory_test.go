@@ -38,6 +38,16 @@ func dialAgent(t *testing.T, url string) rpc.Conn {
 	return conn
 }
 
+// dialAgents are so many connections. They are there before the load that is tested: under it a
+// machine that is busy anyway takes longer than an agent waits for a handshake.
+func dialAgents(t *testing.T, url string, n int) (conns []rpc.Conn) {
+	t.Helper()
+	for range n {
+		conns = append(conns, dialAgent(t, url))
+	}
+	return conns
+}
+
 // request sends a request and returns the result of the next answer, nil with an error of the
 // test where there is none. It is no rawclient.Client, which would read when nobody wants an
 // answer: these tests have clients that do not.
@@ -165,10 +175,10 @@ func TestMemoryOfContainer(t *testing.T) {
 		const clients, size = 6, 30_000_000 // 40 MB of base64
 		dir := t.TempDir()
 		content := base64.StdEncoding.EncodeToString(make([]byte, size))
+		conns := dialAgents(t, url, clients)
 		stillServes(t, url, func() {
 			var all sync.WaitGroup
-			for i := range clients {
-				conn := dialAgent(t, url)
+			for i, conn := range conns {
 				all.Go(func() {
 					defer conn.Close()
 					path := filepath.Join(dir, strconv.Itoa(i))
@@ -183,15 +193,15 @@ func TestMemoryOfContainer(t *testing.T) {
 	})
 
 	t.Run("unread files", func(t *testing.T) {
-		stillServes(t, url, func() { unreadFiles(t, url) })
+		unreadFiles(t, url)
 	})
 
 	t.Run("floods", func(t *testing.T) {
 		const clients, enough = 100, 1 << 20
+		conns := dialAgents(t, url, clients)
 		stillServes(t, url, func() {
 			var all sync.WaitGroup
-			for range clients {
-				conn := dialAgent(t, url)
+			for _, conn := range conns {
 				all.Go(func() {
 					defer conn.Close() // the flood goes on, and is kept for its session
 					request(t, conn, `{"id":6,"method":"process/start","params":{"processId":"flood","argv":["/bin/sh","-c","yes 0123456789abcdef; :"],`+
@@ -212,30 +222,36 @@ func TestMemoryOfContainer(t *testing.T) {
 	})
 }
 
-// unreadFiles has clients ask for large files, again and again, without reading an answer.
+// unreadFiles has clients ask for large files, again and again, without reading an answer, while
+// another client is served.
 func unreadFiles(t *testing.T, url string) {
 	const clients, requests, size = 20, 8, 12_000_000
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var conns []rpc.Conn
-	for range clients {
-		conn := dialAgent(t, url)
-		defer conn.Close()
-		conns = append(conns, conn)
-		for range requests {
-			if err := conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://` + path + `"}}`)); err != nil {
-				t.Fatal(err)
+	conns := dialAgents(t, url, clients)
+	stillServes(t, url, func() {
+		for _, conn := range conns {
+			defer conn.Close()
+			for range requests {
+				if err := conn.Write([]byte(`{"id":7,"method":"fs/readFile","params":{"path":"file://` + path + `"}}`)); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	// By now the agent has begun to answer on each, or refused to.
-	for _, conn := range conns {
-		if _, err := conn.Read(); err != nil {
-			t.Fatal(err)
+		// After one answer the agent has begun the next on each, or refused to. All are read at
+		// once: who reads nothing does not answer pings either, and is given up in the end.
+		var reading sync.WaitGroup
+		for _, conn := range conns {
+			reading.Go(func() {
+				if _, err := conn.Read(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-	}
+		reading.Wait()
+	})
 }
 
 // TestMemoryOfUnreadFiles: file content that clients do not read takes no more memory than its
@@ -244,7 +260,7 @@ func TestMemoryOfUnreadFiles(t *testing.T) {
 	const most = 300 << 10 // KiB
 	a := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url := a.line(t)
-	stillServes(t, url, func() { unreadFiles(t, url) })
+	unreadFiles(t, url)
 	resident, ok := rig.Memory(a.Process.Pid, "VmHWM")
 	if !ok {
 		t.Fatal("the agent is gone")

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -71,7 +70,7 @@ func runNetworkProgram(t *testing.T, launch, argv []string, sandbox func(work st
 	t.Helper()
 	work := networkWorkspace(t)
 	argv = slices.Concat(launch, sandbox(work), argv)
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
 	cmd.Dir = work

@@ -83,7 +83,7 @@ func (g *guide) run(t *testing.T, lines ...string) string {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
-		_, _ = all.Write(out)
+		_, _ = all.WriteString(withoutWaits(string(out)))
 	}
 	return all.String()
 }

@@ -91,7 +91,7 @@ func marked(mark string) []string {
 	for _, path := range environs {
 		// A process that ends meanwhile cannot be read, nor can one of another user: neither is
 		// ours.
-		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte("E2E_MARK="+mark)) {
+		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte("E2E_MARK="+mark+"\x00")) {
 			found = append(found, filepath.Dir(path))
 		}
 	}

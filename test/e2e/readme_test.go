@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -110,7 +109,7 @@ func runBlock(t *testing.T, b block, want *string) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A block that fails may leave something running in the background, with its pipes open.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = patience
 	err := cmd.Run()
 	if left, readErr := os.ReadDir(dir); !strings.HasSuffix(b.info, " root") && (readErr != nil || len(left) > 0) {
 		t.Errorf("the block leaves %v behind, %v", left, readErr)

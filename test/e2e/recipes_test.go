@@ -46,7 +46,7 @@ func TestRecipes(t *testing.T) {
 func runRecipes(t *testing.T, proxy *rig.Proxy, dir, page string, environ ...string) {
 	ports := strings.NewReplacer("2222", port(t), "2223", port(t))
 	defer proxy.CutEach(1_000_000)()
-	ran := 0
+	ran, remote := 0, false
 	for _, b := range fenced(page) {
 		mark, needs, _ := strings.Cut(b.info, " needs=")
 		if mark != "sh tested" {
@@ -57,6 +57,7 @@ func runRecipes(t *testing.T, proxy *rig.Proxy, dir, page string, environ ...str
 			continue
 		}
 		ran++
+		remote = remote || strings.Contains(b.text, "agent port-forward")
 		ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", ports.Replace(b.text))
@@ -76,8 +77,8 @@ func runRecipes(t *testing.T, proxy *rig.Proxy, dir, page string, environ ...str
 	}
 	cuts, _ := proxy.Seen()
 	t.Logf("%d blocks, %d connections", ran, cuts)
-	if ran > 2 && cuts < ran {
-		t.Errorf("%d connections for %d blocks", cuts, ran)
+	if remote && cuts == 0 { // others have an agent of their own, or none
+		t.Error("no block has come through the proxy")
 	}
 }
 

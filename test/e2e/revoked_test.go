@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,26 +34,15 @@ func TestRemoteRevoked(t *testing.T) {
 				t.Fatal(err)
 			}
 			key, id := s.CreateKey(t, "harness")
-			doomed := s.Exec(t, "ci-1", "sh", "-c", "sleep 600 & echo $$ $!; wait")
+			mark := fmt.Sprintf("revoked-%s-%d", name, os.Getpid())
+			doomed := s.ExecWith(t, "ci-1", []string{"-e", "E2E_MARK=" + mark}, "sh", "-c", "sleep 600 & echo ready; wait")
 			doomed.Env = append(doomed.Env, "AGENT_REGISTRY_TOKEN="+key)
 			printed := &rig.Transcript{}
 			doomed.Stdout = printed
 			if err := doomed.Start(); err != nil {
 				t.Fatal(err)
 			}
-			executor.Until(t, "the command runs", func() bool { return strings.HasSuffix(printed.String(), "\n") })
-			running := func() (n int) {
-				for pid := range strings.FieldsSeq(printed.String()) {
-					stat, err := os.ReadFile("/proc/" + pid + "/stat")
-					if err == nil && !bytes.Contains(stat, []byte(") Z ")) {
-						n++
-					}
-				}
-				return n
-			}
-			if running() != 2 {
-				t.Fatalf("%d processes run, want 2: %q", running(), printed)
-			}
+			executor.Until(t, "the command runs", func() bool { return printed.String() == "ready\n" && len(marked(mark)) == 2 })
 
 			s.Ask(t, "keys", "revoke", id)
 			revoked := time.Now()
@@ -66,7 +53,7 @@ func TestRemoteRevoked(t *testing.T) {
 			executor.Says(t, "the harness's key was revoked", 1)
 			executor.Says(t, `msg="session detached"`, 1) // and its session is ended then, or never
 			if name == "killed" {
-				executor.Until(t, "the command is killed", func() bool { return running() == 0 })
+				noneLeft(t, mark)
 				t.Logf("killed after %v", time.Since(revoked))
 			}
 
@@ -78,13 +65,11 @@ func TestRemoteRevoked(t *testing.T) {
 			if err := other.Wait(); err != nil {
 				t.Error(err)
 			}
-			if n := running(); name == "kept" && n != 2 {
-				t.Errorf("%d processes run, want 2", n)
+			if found := marked(mark); name == "kept" && len(found) != 2 {
+				t.Errorf("%v run, want two", found)
 			}
 			executor.Terminate(t)
-			if n := running(); n != 0 {
-				t.Errorf("%d processes outlive the agent", n)
-			}
+			noneLeft(t, mark) // what the agent has killed may need a while to end
 		})
 	}
 }
@@ -97,9 +82,10 @@ func TestRemoteRevokedLeft(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
 			t.Parallel()
-			bad, good := "6001", "6002" // by which each command is found among all of this machine
+			// By these each command is found among all of this machine.
+			bad, good := fmt.Sprint("6001.", os.Getpid()), fmt.Sprint("6002.", os.Getpid())
 			if away {
-				bad, good = "7001", "7002"
+				bad, good = fmt.Sprint("7001.", os.Getpid()), fmt.Sprint("7002.", os.Getpid())
 			}
 			s := rig.NewSite(t)
 			executor := s.Serve(t, "ci-1", "--session-ttl", "1h", "--log-level", "debug")
@@ -113,7 +99,7 @@ func TestRemoteRevokedLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			running := func(seconds string) string {
-				return s.Run(t, "ci-1", "sh", "-c", "pgrep -f '^sleep "+seconds+"' || true")
+				return s.Run(t, "ci-1", "sh", "-c", "pgrep -f '^sleep "+seconds+"$' || true")
 			}
 			if running(bad) == "" || running(good) == "" {
 				t.Fatal("what was started does not run")

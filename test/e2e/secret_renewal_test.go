@@ -78,7 +78,7 @@ func TestSecretRenewal(t *testing.T) {
 				if _, err := os.Stat(work + "/running"); err == nil {
 					break
 				}
-				if time.Since(begun) > 30*time.Second {
+				if time.Since(begun) > patience {
 					t.Fatal("the command does not begin")
 				}
 			}

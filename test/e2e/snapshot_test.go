@@ -117,7 +117,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				if _, err := os.Stat(outside); err == nil {
 					t.Error("the startup file has written outside")
 				}
-				for deadline := time.Now().Add(time.Minute); sleeps(t, doze); time.Sleep(5 * time.Millisecond) { // between looks
+				for deadline := time.Now().Add(patience); sleeps(t, doze); time.Sleep(5 * time.Millisecond) { // between looks
 					if time.Now().After(deadline) {
 						t.Fatal("a daemon of the startup file lives on")
 					}

@@ -57,7 +57,7 @@ func said(t *testing.T, uid int, argv ...string) (string, int) {
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return out.String(), cmd.ProcessState.ExitCode()
+	return withoutWaits(out.String()), cmd.ProcessState.ExitCode()
 }
 
 // TestUnixSocket: an agent at a UNIX socket has everything that others have, takes the place of

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	flagSeed      = flag.Uint64("seed", 0, "seed of the first sequence of TestSequences; 0 takes one at random")
+	flagSeed      = flag.Uint64("seed", 0, "seed of the first sequence of TestSequences; 0 takes 1, and with -hunt one at random")
 	flagSequences = flag.Int("sequences", 0, "how many sequences TestSequences makes in each mode; 0 takes what is usual")
 )
 
@@ -28,7 +28,8 @@ const sequenceLength = 50
 
 // TestSequences makes random sequences of file calls in a sandbox of namespaces and in a supervised
 // one, on equal trees: each call has the same result or the same error in both, and the trees are
-// equal afterwards. What differs for a reason is in the table known.
+// equal afterwards. What differs for a reason is in the table known. The short form makes the same
+// sequences each time: what nobody has met yet is looked for by a hunt, and fails no other work.
 func TestSequences(t *testing.T) {
 	t.Parallel()
 	needNamespaces(t)
@@ -41,7 +42,7 @@ func TestSequences(t *testing.T) {
 				defer f.say(t)
 				seed := *flagSeed
 				if seed == 0 {
-					seed = rand.Uint64() >> 1
+					seed = hunting(1, rand.Uint64()>>1)
 				}
 				n := *flagSequences
 				if n == 0 {

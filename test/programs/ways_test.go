@@ -44,7 +44,7 @@ func install(t rig.T, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(dir+"/agent", agent, 0o755); err != nil {
+	if err := rig.WriteProgram(dir+"/agent", agent); err != nil {
 		return err
 	}
 	rig.Launcher(t, dir)

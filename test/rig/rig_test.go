@@ -2,13 +2,19 @@ package rig
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestOutside: a failure ends the function, everything is cleaned up, and the error says what
@@ -103,5 +109,70 @@ func TestProxy(t *testing.T) {
 	}
 	if websockets, registrations := p.Seen(); websockets != 7 || registrations != 1 {
 		t.Errorf("%d websockets and %d registrations, want 7 and 1", websockets, registrations)
+	}
+}
+
+// TestFreeAddress: at an address that is free connections are refused, one program after the other
+// can listen there, and nobody who asks for any port gets that one.
+func TestFreeAddress(t *testing.T) {
+	t.Parallel()
+	const ports = 8
+	fewPorts(t, ports)
+	address := FreeAddress(t)
+	for range 2 {
+		if _, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("before anybody listens: %v", err)
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		l.Close()
+	}
+	for range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return // all others are taken
+		}
+		defer l.Close()
+		if l.Addr().String() == address {
+			break
+		}
+	}
+	t.Errorf("%s is given to others", address)
+}
+
+// fewPorts has the test's goroutine in a network where only so many ports are given to those who
+// ask for any.
+func fewPorts(t *testing.T, n int) {
+	t.Helper()
+	before, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		before.Close()
+		t.Skipf("a network namespace cannot be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		// The thread goes on: programs that it has started would end with it.
+		if err := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(err)
+		}
+		runtime.UnlockOSThread()
+		before.Close()
+	})
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "40000 %d", 40000+n-1), 0); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package rig
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,8 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/relay"
@@ -203,15 +207,29 @@ func (s *Site) Dialer(t T, environment string) *relay.Dialer {
 	return &relay.Dialer{Registry: registry, Identity: identity}
 }
 
-// FreeAddress returns a local address on which nothing listens at the moment.
+// FreeAddress returns a local address on which nothing listens. Until the test ends no program is
+// given its port that does not ask for it by number, neither to listen nor to connect, so what the
+// test starts can listen there, end and listen there again.
 func FreeAddress(t T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// A socket that is bound and does not listen holds the port. Connections are refused meanwhile,
+	// and SO_REUSEADDR at both lets another socket listen; that of Go's listeners is set.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+	); err != nil {
+		t.Fatalf("%v", err)
+	}
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(address.(*unix.SockaddrInet4).Port))
 }
 
 // Status returns that of the answer to a GET, 0 without one.
