@@ -30,6 +30,8 @@ type Resolver struct {
 	// base is the directory "/" that all paths start from, an O_PATH
 	// descriptor.
 	base Dir
+	// device is that of base, which keeps its file system there, and so the number.
+	device uint64
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds int
@@ -48,12 +50,17 @@ func NewResolver(r Rules) (*Resolver, error) {
 	if err != nil {
 		return nil, pathError("open", "/", err)
 	}
+	var st unix.Stat_t
 	kind, err := KindOf(base)
+	if err == nil {
+		err = fstat(base, &st)
+	}
 	if err != nil {
 		unix.Close(base)
 		return nil, pathError("statfs", "/", err)
 	}
-	return &Resolver{rules: r, base: Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}, fds: openOwnFDs(), wary: protectsLinks()}, nil
+	d := Dir{FD: base, Path: "/", Access: r.Access("/"), Kind: kind}
+	return &Resolver{rules: r, base: d, device: st.Dev, fds: openOwnFDs(), wary: protectsLinks()}, nil
 }
 
 // protectsLinks tells whether the kernel keeps processes from following links that
@@ -87,6 +94,15 @@ type Dir struct {
 	Kind   Kind
 	// procRoot tells that the directory is the root of a procfs.
 	procRoot bool
+}
+
+// kind is [KindOf], for an object whose state is known: statfs(2) may have to add up what
+// is free on all CPUs.
+func (r *Resolver) kind(fd int, st *unix.Stat_t) (Kind, error) {
+	if st.Dev == r.device {
+		return r.base.Kind, nil
+	}
+	return KindOf(fd)
 }
 
 // workingDir is for absolute paths, which start in no directory.
@@ -135,6 +151,9 @@ const (
 	// no object in any case. That saves a look where the next step tells it too, as
 	// with O_EXCL. On file systems of the kernel and in /dev it changes nothing.
 	Unopened
+	// Unheld leaves the directory of the object closed: the place has no In. That saves to
+	// open it where nothing is done to the name.
+	Unheld
 	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
@@ -212,7 +231,10 @@ type walk struct {
 
 	links, turns, names int
 	linked              bool
-	asked               int // bytes of the paths that the rules were asked about
+	whole               Place // what leap has found, if done
+	done                bool
+	missing             bool // the last name, as leap has found out
+	asked               int  // bytes of the paths that the rules were asked about
 }
 
 // Resolve finds what name leads to, as reading has it. It starts at d unless name
@@ -263,11 +285,13 @@ func (w *walk) follow(target string) {
 		w.at = w.base
 	}
 	w.rest = target + w.rest
-	w.jump()
+	if w.how&Unheld == 0 || !w.leap() {
+		w.jump()
+	}
 }
 
 func (w *walk) run() (Place, error) {
-	for {
+	for !w.done {
 		name, rest, slash := strings.Cut(w.rest, "/")
 		w.rest = rest
 		switch name {
@@ -307,6 +331,7 @@ func (w *walk) run() (Place, error) {
 			return Place{}, err
 		}
 	}
+	return w.whole, nil
 }
 
 // count counts n more names of the path. Over maxNames it fails with ELOOP.
@@ -507,7 +532,7 @@ func (w *walk) step(name string, last bool) (Place, error) {
 		}
 	}
 
-	if last && w.how&Unopened != 0 && !special {
+	if last && (w.how&Unopened != 0 || w.missing) && !special {
 		return p, nil
 	}
 	var err error
@@ -520,7 +545,7 @@ func (w *walk) step(name string, last bool) (Place, error) {
 		return Place{}, err
 	}
 	if err = fstat(p.FD, &p.Stat); err == nil {
-		p.Kind, err = KindOf(p.FD)
+		p.Kind, err = w.kind(p.FD, &p.Stat)
 	}
 	if p.Kind == Ordinary && w.at.Kind != Ordinary {
 		// What is mounted within a file system of the kernel counts as one too:
