@@ -1,6 +1,7 @@
 package fsops
 
 import (
+	"errors"
 	"io/fs"
 	"strings"
 
@@ -15,6 +16,8 @@ import (
 // when the call fails because of a link on the way, jump changes nothing and run goes
 // step by step.
 func (w *walk) jump() {
+	missing := w.missing
+	w.missing = false
 	if w.at.Kind != Ordinary {
 		return
 	}
@@ -22,22 +25,28 @@ func (w *walk) jump() {
 	if n == 0 {
 		return
 	}
-	if w.jumpTo(rel, n, rest) == unix.ENOENT && n > 1 {
+	switch err := w.jumpTo(rel, n, rest); {
+	case err == nil:
+		w.missing = missing
+	case err == unix.ENOENT && n > 1:
 		above, name := splitPath(rel)
 		_ = w.jumpTo(above, n-1, name+"/"+rest) // or run finds out
 	}
 }
 
+// errStepwise is the error for a path that has to be gone step by step.
+var errStepwise = errors.New("the path has to be gone step by step")
+
 // jumpTo goes to the directory rel, which is n names below, with rest still to be resolved.
-// Its error is that of opening the directory, nil also if it may not be opened in this way.
+// Its error is that of opening the directory, or errStepwise if that may not be done.
 func (w *walk) jumpTo(rel string, n int, rest string) error {
 	d := Dir{Path: join(w.at.Path, rel)}
 	if len(d.Path) >= unix.PathMax {
-		return nil
+		return errStepwise
 	}
 	w.asked += len(d.Path)
 	if d.Access = w.rules.Access(d.Path); d.Access < Read || stepped(d.Path) {
-		return nil
+		return errStepwise
 	}
 	var err error
 	if d.FD, err = openBeneath(w.at.FD, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
@@ -46,7 +55,7 @@ func (w *walk) jumpTo(rel string, n int, rest string) error {
 	var st unix.Stat_t
 	if err = d.inspect(&w.at, &st); err != nil || d.Kind != Ordinary {
 		unix.Close(d.FD)
-		return nil
+		return errStepwise
 	}
 	w.enter(d)
 	w.rest = rest
@@ -54,37 +63,60 @@ func (w *walk) jumpTo(rel string, n int, rest string) error {
 	return nil
 }
 
+// leap saves the other step too: the object that the path leads to is the result, see whole. It
+// returns false if jump has to be tried. A name that it finds missing need not be looked for
+// again once jump has found the directory.
+func (w *walk) leap() bool {
+	dir, n, name := leading(w.rest)
+	if n == 0 || w.names+n >= maxNames {
+		return false
+	}
+	rel := dir + "/" + name
+	w.asked += len(w.at.Path) + len("/") + len(rel)
+	p, err := w.Resolver.whole(w.at, rel, unix.O_PATH, w.how)
+	if err != nil {
+		w.missing = err == unix.ENOENT
+		return false
+	}
+	p.Name, p.Linked = name, w.linked
+	w.names += n + 1
+	w.whole, w.done = p, true
+	return true
+}
+
 // whole opens the object that name leads to in one system call, with flags. It does so where
-// jump would, for a name that is a clean path without any link, and where the object may be
-// read itself. The place has the object alone, without the directory that has it. In all
-// other cases the answer is false, and says nothing about the path.
-func (r *Resolver) whole(d Dir, name string, flags int) (Place, bool) {
+// jump would, for a name that is a clean path without any link before its end, and where the
+// object may be read itself. A link at the end is the object unless how follows it. The place has
+// the object alone, without the directory that has it. ENOENT says that nothing is there, any
+// other error nothing about the path.
+func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (Place, error) {
 	if strings.HasPrefix(name, "/") {
 		d, name = r.base, name[1:]
 	}
 	// Without procfs, Reopen needs the directory around.
 	if d.Kind != Ordinary || r.fds < 0 || name == "." || !fs.ValidPath(name) {
-		return Place{}, false
+		return Place{}, errStepwise
 	}
 	p := Place{Dir: Dir{Path: join(d.Path, name)}, In: Dir{FD: -1}}
 	if len(p.Path) >= unix.PathMax || stepped(p.Path) {
-		return Place{}, false
+		return Place{}, errStepwise
 	}
 	if p.Access = r.rules.Access(p.Path); p.Access < Read {
-		return Place{}, false
+		return Place{}, errStepwise
 	}
 	var err error
 	if p.FD, err = openBeneath(d.FD, name, flags|unix.O_NOFOLLOW); err != nil {
-		return Place{}, false
+		return Place{}, err
 	}
-	if err = p.inspect(&d, &p.Stat); err != nil || p.Kind != Ordinary || p.fileType() == unix.DT_LNK {
+	err = p.inspect(&d, &p.Stat)
+	if err != nil || p.Kind != Ordinary || p.fileType() == unix.DT_LNK && how&FollowLast != 0 {
 		p.Close()
-		return Place{}, false
+		return Place{}, errStepwise
 	}
 	if p.fileType() != unix.DT_DIR && r.rules.DeniesFile(p.Path) {
 		p.Access = Denied
 	}
-	return p, true
+	return p, nil
 }
 
 // leading cuts path before its last name or the first "..". It returns the

@@ -30,6 +30,8 @@ type Resolver struct {
 	// base is the directory "/" that all paths start from, an O_PATH
 	// descriptor.
 	base Dir
+	// device is that of base, which keeps its file system there, and so the number.
+	device uint64
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds int
@@ -152,6 +154,9 @@ const (
 	// no object in any case. That saves a look where the next step tells it too, as
 	// with O_EXCL. On file systems of the kernel and in /dev it changes nothing.
 	Unopened
+	// Unheld leaves the directory of the object closed: the place has no In. That saves to
+	// open it where nothing is done to the name.
+	Unheld
 	// refuseLinks makes a link before the end ENOTDIR. A link at the end is the
 	// result.
 	refuseLinks
@@ -229,7 +234,10 @@ type walk struct {
 
 	links, turns, names int
 	linked              bool
-	asked               int // bytes of the paths that the rules were asked about
+	whole               Place // what leap has found, if done
+	done                bool
+	missing             bool // the last name, as leap has found out
+	asked               int  // bytes of the paths that the rules were asked about
 }
 
 // Resolve finds what name leads to, as reading has it. It starts at d unless name
@@ -280,11 +288,13 @@ func (w *walk) follow(target string) {
 		w.at = w.base
 	}
 	w.rest = target + w.rest
-	w.jump()
+	if w.how&Unheld == 0 || !w.leap() {
+		w.jump()
+	}
 }
 
 func (w *walk) run() (Place, error) {
-	for {
+	for !w.done {
 		name, rest, slash := strings.Cut(w.rest, "/")
 		w.rest = rest
 		switch name {
@@ -324,6 +334,7 @@ func (w *walk) run() (Place, error) {
 			return Place{}, err
 		}
 	}
+	return w.whole, nil
 }
 
 // count counts n more names of the path. Over maxNames it fails with ELOOP.
@@ -525,7 +536,7 @@ func (w *walk) step(name string, last bool) (Place, error) {
 		}
 	}
 
-	if last && w.how&Unopened != 0 && !special {
+	if last && (w.how&Unopened != 0 || w.missing) && !special {
 		return p, nil
 	}
 	var err error

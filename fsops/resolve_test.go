@@ -127,6 +127,18 @@ func TestResolver(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%q at %s: %s, want %s", tt.name, tt.at, got, tt.want)
 		}
+		for _, at := range []fsops.Dir{d, r.Base()} {
+			name := tt.name
+			if at != d && !strings.HasPrefix(name, "/") {
+				name = filepath.Join(root, tt.at) + "/" + name
+			}
+			for _, how := range []fsops.Lookup{0, fsops.FollowLast} {
+				held, unheld := object(r, reading, at, name, how), object(r, reading, at, name, how|fsops.Unheld)
+				if held != unheld {
+					t.Errorf("%q at %s: %s, and unheld %s", name, at.Path, held, unheld)
+				}
+			}
+		}
 		unix.Close(fd)
 	}
 	if _, err := r.Resolve(reading, fsops.Dir{FD: unix.AT_FDCWD, Path: "(unreachable)/x"}, "etc", 0); err != unix.EACCES {
@@ -144,6 +156,57 @@ func TestResolver(t *testing.T) {
 	defer unix.Close(fd)
 	if text, err := fsops.ReadFrom(fd, "f", nil); err != nil || string(text) != "text" {
 		t.Errorf("reopened, it holds %q, %v", text, err)
+	}
+}
+
+// object returns what a caller sees that does nothing to the name.
+func object(r *fsops.Resolver, reading fsops.Reading, d fsops.Dir, name string, how fsops.Lookup) string {
+	p, err := r.Resolve(reading, d, name, how)
+	if err != nil {
+		return err.Error()
+	}
+	defer p.Close()
+	if !strings.HasPrefix(p.Path, "/") {
+		p.Stat.Ino = 0 // another file each time
+	}
+	return fmt.Sprint(p.Exists(), p.Path, p.Access, p.Kind, p.Linked, p.Slash, p.Stat.Dev, p.Stat.Ino, p.Stat.Mode)
+}
+
+// TestUnheld: the directory of an object is opened only where it is asked for, or where a link
+// leads on from it.
+func TestUnheld(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "d/e/f", "d/l -> e")
+	r, err := fsops.NewResolver(fsops.Rules{
+		Access: func(string) fsops.Access { return fsops.Read },
+		Leads:  func(string) bool { return true }, Bound: func(string) bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, tt := range []struct {
+		name string
+		how  fsops.Lookup
+		held bool
+	}{
+		{"d/e/f", 0, true},
+		{"d/e/f", fsops.Unheld, false},
+		{"d/e", fsops.Unheld | fsops.FollowLast, false},
+		{"d/l", fsops.Unheld, false},
+		{"d/l", fsops.Unheld | fsops.FollowLast, true},
+		{"d/l/f", fsops.Unheld, false},
+		{"d/e/", fsops.Unheld, true},
+		{"d/missing", fsops.Unheld, true},
+	} {
+		p, err := r.Resolve(elsewhere{}, r.Base(), root+"/"+tt.name, tt.how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := p.In.FD >= 0; held != tt.held {
+			t.Errorf("%s, %v: the directory is held: %v, expected %v", tt.name, tt.how, held, tt.held)
+		}
+		p.Close()
 	}
 }
 

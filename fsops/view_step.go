@@ -24,7 +24,7 @@ func (v *View) find(d Dir, name string, how Lookup) (Place, error) {
 // object does what find does, for who looks at nothing but the object: the place can lack the
 // directory around it and the name there.
 func (v *View) object(d Dir, name string, how Lookup) (Place, error) {
-	if p, ok := v.paths.whole(d, name, unix.O_PATH); ok {
+	if p, err := v.paths.whole(d, name, unix.O_PATH, FollowLast); err == nil {
 		return p, nil
 	}
 	return v.find(d, name, how)
@@ -97,7 +97,7 @@ func (v *View) openDir(d Dir, name string, follow bool) (Dir, error) {
 
 // lookupDir is openDir under a policy.
 func (v *View) lookupDir(d Dir, name string, how Lookup) (Dir, error) {
-	if p, ok := v.paths.whole(d, name, dirFlags); ok {
+	if p, err := v.paths.whole(d, name, dirFlags, FollowLast); err == nil {
 		return p.Dir, nil
 	}
 	p, err := v.find(d, name, how)

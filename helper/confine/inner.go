@@ -143,9 +143,10 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	if c.Rules != nil {
 		files = append(files, uintptr(c.judgeFD()))
 	}
+	environ := append([]string{threadsOfSupervisor}, beLax()...)
 	err := s.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
-			Env:   []string{threadsOfSupervisor},
+			Env:   environ,
 			Files: files,
 		})
 	})

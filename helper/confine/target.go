@@ -79,6 +79,9 @@ func (t *target) startHere(s *supervisor) error {
 // the command, and puts the layers on the calling thread: a command that is
 // forked from this thread, or executed on it, is confined.
 func (t *target) confineHere() error {
+	if err := beStrict(); err != nil {
+		return err
+	}
 	if t.config.Policy.Confined {
 		if err := caps.Drop(); err != nil {
 			return err

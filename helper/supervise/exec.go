@@ -42,9 +42,9 @@ func (n *Notifier) findProgram(call *usernotify.Call, dir int, path string, flag
 	if path == "" && flags&unix.AT_EMPTY_PATH != 0 {
 		p, err = r.object(dir)
 	} else {
-		how := fsops.FollowLast
+		how := fsops.FollowLast | fsops.Unheld
 		if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
-			how = 0
+			how = fsops.Unheld
 		}
 		p, err = r.find(dir, path, how)
 	}

@@ -124,7 +124,10 @@ func (r *request) openOnce(o opening) (answer, error) {
 		path, how = strings.TrimRight(path, "/"), 0
 	}
 	first := how
-	if o.creates() && !slash {
+	switch {
+	case !o.creates():
+		first |= fsops.Unheld
+	case !slash:
 		first = fsops.Unopened
 	}
 	p, err := r.find(o.dir, path, first)

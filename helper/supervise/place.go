@@ -231,9 +231,9 @@ func (r *request) target(dir, pathArg int, empty, follow bool) (place, error) {
 		p.empty = true
 		return p, err
 	}
-	var how fsops.Lookup
+	how := fsops.Unheld
 	if follow {
-		how = fsops.FollowLast
+		how |= fsops.FollowLast
 	}
 	p, err := r.find(dir, path, how)
 	if err == nil && !p.Exists() {
