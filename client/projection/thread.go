@@ -44,8 +44,10 @@ type Config struct {
 	Sandbox func(environmentID string) *protocol.Sandbox
 	// Info is what servers are told of the harness.
 	Info *mcp.Implementation
-	// StartTimeout and CallTimeout bound servers, see [mcpserver.Config].
+	// StartTimeout and CallTimeout bound servers, Restarts is how often one that fails is started
+	// again by itself; see [mcpserver.Config].
 	StartTimeout, CallTimeout time.Duration
+	Restarts                  int
 }
 
 // ErrClosed is the error of a step of a thread that was closed.
