@@ -407,6 +407,27 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
+// TestConfigurationsAtOnce: all executors of a step are asked for their configuration before one
+// has answered, so that several which do not answer hold a step up no longer than one does.
+func TestConfigurationsAtOnce(t *testing.T) {
+	t.Parallel()
+	ids := []string{"a", "b", "c"}
+	w := newWorld(t, projection.Config{}, ids, nil)
+	for _, id := range ids {
+		w.write(filepath.Join(id+".home", ".codex", "config.toml"), fmt.Sprintf("[mcp_servers.%s]\nurl='http://127.0.0.1:1/'\n", id))
+		w.ready(id)
+	}
+	var together sync.WaitGroup
+	together.Add(len(ids))
+	w.mu.Lock()
+	w.together = &together
+	w.mu.Unlock()
+	s := w.step(ids...)
+	if got := s.Statuses(); len(got) != len(ids) || len(s.Warnings()) != 0 {
+		t.Errorf("the servers are %+v, the warnings %q", got, s.Warnings())
+	}
+}
+
 // TestInstalled: what is installed counts when it is enabled.
 func TestInstalled(t *testing.T) {
 	t.Parallel()
