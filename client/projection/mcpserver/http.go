@@ -178,6 +178,7 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 type body struct {
 	io.ReadCloser
 	left  int
+	count counter
 	close func()
 	once  sync.Once
 }
@@ -190,6 +191,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
+	if b.count.add(p[:n]); b.count.values > maxCost/valueBytes {
+		return 0, errCost
+	}
 	return n, err
 }
 

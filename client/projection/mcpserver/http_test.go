@@ -114,6 +114,9 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		result = `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`
+		if s.mode == "values" {
+			result = `{"tools":[` + strings.Repeat("{},", 600_000) + `{}]}`
+		}
 	case "tools/call":
 		s.calling <- struct{}{}
 		switch s.mode {
@@ -218,6 +221,7 @@ func TestHostileHTTP(t *testing.T) {
 		"page":         "unsupported content type",
 		"large":        "an answer of the server is too large",
 		"event":        "",
+		"values":       "a message of the server has more than 524288 values",
 		"questions":    "",
 	} {
 		t.Run(mode, func(t *testing.T) {

@@ -133,6 +133,9 @@ func (p *program) Read(context.Context) (jsonrpc.Message, error) {
 
 // take decodes a line. It returns nothing for what is of no interest.
 func (p *program) take(line []byte) (jsonrpc.Message, error) {
+	if costOf(line) > maxCost {
+		return nil, errCost
+	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
 		return nil, p.unaskedFor(len(line)) // programs print greetings

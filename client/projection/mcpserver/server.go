@@ -36,14 +36,11 @@ const (
 	maxRestarts = 16
 
 	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they
-	// may be together, as JSON of which each value takes valueBytes more in memory.
+	// may be together, as costOf tells.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
-	valueBytes   = 64
 	// maxToolName is how long the name of a tool may be, in bytes.
 	maxToolName = 128
-	// maxMessage is how large one message may be, in bytes.
-	maxMessage = 8 << 20
 )
 
 // Spec says what a server is: either Argv or URL is set.

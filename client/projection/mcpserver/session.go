@@ -150,7 +150,7 @@ func (t *session) list(ctx context.Context) (tools []*mcp.Tool, err error) {
 			if err != nil {
 				return nil, err
 			}
-			size += cost(text)
+			size += costOf(text)
 			if isToolName(tool.Name) && !seen[tool.Name] {
 				seen[tool.Name] = true
 				tools = append(tools, tool)
@@ -164,22 +164,6 @@ func (t *session) list(ctx context.Context) (tools []*mcp.Tool, err error) {
 		}
 		params.Cursor = page.NextCursor
 	}
-}
-
-// cost is what a JSON text takes in memory when it is decoded, roughly.
-func cost(text []byte) int {
-	values, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '[' || c == '{'):
-			values++
-		}
-	}
-	return len(text) + values*valueBytes
 }
 
 // isToolName tells whether a name may be that of a tool: what the protocol recommends, and any

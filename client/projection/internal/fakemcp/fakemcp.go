@@ -174,6 +174,8 @@ func (f fake) serve() {
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%sx"}}`, m.ID, m.Params.Cursor)
 			case "values":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"a":[%s0]}}]}}`, m.ID, strings.Repeat("{},", 200_000))
+			case "many values":
+				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"a":[%s0]}}]}}`, m.ID, strings.Repeat("{},", 600_000))
 			case "large":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","description":%q,"inputSchema":{"type":"object"}}],"nextCursor":"x"}}`, m.ID, strings.Repeat("x", 1<<20))
 			default:
