@@ -46,8 +46,12 @@ const (
 
 var errAsked = fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
 
-// notificationListChanged is the one notification that matters here.
-const notificationListChanged = "notifications/tools/list_changed"
+const (
+	// notificationListChanged is the one notification of a server that matters here.
+	notificationListChanged = "notifications/tools/list_changed"
+	// notificationInitialized is ours, at the end of the handshake.
+	notificationInitialized = "notifications/initialized"
+)
 
 // program is a server on the standard input and output of a process of the executor: one
 // JSON message per line. It is the transport and the connection of the SDK.
