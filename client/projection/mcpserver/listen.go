@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -95,19 +96,27 @@ func (h *httpLink) hear(ctx context.Context, params protocol.HTTPRequestParams, 
 		return nil // the next request may fare better
 	}
 	defer func() { _ = answer.Body.Close() }()
-	if answer.Status >= 500 || answer.Status == http.StatusTooManyRequests {
-		return nil
-	}
-	kind := ""
-	for _, header := range answer.Headers {
-		if strings.EqualFold(header.Name, "Content-Type") {
-			kind, _, _ = mime.ParseMediaType(header.Value)
-		}
-	}
-	if answer.Status != http.StatusOK || kind != eventStream {
-		return errNoEvents // 405 as a rule
+	if has, err := hasEvents(answer); !has {
+		return err
 	}
 	return s.read(answer.Body)
+}
+
+// hasEvents tells whether an answer is a stream of events. The error says why there will be none;
+// without one, a later answer may be.
+func hasEvents(answer *client.HTTPResponse) (bool, error) {
+	if answer.Status >= http.StatusInternalServerError || answer.Status == http.StatusTooManyRequests {
+		return false, nil
+	}
+	for _, header := range answer.Headers {
+		if strings.EqualFold(header.Name, "Content-Type") {
+			kind, _, _ := mime.ParseMediaType(header.Value)
+			if answer.Status == http.StatusOK && kind == eventStream {
+				return true, nil
+			}
+		}
+	}
+	return false, errNoEvents // 405 as a rule
 }
 
 // stream takes the events of a server, and writes those that matter for the SDK.

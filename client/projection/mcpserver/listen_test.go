@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
 )
 
 // TestStream: of the events of a server those are handed on that matter, in whatever pieces they
@@ -40,6 +43,26 @@ func TestStream(t *testing.T) {
 			if err := s.read(strings.NewReader("")); err != nil || !strings.Contains(out.String(), notificationListChanged) {
 				t.Errorf("the second stream: %q, %v", &out, err)
 			}
+		}
+	}
+}
+
+// TestHasEvents: which answers are listened to, and after which there is another request.
+func TestHasEvents(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status     int
+		kind       string
+		has, again bool
+	}{
+		{200, "text/event-stream", true, true}, {200, "text/event-stream; charset=utf-8", true, true},
+		{200, "text/html", false, false}, {200, "", false, false}, {204, "text/event-stream", false, false},
+		{307, "text/event-stream", false, false}, {404, "application/json", false, false}, {405, "", false, false},
+		{429, "", false, true}, {500, "text/event-stream", false, true}, {503, "text/html", false, true},
+	} {
+		answer := &client.HTTPResponse{Status: tt.status, Headers: []protocol.HTTPHeader{{Name: "content-type", Value: tt.kind}}}
+		if has, err := hasEvents(answer); has != tt.has || (err == nil) != tt.again {
+			t.Errorf("%+v: %v, %v", tt, has, err)
 		}
 	}
 }
