@@ -21,8 +21,8 @@ type Config struct {
 	// sandbox is not taken for what can be read under this one.
 	Sandbox func(environmentID string) *protocol.Sandbox
 	// Timeout is what one Discover waits for the agents of a step altogether: for the connection to
-	// one that was not used yet, and for what they answer; 0: 30 s. What an agent has not told by then
-	// has a [client.TimeoutError] as its error, and is asked for again in the next step.
+	// one that was not used yet, and for what they answer; 0: 30 s. What was not told by then has
+	// a [client.TimeoutError] as its error, and is asked for again in the next step.
 	Timeout time.Duration
 }
 

@@ -305,8 +305,8 @@ func TestHTTPCalls(t *testing.T) {
 	}
 }
 
-// TestHTTPEvents: a server says beside its answers that its tools have changed, and asks; what it may
-// have said while the connection to the executor was cut counts as said. Nothing of it is left.
+// TestHTTPEvents: a server says beside its answers that its tools have changed, and asks; what it
+// may have said while the connection to the executor was cut counts as said. Nothing of it is left.
 func TestHTTPEvents(t *testing.T) {
 	t.Parallel()
 	s, w := newStage(t), newWeb(t, "events")

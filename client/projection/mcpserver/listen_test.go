@@ -72,7 +72,8 @@ type endless string
 
 func (e endless) Read(p []byte) (int, error) { return copy(p, e), nil }
 
-// TestStreamFlood: a server that sends too much is listened to no more; so is one whose SDK has gone.
+// TestStreamFlood: a server that sends too much is listened to no more, nor is one whose SDK is
+// gone.
 func TestStreamFlood(t *testing.T) {
 	t.Parallel()
 	s := &stream{w: io.Discard}
