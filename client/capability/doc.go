@@ -34,6 +34,7 @@
 //
 // # What agents answer
 //
-// It is bounded, and held against what was asked. What does not fit is an error of the root that it
-// is about. Contents mean nothing here: whoever reads them has to expect anything.
+// It is waited for within [Config].Timeout, bounded, and held against what was asked. What does not
+// fit is an error of the root that it is about. Contents mean nothing here: whoever
+// reads them has to expect anything.
 package capability

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// methodOfFiles is what an error of files that take too long names.
-	methodOfFiles = protocol.MethodFSReadFile
 	// together is how many files are read at once.
 	together = 8
 	// maxSkills is how many skills are read with file calls, two or more for each.
@@ -33,7 +31,7 @@ func (p *place) readFiles(ctx context.Context, root Root) entry[Found] {
 		return failed(err)
 	}
 	var r *fileReader
-	err = p.persist(ctx, methodOfFiles, func(ctx context.Context) error {
+	err = p.persist(ctx, func(ctx context.Context) error {
 		r = &fileReader{client: p.client, fs: p.client.FS(p.sandbox), sandbox: p.sandbox, root: native, out: &Found{}}
 		return r.read(ctx)
 	})

@@ -19,11 +19,8 @@ import (
 const (
 	// patience is how long reading waits for a lost connection to come back (client.md 5.4).
 	patience = 8 * time.Second
-	// answerTimeout is how long an agent may take for one answer, and for the files of one root.
-	answerTimeout = time.Minute
-	// placeTimeout is how long all answers of an agent may take together, in one Discover. What
-	// has come until then counts; the next Discover asks for the rest.
-	placeTimeout = 2 * time.Minute
+	// timeout is what a Discover waits for agents, where [Config] does not say.
+	timeout = 30 * time.Second
 
 	// maxFound is how many bytes of one root are taken from an agent: the files, its manifest once
 	// more, paths and warnings.
@@ -81,25 +78,43 @@ func (all places) haveRead() bool {
 	return slices.ContainsFunc(all, func(p *place) bool { return p.unknown || p.missing != nil })
 }
 
-// read reads what is missing, in all places at once.
-func (all places) read(ctx context.Context) {
+// read reads what is missing, in all places at once. What has come when the time is over counts;
+// the next Discover asks for the rest.
+func (all places) read(ctx context.Context, within limit) {
 	var reading sync.WaitGroup
+	begin := func(method string, do func(context.Context)) {
+		reading.Go(func() {
+			ctx, cancel := within.apply(ctx, method)
+			defer cancel()
+			do(ctx)
+		})
+	}
 	for _, p := range all {
 		if p.missing != nil {
-			reading.Go(func() { p.readRoots(ctx) })
+			begin(protocol.MethodDiscoverRoots, p.readRoots)
 		}
 		if p.unknown {
-			reading.Go(func() { p.readInstalled(ctx) })
+			begin(protocol.MethodDiscoverInstalled, p.readInstalled)
 		}
 	}
 	reading.Wait()
 }
 
-// persist does what only reads: within answerTimeout, and once more when the connection was lost
-// meanwhile and has come back.
-func (p *place) persist(ctx context.Context, method string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(client.FailFast(ctx), answerTimeout, &client.TimeoutError{Method: method, After: answerTimeout})
-	defer cancel()
+// limit is until when one Discover waits for agents.
+type limit struct {
+	at    time.Time
+	after time.Duration
+}
+
+// apply returns a context that ends then, for want of an answer to a method.
+func (l limit) apply(ctx context.Context, method string) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, l.at, &client.TimeoutError{Method: method, After: l.after})
+}
+
+// persist does what only reads, and once more when the connection was lost meanwhile and has come
+// back.
+func (p *place) persist(ctx context.Context, do func(context.Context) error) error {
+	ctx = client.FailFast(ctx)
 	err := do(ctx)
 	if !isLoss(err) || !p.comesBack(ctx) {
 		return err
@@ -135,7 +150,7 @@ func (p *place) comesBack(ctx context.Context) bool {
 func (p *place) readInstalled(ctx context.Context) {
 	var raw json.RawMessage
 	var supported bool
-	err := p.persist(ctx, protocol.MethodDiscoverInstalled, func(ctx context.Context) error {
+	err := p.persist(ctx, func(ctx context.Context) error {
 		info, err := p.client.Info(ctx)
 		if err != nil {
 			return err
@@ -200,10 +215,8 @@ func checkSkills(skills []protocol.InstalledSkill) error {
 }
 
 // readRoots reads what is in the missing roots, as many in one request as it may have. One request
-// may become many, which may each take as long as it likes.
+// may become many.
 func (p *place) readRoots(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, placeTimeout, &client.TimeoutError{Method: protocol.MethodDiscoverRoots, After: placeTimeout})
-	defer cancel()
 	for batch := range slices.Chunk(p.missing, protocol.MaxCapabilityRoots) {
 		p.found = append(p.found, p.readBatch(ctx, batch)...)
 	}
@@ -215,7 +228,7 @@ func failed(err error) entry[Found] { return entry[Found]{value: &Found{Err: err
 func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 	var found []entry[Found]
 	size := 0
-	err := p.persist(ctx, protocol.MethodDiscoverRoots, func(ctx context.Context) (err error) {
+	err := p.persist(ctx, func(ctx context.Context) (err error) {
 		found, size, err = p.discover(ctx, batch)
 		return err
 	})

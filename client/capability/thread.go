@@ -1,9 +1,11 @@
 package capability
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/environment"
@@ -18,6 +20,10 @@ type Config struct {
 	// asked at each Discover, so it may follow the policy of a turn: what was found under another
 	// sandbox is not taken for what can be read under this one.
 	Sandbox func(environmentID string) *protocol.Sandbox
+	// Timeout is what one Discover waits for the agents of a step altogether: for the connection to
+	// one that was not used yet, and for what they answer; 0: 30 s. What was not told by then has
+	// a [client.TimeoutError] as its error, and is asked for again in the next step.
+	Timeout time.Duration
 }
 
 // Thread is what one thread knows of its capabilities: the roots that it has selected, and what
@@ -58,6 +64,7 @@ func New(cfg Config) (*Thread, error) {
 		roots: memory[rootKey, Found]{}, installed: memory[installedKey, Installed]{}, room: MaxKept,
 	}
 	t.cfg.Roots = slices.Clone(cfg.Roots)
+	t.cfg.Timeout = cmp.Or(cfg.Timeout, timeout)
 	for _, r := range cfg.Roots {
 		if !slices.Contains(t.environments, r.EnvironmentID) {
 			t.environments = append(t.environments, r.EnvironmentID)
@@ -186,9 +193,10 @@ type EnvironmentView struct {
 
 // Discover resolves the roots of a step and reads what is in them, and what is installed in the
 // environments of the turn, as far as that is not known already. Environments are read at once,
-// the roots of one in one request. What cannot be read is an error of its root. What was found is
-// kept, and so are errors that will not pass; after others the next call tries again. One Discover
-// of a thread runs after the other. The error is the cause of ctx, and then nothing is kept.
+// the roots of one in one request; they are waited for as long as [Config].Timeout says, and then
+// no request goes on here. What cannot be read is an error of its root. What was found is kept,
+// and so are errors that will not pass; after others the next call tries again. One Discover of a
+// thread runs after the other. The error is the cause of ctx, and then nothing is kept.
 func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, error) {
 	select {
 	case t.turn <- struct{}{}:
@@ -196,7 +204,10 @@ func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, e
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	c := captured{ctx, step, map[string]*client.Client{}}
+	within := limit{time.Now().Add(t.cfg.Timeout), t.cfg.Timeout}
+	connecting, cancel := within.apply(ctx, protocol.MethodInitialize)
+	defer cancel()
+	c := captured{connecting, step, map[string]*client.Client{}}
 	all := t.places(c)
 	if t.last != nil && all.stand(t.standings) {
 		return t.last, nil
@@ -210,7 +221,7 @@ func (t *Thread) Discover(ctx context.Context, step *environment.Step) (*View, e
 	for _, p := range all {
 		p.unknown = p.selected && !t.installed.has(installedKey{p.id, p.key})
 	}
-	all.read(ctx)
+	all.read(ctx, within)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -26,6 +26,9 @@
 //	a connection was lost and recovered                             the same
 //	files have changed, a server has failed                         the same
 //
+// A server that has failed stays so, unless [Step.Restart] or [Config].Restarts starts it again, or
+// another runtime does.
+//
 // A step uses one runtime for all that it does. The one before is shut down when no step holds it
 // any more. A thread that is resumed, and a fork, are new Threads. A thread is closed before the
 // environments are: without their clients its servers stay until their sessions end.

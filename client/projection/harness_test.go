@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,7 @@ type world struct {
 	refused  map[string]bool // nothing is reached there
 	conns    map[string][]rpc.Conn
 	statuses []string
+	together *sync.WaitGroup // requests for configurations pass when there are so many; nil: each
 	serving  sync.WaitGroup
 }
 
@@ -167,8 +169,25 @@ func (w *world) connect(t environment.Transport) (client.Config, error) {
 		ours, theirs := rpc.Pipe()
 		w.serving.Go(func() { _ = a.ServeConn(context.Background(), theirs) })
 		w.conns[id] = append(w.conns[id], ours)
-		return ours, nil
+		return &gate{ours, w}, nil
 	}}, nil
+}
+
+// gate is a connection whose requests for a configuration may have to wait for others.
+type gate struct {
+	rpc.Conn
+	w *world
+}
+
+func (g *gate) Write(message []byte) error {
+	g.w.mu.Lock()
+	together := g.w.together
+	g.w.mu.Unlock()
+	if together != nil && bytes.Contains(message, []byte(`"`+protocol.MethodConfigRead+`"`)) {
+		together.Done()
+		together.Wait()
+	}
+	return g.Conn.Write(message)
 }
 
 // cut ends the connections to an agent, which can be made again.

@@ -68,6 +68,7 @@ func (t *Thread) begin(sources []source) *runtime {
 				Info:         t.cfg.Info,
 				StartTimeout: t.cfg.StartTimeout,
 				CallTimeout:  t.cfg.CallTimeout,
+				Restarts:     t.cfg.Restarts,
 			}, spec))
 		}
 	}
@@ -167,10 +168,25 @@ func (e *UnknownServerError) Error() string {
 
 // Call calls a tool of a server, which is waited for while it is starting.
 func (s *Step) Call(ctx context.Context, server, tool string, arguments any) (*mcp.CallToolResult, error) {
-	for _, candidate := range s.runtime.servers {
-		if candidate.Status().Name == server {
-			return candidate.Call(ctx, tool, arguments)
+	found, err := s.server(server)
+	if err != nil {
+		return nil, err
+	}
+	return found.Call(ctx, tool, arguments)
+}
+
+// Restart starts a server again that has failed, in the background, for this step and all others
+// that have the same runtime. It tells whether it does: see [mcpserver.Server.Restart].
+func (s *Step) Restart(server string) (bool, error) {
+	found, err := s.server(server)
+	return err == nil && found.Restart(), err
+}
+
+func (s *Step) server(name string) (*mcpserver.Server, error) {
+	for _, server := range s.runtime.servers {
+		if server.Status().Name == name {
+			return server, nil
 		}
 	}
-	return nil, &UnknownServerError{server}
+	return nil, &UnknownServerError{name}
 }

@@ -44,8 +44,10 @@ type Config struct {
 	Sandbox func(environmentID string) *protocol.Sandbox
 	// Info is what servers are told of the harness.
 	Info *mcp.Implementation
-	// StartTimeout and CallTimeout bound servers, see [mcpserver.Config].
+	// StartTimeout and CallTimeout bound servers, Restarts is how often one that fails is started
+	// again by itself; see [mcpserver.Config].
 	StartTimeout, CallTimeout time.Duration
+	Restarts                  int
 }
 
 // ErrClosed is the error of a step of a thread that was closed.
@@ -287,10 +289,7 @@ func (t *Thread) find(ctx context.Context, step *environment.Step, view *capabil
 			all = append(all, s)
 		}
 	}
-	configs := map[string]source{}
-	for i := range step.Environments {
-		configs[step.Environments[i].ID] = t.config(ctx, &step.Environments[i])
-	}
+	configs := t.configurations(ctx, step)
 	configured := func(environmentID string) {
 		add(configs[environmentID])
 		delete(configs, environmentID)
@@ -347,21 +346,41 @@ func (t *Thread) installed(installed *capability.Installed) []*declared.Declarat
 	return all
 }
 
-// config returns what an executor declares itself. One that is not ready, or does not answer,
-// declares nothing.
-func (t *Thread) config(ctx context.Context, captured *environment.Captured) source {
-	if captured.State != environment.Ready {
-		return source{}
+// configurations returns what the executors of a step declare themselves. Those that are not known
+// yet are asked at once, so that several which do not answer cost a step no more than one.
+func (t *Thread) configurations(ctx context.Context, step *environment.Step) map[string]source {
+	all := map[string]source{}
+	var reading sync.WaitGroup
+	read := make([]source, len(step.Environments))
+	for i := range step.Environments {
+		captured := &step.Environments[i]
+		if captured.State != environment.Ready {
+			continue
+		}
+		if known, ok := t.configs[captured.ID]; ok && known.client == captured.Client {
+			all[captured.ID] = known
+			continue
+		}
+		reading.Go(func() { read[i] = configuration(ctx, captured) })
 	}
+	reading.Wait()
+	for i, s := range read {
+		if s.declared != nil {
+			id := step.Environments[i].ID
+			all[id], t.configs[id] = s, s
+		}
+	}
+	return all
+}
+
+// configuration asks one executor. One that does not answer declares nothing, with a warning.
+func configuration(ctx context.Context, captured *environment.Captured) source {
 	c := captured.Client
 	if c == nil { // it is local, and has not been used
 		var err error
 		if c, err = captured.Environment.Client(ctx); err != nil {
 			return source{}
 		}
-	}
-	if known, ok := t.configs[captured.ID]; ok && known.client == c {
-		return known
 	}
 	d, err := readConfig(ctx, c, captured.Cwd)
 	if err != nil && client.Retryable(err) || ctx.Err() != nil {
@@ -370,9 +389,7 @@ func (t *Thread) config(ctx context.Context, captured *environment.Captured) sou
 	if err != nil {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("environment %s: %v", captured.ID, err))
 	}
-	s := source{captured.Environment, c, &d}
-	t.configs[captured.ID] = s
-	return s
+	return source{captured.Environment, c, &d}
 }
 
 // readConfig asks an executor for the servers of its own configuration.

@@ -237,7 +237,8 @@ func TestTakingNames(t *testing.T) {
 	}
 }
 
-// TestFailing: a server that dies tells so, and takes its tools along; nothing starts it again.
+// TestFailing: a server that dies tells so, and takes its tools along; nothing starts it again but
+// who asks for it.
 func TestFailing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
@@ -247,19 +248,75 @@ func TestFailing(t *testing.T) {
 	if got := tools(s); len(got) != 1 {
 		t.Errorf("the tools are %q", got)
 	}
-	if _, err := say(t, s, "one"); err == nil {
-		t.Error("the server has survived")
+	if restarted, err := s.Restart("one"); restarted || err != nil {
+		t.Errorf("a server that is ready was restarted: %v, %v", restarted, err)
 	}
-	for ctx := bounded(t); s.Statuses()[0].State != mcpserver.Failed; time.Sleep(time.Millisecond) {
+	if _, err := s.Restart("two"); !isUnknown(err) {
+		t.Errorf("the error is %v", err)
+	}
+	for n := 1; n <= 3; n++ {
+		if _, err := say(t, s, "one"); err == nil {
+			t.Error("the server has survived")
+		}
+		w.failed(s)
+		again := w.step("a")
+		wantStates(t, again, mcpserver.Failed)
+		if told := w.told(); told != "one failed, one ready, one starting" || len(tools(again)) != 0 || len(w.starts("one")) != n {
+			t.Errorf("told: %s; tools %q, %d starts", told, tools(again), len(w.starts("one")))
+		}
+		if restarted, err := again.Restart("one"); !restarted || err != nil {
+			t.Errorf("restarted: %v, %v", restarted, err)
+		}
+		if err := s.Wait(bounded(t)); err != nil { // it has the same runtime
+			t.Fatal(err)
+		}
+		wantStates(t, s, mcpserver.Ready)
+		if got := tools(s); len(got) != 1 {
+			t.Errorf("the tools are %q", got)
+		}
+		fakemcp.Gone(t, w.starts("one")[:n]...)
+	}
+}
+
+// failed waits until the only server of a step has.
+func (w *world) failed(s *projection.Step) {
+	w.t.Helper()
+	for ctx := bounded(w.t); s.Statuses()[0].State != mcpserver.Failed; time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
-			t.Fatalf("the server is %+v", s.Statuses()[0])
+			w.t.Fatalf("the server is %+v", s.Statuses()[0])
 		}
 	}
-	again := w.step("a")
-	wantStates(t, again, mcpserver.Failed)
-	if told := w.told(); told != "one failed, one ready, one starting" || len(tools(again)) != 0 || len(w.starts("one")) != 1 {
-		t.Errorf("told: %s; tools %q, %d starts", told, tools(again), len(w.starts("one")))
+}
+
+// TestRestarts: where the harness wants that, a server that dies is started again by itself, so
+// often and no more, and the calls that killed it are not made again.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	settled := make(chan projection.Status, 16)
+	w := newWorld(t, projection.Config{Restarts: 1, Notify: func(s projection.Status) {
+		if s.State != mcpserver.Starting {
+			settled <- s
+		}
+	}}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
+	w.write("a/one/.mcp.json", declare(t, w.dir, "tools/call", "one"))
+	w.ready("a")
+	s := w.step("a")
+	for n := 1; n <= 2; n++ {
+		if got := <-settled; got.State != mcpserver.Ready {
+			t.Fatalf("the server is %+v", got)
+		}
+		if _, err := say(t, s, "one"); err == nil {
+			t.Error("the server has survived")
+		}
+		if got := <-settled; got.State != mcpserver.Failed {
+			t.Fatalf("the server is %+v", got)
+		}
 	}
+	w.Close()
+	if told := w.told(); told != "one failed, one failed, one ready, one ready, one starting, one starting" || len(w.starts("one")) != 2 {
+		t.Errorf("told: %s; %d starts", told, len(w.starts("one")))
+	}
+	fakemcp.Gone(t, w.starts("one")...)
 }
 
 // TestRequired: a skill that has to be there keeps a step from being made.
@@ -347,6 +404,27 @@ func TestConfigured(t *testing.T) {
 	w.Invalidate()
 	if got := w.step("a").Warnings(); len(got) == 0 || !strings.Contains(got[0], "environment a") {
 		t.Errorf("the warnings are %q", got)
+	}
+}
+
+// TestConfigurationsAtOnce: all executors of a step are asked for their configuration before one
+// has answered, so that several which do not answer hold a step up no longer than one does.
+func TestConfigurationsAtOnce(t *testing.T) {
+	t.Parallel()
+	ids := []string{"a", "b", "c"}
+	w := newWorld(t, projection.Config{}, ids, nil)
+	for _, id := range ids {
+		w.write(filepath.Join(id+".home", ".codex", "config.toml"), fmt.Sprintf("[mcp_servers.%s]\nurl='http://127.0.0.1:1/'\n", id))
+		w.ready(id)
+	}
+	var together sync.WaitGroup
+	together.Add(len(ids))
+	w.mu.Lock()
+	w.together = &together
+	w.mu.Unlock()
+	s := w.step(ids...)
+	if got := s.Statuses(); len(got) != len(ids) || len(s.Warnings()) != 0 {
+		t.Errorf("the servers are %+v, the warnings %q", got, s.Warnings())
 	}
 }
 

@@ -60,9 +60,11 @@ func (s *scripted) Write(_ context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
+// hello is how a server answers that means well.
+const hello = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
+
 // FuzzAnswers: whatever a server answers, neither we nor the SDK do anything worse than fail.
 func FuzzAnswers(f *testing.F) {
-	const hello = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
 	for _, seed := range [][3]string{
 		{hello, `{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`, `{"content":[{"type":"text","text":"x"}]}`},
 		{hello, `{"tools":[null,{},{"name":"t","inputSchema":null,"annotations":null}]}`, `{"content":[null]}`},
@@ -77,8 +79,9 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(seed[0], seed[1], seed[2])
 	}
 	f.Fuzz(func(t *testing.T, initialize, list, call string) {
-		s := startOver(newScripted(map[string]string{"initialize": initialize, "tools/list": list, "tools/call": call}),
-			Config{StartTimeout: time.Minute, CallTimeout: time.Minute}, Spec{Name: "x", Plugin: "p"})
+		s := startOver(func() link {
+			return newScripted(map[string]string{"initialize": initialize, "tools/list": list, "tools/call": call})
+		}, Config{StartTimeout: time.Minute, CallTimeout: time.Minute}, Spec{Name: "x", Plugin: "p"})
 		defer s.Close()
 		if err := s.Wait(t.Context()); err != nil {
 			return

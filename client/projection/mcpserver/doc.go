@@ -8,12 +8,14 @@
 //
 // # Life
 //
-//	starting ──► ready ──► failed
+//	starting ──► ready ──► failed ──► starting (Server.Restart, Config.Restarts)
 //	    └────────────────────▲
 //
 // [Start] returns at once; each change of the state is told to [Config.Notify]. A server
-// that has failed is not started again: who wants that starts another one. A lost
-// connection to the executor is repaired by the client, and the program does not notice.
+// that has failed stays so until [Server.Restart] starts it again. With [Config.Restarts] one
+// that was ready is also started by itself, later each time, and not for ever; its calls are
+// never made again. The list of tools is read again when a server says that it has changed.
+// A lost connection to the executor is repaired by the client, and the program does not notice.
 // Close ends the program with all that it has started, and waits for that. Only what a program
 // leaves behind that exits by itself is left alone by the executor, until the session there
 // ends (rpc.md 4.9).

@@ -32,9 +32,6 @@ const (
 
 // httpLink is a server that the executor sends HTTP requests to. It is the
 // [http.RoundTripper] of the SDK's transport.
-//
-// There is no stream of events beside the answers: it would end with each connection to
-// the executor, and with it the session.
 type httpLink struct {
 	mcp.StreamableClientTransport
 	client  *client.Client
@@ -43,6 +40,9 @@ type httpLink struct {
 	life   context.Context // ends with the session
 	cancel context.CancelCauseFunc
 
+	initialized chan struct{} // closed when the server knows that the handshake is over
+	once        sync.Once     // closes it
+
 	open  sync.WaitGroup // requests, until the bodies of their answers are closed
 	mu    sync.Mutex     // guards what follows
 	over  bool           // no request begins any more
@@ -50,7 +50,7 @@ type httpLink struct {
 }
 
 func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
-	h := &httpLink{client: c, headers: spec.Headers}
+	h := &httpLink{client: c, headers: spec.Headers, initialized: make(chan struct{})}
 	h.life, h.cancel = context.WithCancelCause(context.Background())
 	h.StreamableClientTransport = mcp.StreamableClientTransport{
 		Endpoint: spec.URL,
@@ -60,8 +60,7 @@ func newHTTPLink(c *client.Client, spec *Spec) *httpLink {
 			// which is asked not to.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		DisableStandaloneSSE: true,
-		MaxEventSize:         maxMessage,
+		MaxEventSize: maxMessage,
 	}
 	return h
 }
@@ -111,15 +110,11 @@ func (h *httpLink) end(answer bool) {
 // RoundTrip makes the executor send a request (capabilities.md 6.2). The executor ends it after a
 // while by itself, as there is no way to tell it that nobody wants the answer any more.
 func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
-	params := protocol.HTTPRequestParams{
-		Method: r.Method, URL: r.URL.String(), RedirectPolicy: protocol.RedirectStop, Headers: slices.Clone(h.headers),
+	if r.Method == http.MethodGet {
+		return h.listen(r)
 	}
-	for name, values := range r.Header {
-		for _, value := range values {
-			params.Headers = append(params.Headers, protocol.HTTPHeader{Name: strings.ToLower(name), Value: value})
-		}
-	}
-	answers := false
+	params := h.params(r)
+	answers, last := false, false // of the handshake
 	if r.Body != nil {
 		data, err := io.ReadAll(r.Body) // of ours, in memory
 		_ = r.Body.Close()
@@ -130,6 +125,8 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		msg, err := jsonrpc.DecodeMessage(data)
 		_, isResponse := msg.(*jsonrpc.Response)
 		answers = err == nil && isResponse
+		request, isRequest := msg.(*jsonrpc.Request)
+		last = err == nil && isRequest && request.Method == notificationInitialized
 	}
 	limit := requestTimeout
 	if deadline, ok := r.Context().Deadline(); ok {
@@ -156,6 +153,9 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		done()
 		return nil, err
 	}
+	if last {
+		h.once.Do(func() { close(h.initialized) })
+	}
 	b := &body{ReadCloser: answer.Body, left: maxBody, close: done}
 	// The SDK closes what it has read; this is for what it gives up.
 	context.AfterFunc(ctx, func() { _ = b.Close() })
@@ -174,10 +174,24 @@ func (h *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// params are those of a request, without its body and its bound.
+func (h *httpLink) params(r *http.Request) protocol.HTTPRequestParams {
+	params := protocol.HTTPRequestParams{
+		Method: r.Method, URL: r.URL.String(), RedirectPolicy: protocol.RedirectStop, Headers: slices.Clone(h.headers),
+	}
+	for name, values := range r.Header {
+		for _, value := range values {
+			params.Headers = append(params.Headers, protocol.HTTPHeader{Name: strings.ToLower(name), Value: value})
+		}
+	}
+	return params
+}
+
 // body is the body of an answer, which may not be too large.
 type body struct {
 	io.ReadCloser
 	left  int
+	count counter
 	close func()
 	once  sync.Once
 }
@@ -190,6 +204,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
+	if b.count.add(p[:n]); b.count.values > maxCost/valueBytes {
+		return 0, errCost
+	}
 	return n, err
 }
 

@@ -27,13 +27,16 @@ type web struct {
 	answers  atomic.Int32  // to questions of it
 	calling  chan struct{} // has one for each call that has begun
 	release  chan struct{} // closed to answer them in mode waiting
+	tools    atomic.Int32  // how many it has beside the first one
+	events   chan string   // what it sends in mode events
+	heard    chan string   // gets when somebody begins to listen there, and stops
 
 	mu      sync.Mutex
 	headers http.Header // of the last request
 }
 
 func newWeb(t testing.TB, mode string) *web {
-	w := &web{mode: mode, calling: make(chan struct{}, 16), release: make(chan struct{})}
+	w := &web{mode: mode, calling: make(chan struct{}, 16), release: make(chan struct{}), events: make(chan string), heard: make(chan string, 16)}
 	w.Server = httptest.NewServer(w)
 	t.Cleanup(w.Close)
 	return w
@@ -50,6 +53,20 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete:
 		s.deleted.Add(1)
 		return
+	case r.Method == http.MethodGet && s.mode == "events":
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		w.(http.Flusher).Flush()
+		s.heard <- "begin of " + r.Header.Get("Mcp-Session-Id")
+		for {
+			select {
+			case e := <-s.events:
+				fmt.Fprint(w, e)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				s.heard <- "end"
+				return
+			}
+		}
 	case r.Method != http.MethodPost:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
@@ -97,6 +114,10 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if m.Method == "" {
 		s.answers.Add(1)
+		if s.mode == "events" {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
 		<-r.Context().Done() // it takes its time
 		return
 	}
@@ -114,6 +135,12 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		result = `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`
+		for n := range s.tools.Load() {
+			result = strings.Replace(result, "]", fmt.Sprintf(`,{"name":"t%d","inputSchema":{"type":"object"}}]`, n), 1)
+		}
+		if s.mode == "values" {
+			result = `{"tools":[` + strings.Repeat("{},", 600_000) + `{}]}`
+		}
 	case "tools/call":
 		s.calling <- struct{}{}
 		switch s.mode {
@@ -218,6 +245,7 @@ func TestHostileHTTP(t *testing.T) {
 		"page":         "unsupported content type",
 		"large":        "an answer of the server is too large",
 		"event":        "",
+		"values":       "a message of the server has more than 524288 values",
 		"questions":    "",
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -275,4 +303,61 @@ func TestHTTPCalls(t *testing.T) {
 			_ = s.client.Close()
 		})
 	}
+}
+
+// TestHTTPEvents: a server says beside its answers that its tools have changed, and asks; what it
+// may have said while the connection to the executor was cut counts as said. Nothing of it is left.
+func TestHTTPEvents(t *testing.T) {
+	t.Parallel()
+	s, w := newStage(t), newWeb(t, "events")
+	var told statuses
+	server := w.start(t, s, mcpserver.Config{Notify: told.add})
+	listening := func(want string) {
+		t.Helper()
+		select {
+		case got := <-w.heard:
+			if got != want {
+				t.Fatalf("%s, want %s", got, want)
+			}
+		case <-bounded(t).Done():
+			t.Fatalf("there is no %s", want)
+		}
+	}
+	wantTools := func(want int) {
+		t.Helper()
+		for ctx := bounded(t); len(server.Tools()) != want; time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatalf("the tools are %+v", server.Tools())
+			}
+		}
+	}
+	listening("begin of session-1")
+	if err := server.Wait(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantTools(1)
+	w.tools.Store(1)
+	w.events <- ": hello\r\nid: 1\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"method\":\"notifications/tools/list_changed\"}\r\n\r\n"
+	wantTools(2)
+	w.events <- `data: {"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n\n"
+	for ctx := bounded(t); w.answers.Load() == 0; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatal("the server is not answered")
+		}
+	}
+
+	s.cut()
+	listening("end")
+	w.tools.Store(2)
+	listening("begin of session-1")
+	wantTools(3)
+	if text, err := say(t, server, "hello"); text != "hello" || err != nil {
+		t.Errorf("the tool says %q, %v", text, err)
+	}
+	server.Close()
+	if states := told.states(); states != "starting ready" || w.deleted.Load() != 1 || w.starts.Load() != 1 {
+		t.Errorf("the states are %s, with %d starts and %d ends", states, w.starts.Load(), w.deleted.Load())
+	}
+	_ = s.client.Close() // the executor listens for as long as it was told to
+	listening("end")
 }

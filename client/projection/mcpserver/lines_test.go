@@ -50,6 +50,24 @@ func TestLineBound(t *testing.T) {
 	}
 }
 
+// TestCost: values are counted alike in whatever pieces a text comes, and not in strings; no quote
+// hides those of the lines behind it.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		``: 0, `{"a":[1,2,{}]}`: 5, `"a,[{"`: 0, `"\",[",1`: 1, "\"\n[1,2]": 2, `"\\",[`: 2, ": \"\\\n[1,2]": 2,
+	} {
+		var whole, pieces counter
+		whole.add([]byte(text))
+		for i := range len(text) {
+			pieces.add([]byte(text[i : i+1]))
+		}
+		if whole.values != want || pieces != whole {
+			t.Errorf("%s: %+v, in pieces %+v, want %d values", text, whole, pieces, want)
+		}
+	}
+}
+
 // TestAllowance: so much may be spent at once, and a little in each second after.
 func TestAllowance(t *testing.T) {
 	t.Parallel()

@@ -46,8 +46,12 @@ const (
 
 var errAsked = fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
 
-// notificationListChanged is the one notification that matters here.
-const notificationListChanged = "notifications/tools/list_changed"
+const (
+	// notificationListChanged is the one notification of a server that matters here.
+	notificationListChanged = "notifications/tools/list_changed"
+	// notificationInitialized is ours, at the end of the handshake.
+	notificationInitialized = "notifications/initialized"
+)
 
 // program is a server on the standard input and output of a process of the executor: one
 // JSON message per line. It is the transport and the connection of the SDK.
@@ -133,6 +137,9 @@ func (p *program) Read(context.Context) (jsonrpc.Message, error) {
 
 // take decodes a line. It returns nothing for what is of no interest.
 func (p *program) take(line []byte) (jsonrpc.Message, error) {
+	if costOf(line) > maxCost {
+		return nil, errCost
+	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
 		return nil, p.unaskedFor(len(line)) // programs print greetings

@@ -93,6 +93,7 @@ func TestHostile(t *testing.T) {
 		"stderr":        "that nobody has asked for",
 		"empty pages":   "the server has more than 2048 tools",
 		"values":        "or more than 8388608 bytes",
+		"many values":   "a message of the server has more than 524288 values",
 		"pages":         "the server has more than 2048 tools",
 		"large":         "or more than 8388608 bytes",
 	} {

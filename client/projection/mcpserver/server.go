@@ -3,15 +3,11 @@ package mcpserver
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -31,15 +27,20 @@ const (
 	// relistPause is the least time between two looks at a list of tools that changes.
 	relistPause = time.Second
 
+	// firstPause is how long a server that is started again by itself waits for that, which
+	// doubles each time up to maxPause; steady is how long one has to be ready to begin anew.
+	firstPause = time.Second
+	maxPause   = 30 * time.Second
+	steady     = 10 * time.Minute
+	// maxRestarts is how often that may happen in a row.
+	maxRestarts = 16
+
 	// maxTools is how many tools a server may have, in as many pages, maxToolBytes how large they
-	// may be together, as JSON of which each value takes valueBytes more in memory.
+	// may be together, as costOf tells.
 	maxTools     = 2048
 	maxToolBytes = 8 << 20
-	valueBytes   = 64
 	// maxToolName is how long the name of a tool may be, in bytes.
 	maxToolName = 128
-	// maxMessage is how large one message may be, in bytes.
-	maxMessage = 8 << 20
 )
 
 // Spec says what a server is: either Argv or URL is set.
@@ -91,11 +92,16 @@ type Config struct {
 	StartTimeout time.Duration
 	// CallTimeout bounds a call; 0: 2 minutes.
 	CallTimeout time.Duration
+	// Restarts is how often in a row a server that was ready and has failed is started again by
+	// itself, 16 times at most: a second later, then after twice as long each time, up to half a
+	// minute. A server that was ready for ten minutes begins anew. 0: never, as the reference.
+	Restarts int
 }
 
 func (cfg *Config) complete(spec *Spec) {
 	cfg.StartTimeout = cmp.Or(spec.StartTimeout, cfg.StartTimeout, startTimeout)
 	cfg.CallTimeout = cmp.Or(spec.CallTimeout, cfg.CallTimeout, callTimeout)
+	cfg.Restarts = min(cfg.Restarts, maxRestarts)
 	if cfg.Notify == nil {
 		cfg.Notify = func(Status) {}
 	}
@@ -126,20 +132,18 @@ type Status struct {
 type Server struct {
 	cfg  Config
 	spec Spec
+	open func() link // the transport of one start
 
 	life context.Context // ends with Close
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when nothing of the server is left
-	// watching waits for the end of the session, so that serve hears of it.
-	watching sync.WaitGroup
 
-	started chan struct{} // closed when it is ready or has failed
-	listed  chan struct{} // has one when the tools have changed
+	again chan struct{} // has one when Restart has made the server a starting one
 
 	mu      sync.Mutex // guards what follows
 	status  Status
-	session *mcp.ClientSession
-	tools   []*mcp.Tool
+	settled chan struct{} // closed when it is no longer starting
+	session *session      // nil unless it is ready
 }
 
 // ErrClosed is the error of what waits for a server when [Server.Close] is called.
@@ -147,25 +151,28 @@ var ErrClosed = errors.New("MCP server closed")
 
 // Start starts a server in the background. The caller closes it.
 func Start(cfg Config, spec Spec) *Server {
-	if spec.URL != "" {
-		return startOver(newHTTPLink(cfg.Client, &spec), cfg, spec)
-	}
-	return startOver(newProgram(cfg.Client, &spec), cfg, spec)
+	return startOver(func() link {
+		if spec.URL != "" {
+			return newHTTPLink(cfg.Client, &spec)
+		}
+		return newProgram(cfg.Client, &spec)
+	}, cfg, spec)
 }
 
-// startOver is Start over a link, which the server shuts.
-func startOver(l link, cfg Config, spec Spec) *Server {
+// startOver is Start over links, which the server shuts.
+func startOver(open func() link, cfg Config, spec Spec) *Server {
 	cfg.complete(&spec)
 	s := &Server{
 		cfg:     cfg,
 		spec:    spec,
+		open:    open,
 		done:    make(chan struct{}),
-		started: make(chan struct{}),
-		listed:  make(chan struct{}, 1),
+		again:   make(chan struct{}, 1),
+		settled: make(chan struct{}),
 		status:  Status{Name: spec.Name, Plugin: spec.Plugin, State: Starting},
 	}
 	s.life, s.stop = context.WithCancelCause(context.Background())
-	go s.run(l)
+	go s.run()
 	return s
 }
 
@@ -179,11 +186,27 @@ func (s *Server) Status() Status {
 // Wait waits until the server is ready or has failed, and returns why it has failed, or the
 // cause of ctx.
 func (s *Server) Wait(ctx context.Context) error {
-	select {
-	case <-s.started:
-		return s.Status().Err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	_, err := s.ready(ctx)
+	return err
+}
+
+// ready is Wait, and returns the session of a server that is ready.
+func (s *Server) ready(ctx context.Context) (*session, error) {
+	for {
+		s.mu.Lock()
+		status, settled, session := s.status, s.settled, s.session
+		s.mu.Unlock()
+		switch status.State {
+		case Ready:
+			return session, nil
+		case Failed:
+			return nil, status.Err
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
@@ -191,60 +214,51 @@ func (s *Server) Wait(ctx context.Context) error {
 func (s *Server) Tools() []*mcp.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tools
+	if s.session == nil {
+		return nil
+	}
+	return s.session.tools
 }
 
-// Call calls a tool and waits for the result. A server that is starting is waited for.
+// Call calls a tool and waits for the result. A server that is starting is waited for. A call
+// that has failed with its server is not repeated when that is started again.
 func (s *Server) Call(ctx context.Context, tool string, arguments any) (*mcp.CallToolResult, error) {
-	if err := s.Wait(ctx); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	session, err := s.session, s.status.Err
-	s.mu.Unlock()
+	session, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.bounded(ctx, s.cfg.CallTimeout)
-	defer cancel()
 	params := &mcp.CallToolParams{Name: tool, Arguments: arguments}
 	if s.spec.Plugin != "" {
 		params.Meta = mcp.Meta{"plugin_id": s.spec.Plugin}
 	}
-	result, err := session.CallTool(ctx, params)
+	result, err := session.call(ctx, params)
 	if err != nil {
-		if cause := cmp.Or(context.Cause(s.life), context.Cause(ctx)); cause != nil {
-			err = cause
-		}
 		return nil, fmt.Errorf("calling %s of MCP server %s: %w", tool, s.spec.Name, err)
 	}
 	return result, nil
 }
 
-// timeoutError is why a server that does not answer is waited for no longer.
-type timeoutError struct{ after time.Duration }
-
-func (e *timeoutError) Error() string        { return fmt.Sprintf("no answer within %v", e.after) }
-func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// bounded returns a context that also ends with the server, and after a while.
-func (s *Server) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	ctx, expire := context.WithTimeoutCause(ctx, limit, &timeoutError{limit})
-	ctx, cancel := during(ctx, s.life)
-	return ctx, func() {
-		cancel()
-		expire()
+// Restart starts a server again that has failed, in the background, once nothing is left of it
+// from before. It tells whether it does: a server that is starting or ready is left alone, and
+// so is one that was closed. Whoever calls Wait or Call afterwards waits for the new start.
+func (s *Server) Restart() bool {
+	if !s.revive() {
+		return false
 	}
+	s.again <- struct{}{} // there is room: run takes it before the server can fail once more
+	return true
 }
 
-// during returns a context that also ends with a life, by its cause.
-func during(ctx, life context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	return ctx, func() {
-		unhook()
-		cancel(nil)
+// revive makes a server that has failed a starting one.
+func (s *Server) revive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status.State != Failed || s.life.Err() != nil {
+		return false
 	}
+	s.status.State, s.status.Err = Starting, nil
+	s.settled = make(chan struct{})
+	return true
 }
 
 // Close ends the server and waits until nothing of it is left, for a bounded time. It may be
@@ -254,168 +268,57 @@ func (s *Server) Close() {
 	<-s.done
 }
 
-// link is a transport to a server, and what is left to do when the session is over.
-type link interface {
-	mcp.Transport
-	// cut makes everything fail that waits for the server.
-	cut(error)
-	// shut ends what the transport has begun, and waits for it. It is called once the
-	// session is over, and also where there never was one.
-	shut()
+// run is the life of the server: one start after the other.
+func (s *Server) run() {
+	defer close(s.done)
+	restarts := 0 // in a row, which nobody has asked for
+	for {
+		s.cfg.Notify(s.Status())
+		since := s.once(s.open())
+		if !since.IsZero() && time.Since(since) >= steady {
+			restarts = 0
+		}
+		var pause <-chan time.Time // nil: no start follows by itself
+		if wasReady := !since.IsZero() || restarts > 0; wasReady && restarts < s.cfg.Restarts && !s.isLost() {
+			pause = time.After(min(firstPause<<restarts, maxPause))
+		}
+		select {
+		case <-pause:
+			if s.revive() {
+				restarts++
+				continue
+			} // else Restart was faster, or Close
+		case <-s.again:
+			restarts = 0
+			continue
+		case <-s.life.Done():
+		}
+		select {
+		case <-s.again:
+			restarts = 0
+		case <-s.life.Done():
+			s.settle(Failed, nil, ErrClosed) // the start that Restart has promised does not come
+			return
+		}
+	}
 }
 
-// run is the life of the server.
-func (s *Server) run(l link) {
-	defer close(s.done)
-	s.cfg.Notify(s.Status())
-	session, err := s.start(l)
-	if err == nil {
-		err = s.serve(session)
-	}
-	s.settle(Failed, nil, nil, err)
-	if session != nil {
-		s.stop(err) // the session waits for calls that are under way
-		l.cut(err)
-		_ = session.Close() // it has ended for another reason already
-		s.watching.Wait()
-	}
-	l.shut()
-}
+// isLost tells whether the executor is gone for good, and with it all that could be started.
+func (s *Server) isLost() bool { return s.cfg.Client != nil && s.cfg.Client.Err() != nil }
 
 // settle changes the state and tells of it. A server that was closed has not failed, so
 // nobody is told.
-func (s *Server) settle(state State, session *mcp.ClientSession, tools []*mcp.Tool, err error) {
+func (s *Server) settle(state State, session *session, err error) {
 	s.mu.Lock()
-	first := s.status.State == Starting
+	starting, settled := s.status.State == Starting, s.settled
 	s.status.State, s.status.Err = state, err
-	s.session, s.tools = session, tools
+	s.session = session
 	status := s.status
 	s.mu.Unlock()
 	if !errors.Is(err, ErrClosed) {
 		s.cfg.Notify(status)
 	}
-	if first {
-		close(s.started)
-	}
-}
-
-// start connects, and asks for the tools. With an error there is no session.
-func (s *Server) start(l link) (*mcp.ClientSession, error) {
-	ctx, cancel := s.bounded(context.Background(), s.cfg.StartTimeout)
-	defer cancel()
-	// The session waits for more than calls when it ends.
-	defer context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })()
-	c := mcp.NewClient(s.cfg.Info, &mcp.ClientOptions{
-		// Servers are served nothing, neither by requests of theirs nor by calls that ask back.
-		Capabilities:   &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			select {
-			case s.listed <- struct{}{}:
-			default: // it is known already
-			}
-		},
-	})
-	session, err := c.Connect(ctx, l, &mcp.ClientSessionOptions{ProtocolVersion: version})
-	if err == nil {
-		var tools []*mcp.Tool
-		if tools, err = list(ctx, session); err == nil {
-			s.settle(Ready, session, tools, nil)
-			return session, nil
-		}
-		_ = session.Close() // no call is under way
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	return nil, err
-}
-
-// list asks for all tools. Those whose name nobody could use, or is there before, are left out.
-func list(ctx context.Context, session *mcp.ClientSession) (tools []*mcp.Tool, err error) {
-	if c := session.InitializeResult().Capabilities; c == nil || c.Tools == nil {
-		return nil, nil
-	}
-	number, size := 0, 0
-	seen, params := map[string]bool{}, &mcp.ListToolsParams{}
-	for {
-		page, err := session.ListTools(ctx, params)
-		if err != nil {
-			return nil, err
-		}
-		for _, tool := range page.Tools {
-			if tool == nil {
-				continue
-			}
-			text, err := json.Marshal(tool)
-			if err != nil {
-				return nil, err
-			}
-			size += cost(text)
-			if isToolName(tool.Name) && !seen[tool.Name] {
-				seen[tool.Name] = true
-				tools = append(tools, tool)
-			}
-		}
-		if number += max(1, len(page.Tools)); number > maxTools || size > maxToolBytes {
-			return nil, fmt.Errorf("the server has more than %d tools, or more than %d bytes of them", maxTools, maxToolBytes)
-		}
-		if page.NextCursor == "" {
-			return tools, nil
-		}
-		params.Cursor = page.NextCursor
-	}
-}
-
-// cost is what a JSON text takes in memory when it is decoded, roughly.
-func cost(text []byte) int {
-	values, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '[' || c == '{'):
-			values++
-		}
-	}
-	return len(text) + values*valueBytes
-}
-
-// isToolName tells whether a name may be that of a tool: what the protocol recommends, and any
-// other text of one line that is no longer.
-func isToolName(name string) bool {
-	return name != "" && len(name) <= maxToolName && utf8.ValidString(name) &&
-		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-}
-
-// serve follows the list of tools until the session is over, and returns why it is.
-func (s *Server) serve(session *mcp.ClientSession) error {
-	ended := make(chan error, 1)
-	s.watching.Go(func() { ended <- session.Wait() }) // ends with the session, which run closes
-	for {
-		select {
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("the server has closed the connection")
-			}
-			return err
-		case <-s.life.Done():
-			return context.Cause(s.life)
-		case <-s.listed:
-		}
-		ctx, cancel := s.bounded(context.Background(), s.cfg.CallTimeout)
-		tools, err := list(ctx, session)
-		cancel()
-		if err == nil {
-			s.mu.Lock()
-			s.tools = tools
-			s.mu.Unlock()
-		} // else the list stays as it was; a session that is over is seen above
-		select {
-		case <-time.After(relistPause):
-		case <-s.life.Done():
-		}
+	if starting {
+		close(settled)
 	}
 }

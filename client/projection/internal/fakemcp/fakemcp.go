@@ -79,6 +79,10 @@ func isGone(pid int) bool {
 	return strings.HasPrefix(rest, "Z")
 }
 
+// flood is what a server says again and again. It is large, so that a slow machine says it faster
+// than what was said is forgotten.
+var flood = strings.Repeat("x", 256<<10)
+
 // fake is a server that misbehaves as its mode says. Modes that are named like a step die there.
 type fake struct {
 	mode string
@@ -100,13 +104,13 @@ func (f fake) serve() {
 			fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i)
 		}
 	case "answers":
-		for {
-			fmt.Fprintln(f.out, `{"jsonrpc":"2.0","id":4711,"result":{"x":"`+strings.Repeat("x", 4096)+`"}}`)
+		for answer := `{"jsonrpc":"2.0","id":4711,"result":{"x":"` + flood + `"}}`; ; {
+			fmt.Fprintln(f.out, answer)
 		}
 	case "stderr":
 		go func() {
 			for {
-				fmt.Fprint(os.Stderr, strings.Repeat("oh no\n", 4096))
+				fmt.Fprint(os.Stderr, flood)
 			}
 		}()
 	case "stubborn":
@@ -159,7 +163,7 @@ func (f fake) serve() {
 			f.say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}}`, m.ID, version)
 			if f.mode == "notifications" {
 				for {
-					f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":%q}}`, strings.Repeat("x", 4096))
+					f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"%s"}}`, flood)
 				}
 			}
 		case "tools/list":
@@ -170,6 +174,8 @@ func (f fake) serve() {
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%sx"}}`, m.ID, m.Params.Cursor)
 			case "values":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"a":[%s0]}}]}}`, m.ID, strings.Repeat("{},", 200_000))
+			case "many values":
+				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"a":[%s0]}}]}}`, m.ID, strings.Repeat("{},", 600_000))
 			case "large":
 				f.say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","description":%q,"inputSchema":{"type":"object"}}],"nextCursor":"x"}}`, m.ID, strings.Repeat("x", 1<<20))
 			default:

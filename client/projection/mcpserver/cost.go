@@ -1,0 +1,45 @@
+package mcpserver
+
+import "fmt"
+
+const (
+	// maxMessage is how large one message may be, in bytes.
+	maxMessage = 8 << 20
+	// maxCost is what a message, or an answer over HTTP without its text, may take in memory, where
+	// each value takes valueBytes beside its text. A few bytes of text can be a value.
+	maxCost    = 32 << 20
+	valueBytes = 64
+)
+
+var errCost = fmt.Errorf("a message of the server has more than %d values", maxCost/valueBytes)
+
+// counter counts the values in JSON texts, roughly. The zero value has counted none.
+type counter struct {
+	values          int
+	quoted, escaped bool
+}
+
+// add counts those in the next piece of text.
+func (c *counter) add(text []byte) {
+	for _, b := range text {
+		switch {
+		case b == '\n': // no string goes on in the next line, whatever was before
+			c.quoted, c.escaped = false, false
+		case c.escaped:
+			c.escaped = false
+		case c.quoted && b == '\\':
+			c.escaped = true
+		case b == '"':
+			c.quoted = !c.quoted
+		case !c.quoted && (b == ',' || b == '[' || b == '{'):
+			c.values++
+		}
+	}
+}
+
+// costOf is what a JSON text takes in memory when it is decoded, roughly.
+func costOf(text []byte) int {
+	var c counter
+	c.add(text)
+	return len(text) + (c.values+1)*valueBytes
+}

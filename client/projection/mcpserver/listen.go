@@ -1,0 +1,224 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// listenTimeout is how long one request for events lasts, before the next one takes its place:
+	// there is no way to tell the executor that nobody listens any more.
+	listenTimeout = 5 * time.Minute
+	// eventBuffer is how much of a stream is read at once, in bytes.
+	eventBuffer = 32 << 10
+)
+
+// listen answers the SDK's request for the events that a server sends beside its answers, by
+// which it says that its tools have changed. The stream is ours, and lasts as long as the
+// session: the SDK gives a session up with its stream, and that of the server ends with each
+// connection to the executor, and where the server or something in between wants it to.
+func (h *httpLink) listen(r *http.Request) (*http.Response, error) {
+	if err := h.begin(false); err != nil {
+		return nil, err
+	}
+	ctx, cancel := during(r.Context(), h.life)
+	events, w := io.Pipe()
+	unhook := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		defer h.end(false)
+		defer cancel()
+		defer unhook()
+		h.follow(ctx, h.params(r), w)
+		<-ctx.Done() // who is not listened to any more is still answered
+		_ = w.CloseWithError(context.Cause(ctx))
+	}()
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{"Content-Type": {eventStream}},
+		ContentLength: -1,
+		Body:          events,
+		Request:       r,
+	}, nil
+}
+
+const eventStream = "text/event-stream"
+
+// announcement is what stands for all that may have been said while nobody listened.
+var announcement = &jsonrpc.Request{Method: notificationListChanged}
+
+// follow makes one request for events after the other, once the handshake is over, until ctx
+// ends, the server has no events, or it sends too much of what nobody has asked for.
+func (h *httpLink) follow(ctx context.Context, params protocol.HTTPRequestParams, w io.Writer) {
+	select {
+	case <-h.initialized:
+	case <-ctx.Done():
+		return
+	}
+	params.TimeoutMs = new(uint64(listenTimeout.Milliseconds()))
+	s := &stream{w: w}
+	for failures := 0; ; failures++ {
+		begin := time.Now()
+		if h.hear(ctx, params, s) != nil || h.client.Err() != nil {
+			return
+		}
+		if time.Since(begin) >= maxPause {
+			failures = 0
+		}
+		select {
+		case <-time.After(min(firstPause<<min(failures, maxRestarts), maxPause)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+var errNoEvents = errors.New("the server has no events")
+
+// hear makes one request for events and hands them on. The error says why there should be no
+// other one.
+func (h *httpLink) hear(ctx context.Context, params protocol.HTTPRequestParams, s *stream) error {
+	ctx, cancel := context.WithTimeout(ctx, listenTimeout+requestGrace)
+	defer cancel()
+	answer, err := h.client.HTTP(ctx, params)
+	if err != nil {
+		return nil // the next request may fare better
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if has, err := hasEvents(answer); !has {
+		return err
+	}
+	return s.read(answer.Body)
+}
+
+// hasEvents tells whether an answer is a stream of events. The error says why there will be none;
+// without one, a later answer may be.
+func hasEvents(answer *client.HTTPResponse) (bool, error) {
+	if answer.Status >= http.StatusInternalServerError || answer.Status == http.StatusTooManyRequests {
+		return false, nil
+	}
+	for _, header := range answer.Headers {
+		if strings.EqualFold(header.Name, "Content-Type") {
+			kind, _, _ := mime.ParseMediaType(header.Value)
+			if answer.Status == http.StatusOK && kind == eventStream {
+				return true, nil
+			}
+		}
+	}
+	return false, errNoEvents // 405 as a rule
+}
+
+// stream takes the events of a server, and writes those that matter for the SDK.
+type stream struct {
+	w       io.Writer
+	begun   bool // there was one before
+	unasked allowance
+}
+
+// read reads one stream to its end. The error says why there should be no other one.
+func (s *stream) read(body io.Reader) error {
+	if s.begun { // the tools may have changed meanwhile
+		if err := s.write(announcement); err != nil {
+			return err
+		}
+	}
+	s.begun = true
+	var l lines
+	var e event
+	buf := make([]byte, eventBuffer)
+	for {
+		n, failure := body.Read(buf)
+		if !s.unasked.spend(n, time.Now()) {
+			return fmt.Errorf("the server sends more than %d bytes that nobody has asked for", maxUnasked)
+		}
+		if err := l.add(buf[:n]); err != nil {
+			return err
+		}
+		for {
+			line, ok := l.next()
+			if !ok {
+				break
+			}
+			data, err := e.add(line)
+			if err != nil {
+				return err
+			}
+			if data == nil {
+				continue
+			}
+			if err := s.take(data); err != nil {
+				return err
+			}
+		}
+		if failure != nil {
+			return nil
+		}
+	}
+}
+
+// take decodes a message, and hands on what matters: that the tools have changed, and requests,
+// which are refused or, such as a ping, answered.
+func (s *stream) take(data []byte) error {
+	if costOf(data) > maxCost {
+		return errCost
+	}
+	msg, err := jsonrpc.DecodeMessage(data)
+	request, ok := msg.(*jsonrpc.Request)
+	if err != nil || !ok || !request.IsCall() && request.Method != notificationListChanged {
+		return nil
+	}
+	return s.write(request)
+}
+
+func (s *stream) write(msg jsonrpc.Message) error {
+	text, err := jsonrpc.EncodeMessage(msg) // one line
+	if err == nil {
+		_, err = fmt.Fprintf(s.w, "data: %s\n\n", text)
+	}
+	return err
+}
+
+// event is a server-sent event as its lines come. The zero value has none.
+type event struct {
+	name string
+	data []byte
+}
+
+// add takes the next line. With the last one of a message it returns its data.
+func (e *event) add(line []byte) ([]byte, error) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) == 0 {
+		whole := *e
+		*e = event{}
+		if whole.name != "" && whole.name != "message" {
+			return nil, nil
+		}
+		return whole.data, nil
+	}
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(field) {
+	case "event":
+		e.name = string(value)
+	case "data":
+		if len(e.data)+len(value) >= maxMessage {
+			return nil, errLine
+		}
+		if e.data != nil {
+			e.data = append(e.data, '\n')
+		}
+		e.data = append(e.data, value...)
+	}
+	return nil, nil
+}
