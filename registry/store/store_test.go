@@ -32,7 +32,7 @@ const soon = 3 * time.Minute
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir, Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func openTestStore(t testing.TB) (st *Store, dir string) {
 // openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st, err := Open(t.Context(), Config{Dir: dir, Shared: true})
+	st, err := Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,10 @@ import (
 // soon is how long a NATS server may take to start, on however busy a machine.
 const soon = 3 * time.Minute
 
+// timeout is that of an exchange with NATS. On a busy machine most take less; without NATS
+// those that have begun take all of it.
+const timeout = 30 * time.Second
+
 // Open opens a store on an embedded server, in a folder of its own, until the test
 // ends.
 func Open(t testing.TB) (st *store.Store, dir string) {
@@ -48,6 +52,7 @@ func At(t testing.TB, url string) *store.Store {
 
 func open(t testing.TB, cfg store.Config) *store.Store {
 	t.Helper()
+	cfg.Timeout = timeout
 	st, err := store.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +93,7 @@ func Stop(s *server.Server) {
 // their place. where is a URL or, for an embedded server, the absolute path of its folder.
 func Connect(t testing.TB, where string) *nats.Conn {
 	t.Helper()
-	var options []nats.Option
+	options := []nats.Option{nats.Timeout(soon)}
 	if filepath.IsAbs(where) {
 		options = append(options, nats.SetCustomDialer(folder(where)))
 		where = nats.DefaultURL
@@ -118,7 +123,7 @@ func (f folder) Dial(_, _ string) (net.Conn, error) {
 // the prefix execagent_.
 func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(soon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +132,24 @@ func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 		t.Fatal(err)
 	}
 	return kv
+}
+
+// Largest makes a bucket refuse values that are larger than so many bytes; -1: none.
+func Largest(t testing.TB, nc *nats.Conn, name string, bytes int32) {
+	t.Helper()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(soon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_execagent_"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgSize = bytes
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Keys returns the keys that have a value in a bucket.
