@@ -489,7 +489,7 @@ func TestReadyIsCheap(t *testing.T) {
 	ns := storetest.NATS(t, t.TempDir(), 0)
 	const fresh = time.Second // how long the store repeats an answer
 	log := new(strings.Builder)
-	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

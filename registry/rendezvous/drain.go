@@ -48,10 +48,7 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	rs.mu.Unlock()
 	all := append(executors, harnesses...)
 
-	total := drainTime
-	if deadline, ok := ctx.Deadline(); ok {
-		total = min(total, time.Duration(float64(time.Until(deadline))*drainShare))
-	}
+	total := spread(ctx)
 	var dismissing sync.WaitGroup
 	defer dismissing.Wait()
 	started := time.Now()
@@ -72,6 +69,15 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("draining: %w", context.Cause(ctx))
 	}
+}
+
+// spread is the time over which Drain spreads the closing of websockets.
+func spread(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return drainTime
+	}
+	return min(drainTime, time.Duration(float64(time.Until(deadline))*drainShare))
 }
 
 // dismiss closes the websocket once what waits for it has gone out, or after a second.

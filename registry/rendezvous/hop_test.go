@@ -275,7 +275,7 @@ func TestNoLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	func() {
 		dir := t.TempDir() + "/data"
-		st, err := store.Open(t.Context(), store.Config{Dir: dir})
+		st, err := store.Open(t.Context(), store.Config{Dir: dir, Timeout: soon})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ type settings struct {
 	Logger *slog.Logger
 	Limits principal.Limits
 	Memory int64         // that a server may take; zero: no limit
-	Grace  time.Duration // zero: 30 s
+	Grace  time.Duration // zero: soon
 }
 
 // server starts another server with a store of its own. Close may come before
@@ -165,11 +165,12 @@ func (c *cluster) server(cfg settings) *relayServer {
 	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
-		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, 30*time.Second),
+		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon),
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	s.opening = soon // whatever a test does first
 	ts := &relayServer{Routes: s, c: c, http: httptest.NewServer(s)}
 	c.servers = append(c.servers, ts)
 	c.t.Cleanup(func() {
