@@ -446,7 +446,7 @@ func TestRevocation(t *testing.T) {
 // makes it try again, and harnesses get a 503.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
-	ns := storetest.NATS(t, t.TempDir(), 0)
+	ns := storetest.NATS(t, t.TempDir(), nil)
 	st := storetest.At(t, ns.ClientURL())
 	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
 	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
@@ -486,7 +486,7 @@ func TestStoreGone(t *testing.T) {
 // writes to the store at most once a second, and to the log, too.
 func TestReadyIsCheap(t *testing.T) {
 	t.Parallel()
-	ns := storetest.NATS(t, t.TempDir(), 0)
+	ns := storetest.NATS(t, t.TempDir(), nil)
 	const fresh = time.Second // how long the store repeats an answer
 	log := new(strings.Builder)
 	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))})

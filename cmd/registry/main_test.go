@@ -401,7 +401,7 @@ func TestServeTLS(t *testing.T) {
 // TestMetricsListen: with a port of their own the metrics are there alone.
 func TestMetricsListen(t *testing.T) {
 	t.Parallel()
-	metrics, err := net.Listen("tcp", "127.0.0.1:0")
+	metrics, err := net.Listen("tcp", "127.44.0.2:0") // where nobody else takes the port meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}

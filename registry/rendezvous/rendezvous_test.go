@@ -43,7 +43,7 @@ type cluster struct {
 
 // newCluster has one environment, env, with a registered executor.
 func newCluster(t testing.TB) *cluster {
-	ns := storetest.NATS(t, t.TempDir(), 0)
+	ns := storetest.NATS(t, t.TempDir(), nil)
 	t.Cleanup(func() { storetest.Stop(ns) })
 	url := ns.ClientURL()
 	return newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,14 +66,16 @@ func open(t testing.TB, cfg store.Config) *store.Store {
 	return st
 }
 
-// NATS starts a NATS server with its files in dir, at a free port if port is 0. The caller
-// ends it with [Stop].
-func NATS(t testing.TB, dir string, port int) *server.Server {
+// NATS starts a NATS server with its files in dir. at is where one has been before, nil for
+// an address of its own: no other program gets that while the server is away. The caller ends
+// it with [Stop].
+func NATS(t testing.TB, dir string, at net.Addr) *server.Server {
 	t.Helper()
-	if port == 0 {
-		port = server.RANDOM_PORT
+	host, port := fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(255), mathrand.IntN(256), 1+mathrand.IntN(254)), server.RANDOM_PORT
+	if before, ok := at.(*net.TCPAddr); ok {
+		host, port = before.IP.String(), before.Port
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{Host: host, Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
