@@ -65,7 +65,8 @@ func TestNATSRestart(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b, third := c.server(settings{}), c.server(settings{}), c.server(settings{})
+	cfg := settings{Silence: nodeSilence}
+	a, b, third := c.server(cfg), c.server(cfg), c.server(cfg)
 	e := a.executor()
 	plain, far := b.harness(), b.harness()
 	opened(plain, e, "plain", 0)

@@ -140,6 +140,9 @@ type settings struct {
 	Limits principal.Limits
 	Memory int64         // that a server may take; zero: no limit
 	Grace  time.Duration // zero: soon
+	// Silence is how long nothing is heard of a server that is dead; zero: soon, since on a busy
+	// machine others may say nothing for a while.
+	Silence time.Duration
 }
 
 // server starts another server with a store of its own. Close may come before
@@ -165,7 +168,7 @@ func (c *cluster) server(cfg settings) *relayServer {
 	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
-		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon),
+		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon), silence: cmp.Or(cfg.Silence, soon),
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -28,6 +29,8 @@ type Config struct {
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets.
 	Grace time.Duration
+
+	silence time.Duration // in tests, in the place of nodeSilence
 }
 
 // Routes holds the websockets and streams of one server, as a meeting for every
@@ -45,6 +48,7 @@ type Routes struct {
 	also    func(ctx context.Context, principalID string) // Config.Review
 
 	hop       *hop
+	silence   time.Duration // nodeSilence but in tests
 	patience  time.Duration // defaultPatience but in tests
 	opening   time.Duration // defaultOpening but in tests
 	aftermath aftermath     // of many websockets at once
@@ -74,7 +78,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		patience: defaultPatience, opening: defaultOpening,
+		silence: cmp.Or(cfg.silence, nodeSilence), patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())

@@ -48,7 +48,7 @@ func Beside(t testing.TB, dir string) *store.Store {
 // At opens a store on NATS servers, see [NATS], until the test ends.
 func At(t testing.TB, url string) *store.Store {
 	t.Helper()
-	return open(t, store.Config{URL: url})
+	return open(t, store.Config{URL: url, Wait: true})
 }
 
 func open(t testing.TB, cfg store.Config) *store.Store {
