@@ -604,3 +604,23 @@ func TestRestartEnds(t *testing.T) {
 		t.Error("what is made then has no deadline")
 	}
 }
+
+// TestHealthWhileOpening: a stream that is just being made does not count as one that cannot be
+// written, which would end the embedded server.
+func TestHealthWhileOpening(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	streams := filepath.Join(dir, "nats", "jetstream", "$G", "streams")
+	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
+		t.Fatalf("it has %d streams, %v", len(made), err)
+	}
+	if err := os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if health := st.embedded.server.Healthz(nil); health.Error == "" {
+		t.Fatal("NATS does not miss the stream")
+	}
+	if err := writeError(st.embedded.server); err != nil {
+		t.Error(err)
+	}
+}
