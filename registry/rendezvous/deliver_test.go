@@ -104,7 +104,13 @@ func TestStuckHarness(t *testing.T) {
 				if n := waiting.Used(); n < laneLimit {
 					t.Errorf("%d bytes wait", n)
 				}
-				flood(300, 1000)
+				// No more than it takes, see TestSlowHarness.
+				for n := uint32(300); len(e.messages) == 0 && n < 2000; n += 50 {
+					flood(n, n+50)
+					if err := e.socket.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
 				behind := e.sendFrame(data("innocent", 1, "behind all that"))
 				e.wantReset("stuck", resetTooSlow)
 				innocent.want(behind)
