@@ -168,12 +168,15 @@ func (c *cluster) server(cfg settings) *relayServer {
 	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
-		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon), silence: cmp.Or(cfg.Silence, soon),
+		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon),
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	s.opening = soon // whatever a test does first
+	s.hop.mu.Lock()
+	s.silence = cmp.Or(cfg.Silence, soon)
+	s.hop.mu.Unlock()
 	ts := &relayServer{Routes: s, c: c, http: httptest.NewServer(s)}
 	c.servers = append(c.servers, ts)
 	c.t.Cleanup(func() {

@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -29,8 +28,6 @@ type Config struct {
 	// Grace is how long a stream whose ends acknowledge keeps its route without one
 	// of its websockets.
 	Grace time.Duration
-
-	silence time.Duration // in tests, in the place of nodeSilence
 }
 
 // Routes holds the websockets and streams of one server, as a meeting for every
@@ -48,7 +45,7 @@ type Routes struct {
 	also    func(ctx context.Context, principalID string) // Config.Review
 
 	hop       *hop
-	silence   time.Duration // nodeSilence but in tests
+	silence   time.Duration // nodeSilence but in tests, under hop.mu
 	patience  time.Duration // defaultPatience but in tests
 	opening   time.Duration // defaultOpening but in tests
 	aftermath aftermath     // of many websockets at once
@@ -78,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		silence: cmp.Or(cfg.silence, nodeSilence), patience: defaultPatience, opening: defaultOpening,
+		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())
