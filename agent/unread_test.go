@@ -41,8 +41,10 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The clients answer no ping before they read, which on a busy machine is late.
-			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(32 << 20), PeerTimeout: time.Hour})
+			// The clients answer no ping before they read, and see none, which on a busy machine
+			// is late.
+			const peerTimeout = time.Hour
+			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(32 << 20), PeerTimeout: peerTimeout})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +52,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 			served := make(chan error, 1)
 			go func() { served <- r.agent.Serve(t.Context(), l) }()
 			dial := func() rpc.Conn {
-				c, err := transport.Dial(t.Context(), l.URL(), transport.DialConfig{})
+				c, err := transport.Dial(t.Context(), l.URL(), transport.DialConfig{PeerTimeout: peerTimeout})
 				if err != nil {
 					t.Fatal(err)
 				}

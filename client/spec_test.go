@@ -369,7 +369,7 @@ func TestAttach(t *testing.T) {
 func TestAttachAfterLoss(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
-	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "5000000", "/dev/zero"}})
+	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}})
 	if err != nil {
 		t.Fatal(err)
 	}

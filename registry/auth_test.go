@@ -19,7 +19,7 @@ func TestAgentIdentity(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
 	one := startServer(t, Config{Store: st})
-	two := startServer(t, Config{Store: storetest.Beside(t, dir), ClockSkew: 10 * time.Second})
+	two := startServer(t, Config{Store: storetest.Beside(t, dir), ClockSkew: 40 * time.Second})
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestAgentIdentity(t *testing.T) {
 		{"unknown agent", one, assertionHeader(t, private, "agent-rt-2", "task-1", now), "env-1", 401},
 		{"a minute late", one, assertionHeader(t, private, "agent-rt-1", "task-old", now.Add(-62*time.Second)), "env-1", 401},
 		{"a minute early", one, assertionHeader(t, private, "agent-rt-1", "task-new", now.Add(70*time.Second)), "env-1", 401},
-		{"50 s late", one, assertionHeader(t, private, "agent-rt-1", "task-2", now.Add(-50*time.Second)), "env-1", 200},
+		{"30 s late", one, assertionHeader(t, private, "agent-rt-1", "task-2", now.Add(-30*time.Second)), "env-1", 200},
 		{"50 s late where less is allowed", two, assertionHeader(t, private, "agent-rt-1", "task-3", now.Add(-50*time.Second)), "env-1", 401},
 		{"3 s older than the newest", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(-3*time.Second)), "env-1", 200},
 		{"7 s older than the newest", two, assertionHeader(t, private, "agent-rt-1", "task-1", now.Add(-7*time.Second)), "env-1", 401},

@@ -116,6 +116,31 @@ func mustOpen(t *testing.T, link string, header http.Header) *transport.WebSocke
 	return c
 }
 
+// executorOpens opens a websocket of an executor, and waits until the registry has it: it is
+// open for the executor a moment before.
+func (s *testServer) executorOpens(t *testing.T, at wire.DirectResponse) *transport.WebSocket {
+	t.Helper()
+	c := mustOpen(t, at.URL, nil)
+	eventually(t, "the executor is there", func() bool { return s.direct.HasExecutor(at.RegistrationID) })
+	return c
+}
+
+// join connects a harness to an executor that is online. On a busy machine the harness may have
+// waited too long for a websocket of the executor; then it comes again, as real ones do.
+func (s *testServer) join(t *testing.T, key, environmentID string) (*transport.WebSocket, wire.DirectResponse, error) {
+	for deadline := time.Now().Add(soon); ; {
+		status, code, answer := s.askDirect(t, key, environmentID, wire.PathDirectConnect)
+		if status != http.StatusOK {
+			return nil, answer, fmt.Errorf("%d %s", status, code)
+		}
+		c, err := transport.Dial(t.Context(), answer.URL, transport.DialConfig{})
+		refused, ok := errors.AsType[*transport.StatusError](err)
+		if !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			return c, answer, err
+		}
+	}
+}
+
 func mustRead(t *testing.T, c *transport.WebSocket) string {
 	t.Helper()
 	message, err := c.Read()
@@ -350,7 +375,7 @@ func TestDirectOrNoise(t *testing.T) {
 	if again.RegistrationID != first.RegistrationID {
 		t.Error("the same principal has another registration")
 	}
-	mustOpen(t, first.URL, nil)
+	s.executorOpens(t, first)
 	status, code, _ = s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	want("a second executor of the principal", status, code, 503, wire.CodeConflict)
 	status, code, text := s.post(t, "Bearer "+executor, wire.PathPrefix+"e"+wire.PathDirectRegister,
@@ -426,7 +451,7 @@ func TestDirectPairs(t *testing.T) {
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	const pairs = 5
 	for range pairs {
-		c := mustOpen(t, at.URL, nil)
+		c := s.executorOpens(t, at)
 		go func() {
 			message, err := c.Read()
 			if err == nil {
@@ -438,11 +463,12 @@ func TestDirectPairs(t *testing.T) {
 		}()
 	}
 	for i := range pairs {
-		_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
-		if answer.RegistrationID != at.RegistrationID || answer.Websockets != 0 {
-			t.Fatalf("got %+v", answer)
+		c, answer, err := s.join(t, harness, "e")
+		if err != nil || answer.RegistrationID != at.RegistrationID || answer.Websockets != 0 {
+			t.Fatalf("got %+v, %v", answer, err)
 		}
-		c, message := mustOpen(t, answer.URL, nil), fmt.Sprint(i)
+		t.Cleanup(func() { c.Close() })
+		message := fmt.Sprint(i)
 		if err := c.Write([]byte(message)); err != nil {
 			t.Fatal(err)
 		}
@@ -452,11 +478,14 @@ func TestDirectPairs(t *testing.T) {
 	}
 
 	// One more harness comes before its websocket of the executor.
-	_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
-	opened := make(chan *transport.WebSocket)
+	type joined struct {
+		c   *transport.WebSocket
+		err error
+	}
+	opened := make(chan joined, 1)
 	go func() {
-		c, _ := open(t, answer.URL, nil)
-		opened <- c
+		c, _, err := s.join(t, harness, "e")
+		opened <- joined{c, err}
 	}()
 	pings := make(chan string, 8)
 	last, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{Ping: func(payload string) { pings <- payload }})
@@ -464,10 +493,12 @@ func TestDirectPairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer last.Close()
-	early := <-opened
-	if early == nil {
-		t.Fatal("the harness that came early is refused")
+	came := <-opened
+	if came.err != nil {
+		t.Fatalf("the harness that came early is refused: %v", came.err)
 	}
+	early := came.c
+	defer early.Close()
 	large := strings.Repeat("x", 1<<20)
 	for i, message := range []string{"one", large, "", "three"} {
 		from, to := early, last

@@ -153,7 +153,7 @@ func TestRelayedIsAll(t *testing.T) {
 // TestMetricsWithoutStore: the metrics say so when the store has gone.
 func TestMetricsWithoutStore(t *testing.T) {
 	t.Parallel()
-	ns := storetest.NATS(t, t.TempDir(), 0)
+	ns := storetest.NATS(t, t.TempDir(), nil)
 	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
 	families, _ := metricsPage(t, s)
 	if up := value(t, families, "registry_store_up"); up != 1 {

@@ -176,7 +176,7 @@ func TestDialRepeats(t *testing.T) {
 			}
 		}
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
 	if err != nil {
 		t.Fatal(err)
 	}

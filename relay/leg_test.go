@@ -380,17 +380,17 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	wantMessage(t, c, `"works"`)
 }
 
-// fill makes active streams without handshakes, which would take too long.
-func (x *script) fill(n int) {
+// fill makes active streams of sessions. Their handshakes are over: while they take place,
+// nobody would answer the pings on the link's websocket.
+func (x *script) fill(sessions []*noise.Session) {
 	x.t.Helper()
 	await(x.t, "the link", x.l.Ready)
-	for i := range n {
+	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		keys, _ := pairOfSessions()
 		x.l.streams.mu.Lock()
 		m := &member{id: id, lane: x.l.streams.leg.socket.NewLane(0)}
 		x.l.streams.mu.Unlock()
@@ -405,9 +405,14 @@ func (x *script) fill(n int) {
 
 func TestLinkLimitOfStreams(t *testing.T) {
 	t.Parallel()
+	var sessions []*noise.Session
+	for len(sessions) < maxActive-1 {
+		a, b := pairOfSessions()
+		sessions = append(sessions, a, b)
+	}
 	s := newService(t)
 	x := newScript(t, s, startLink(t, s, timing{}))
-	x.fill(maxActive - 1)
+	x.fill(sessions[:maxActive-1])
 	_, last := x.open("last")
 	for range 3 {
 		x.begin("one more", testAuthority)

@@ -92,7 +92,7 @@ func TestLinkUpgrade(t *testing.T) {
 // same one is tried for ever.
 func TestLinkURL(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
 	if err != nil {
 		t.Fatal(err)
 	}

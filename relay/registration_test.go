@@ -360,7 +360,7 @@ func TestRegisterAccepts(t *testing.T) {
 
 func TestRegisterUnreachable(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
 	if err != nil {
 		t.Fatal(err)
 	}

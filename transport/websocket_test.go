@@ -529,8 +529,11 @@ func waitsForASlowPeer(t *testing.T, inParts bool) {
 		written <- nil
 	}()
 	over := make(chan struct{})
-	time.AfterFunc(timeout*3/2, func() { close(over) })
-	pongUntil(p, over)
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	defer close(over)
+	telling.Go(func() { pongUntil(p, over) }) // also while it reads, which may take as long
+	<-time.After(timeout * 3 / 2)
 	for i := range messages {
 		if _, payload, err := p.Next(); err != nil || len(payload) != 64<<10 {
 			t.Fatalf("message %d: %d bytes, %v", i, len(payload), err)

@@ -411,7 +411,9 @@ func TestMistakes(t *testing.T) {
 			if tt.help != "" {
 				want += "agent: " + tt.help + "\n"
 			}
-			if stderr.String() != want || stdout.Len() > 0 {
+			// So it says after a second, which a busy machine may need for nothing.
+			said := strings.TrimPrefix(stderr.String(), "agent: waiting for environment e: no answer yet\n")
+			if said != want || stdout.Len() > 0 {
 				t.Errorf("it says\n%sand prints %q, want\n%s", &stderr, &stdout, want)
 			}
 		})

@@ -259,10 +259,10 @@ func askProbe(t *testing.T, address, method, path string) string {
 	return string(answer[len("HTTP/1.1 "):])
 }
 
-// freeAddress returns a local address on which nothing listens at the moment.
+// freeAddress returns a local address on which nothing listens. Nobody else takes it.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.44.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,6 +158,7 @@ func TestJoined(t *testing.T) {
 	s := newSite(t)
 	s.rooms.joining = patience
 	first := s.open(ticket.Executor)
+	s.until("the executor is there", func() bool { return s.rooms.HasExecutor(s.reg) })
 	taken := s.open(ticket.Harness)
 	type opened struct {
 		ws  *websocket.Conn

@@ -29,8 +29,16 @@ func TestSlowHarness(t *testing.T) {
 				opened(slow, e, "slow", ack)
 
 				payload := strings.Repeat("x", 61_000)
-				for n := range 600 { // 36 MB
+				before := c.dropped()
+				// No more than it takes: who reads nothing for 90 s loses its websocket.
+				for n := 0; len(e.messages) == 0 && c.dropped() == before; n++ {
+					if n == 2000 {
+						t.Fatalf("%d frames are not too much", n)
+					}
 					e.sendFrame(acked(data("slow", uint32(n), payload), ack))
+					if err := e.socket.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if ack == 0 {
 					e.wantReset("slow", resetTooSlow)
@@ -96,7 +104,13 @@ func TestStuckHarness(t *testing.T) {
 				if n := waiting.Used(); n < laneLimit {
 					t.Errorf("%d bytes wait", n)
 				}
-				flood(300, 1000)
+				// No more than it takes, see TestSlowHarness.
+				for n := uint32(300); len(e.messages) == 0 && n < 2000; n += 50 {
+					flood(n, n+50)
+					if err := e.socket.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
 				behind := e.sendFrame(data("innocent", 1, "behind all that"))
 				e.wantReset("stuck", resetTooSlow)
 				innocent.want(behind)
@@ -195,6 +209,7 @@ func TestHoldUp(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t)
 				s, other := c.pair(servers, settings{Grace: time.Hour})
+				s.patience, other.patience = time.Hour, time.Hour
 				e := s.dialBuffered(s.url(s.ticket(ticket.Executor)), 0)
 				c.waitOnline(s.node)
 				h := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)

@@ -11,14 +11,12 @@ import (
 )
 
 const (
-	// drainTime is how long Drain takes to close all websockets, if its context
-	// does not end before.
+	// drainTime is how long Drain takes to close all websockets, if its context lasts.
 	drainTime = 10 * time.Second
 	// drainShare is the part of the context's time over which the closing of websockets
 	// is spread; the rest is for the last of them to end.
 	drainShare = 0.8
-	// flushTime is how long a websocket has to take what waits for it before it is
-	// closed.
+	// flushTime is how long a websocket has to take what waits for it before it is closed.
 	flushTime = time.Second
 )
 
@@ -48,13 +46,9 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	rs.mu.Unlock()
 	all := append(executors, harnesses...)
 
-	total := drainTime
-	if deadline, ok := ctx.Deadline(); ok {
-		total = min(total, time.Duration(float64(time.Until(deadline))*drainShare))
-	}
+	started, total := time.Now(), spread(ctx)
 	var dismissing sync.WaitGroup
 	defer dismissing.Wait()
-	started := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i, p := range all {
@@ -72,6 +66,14 @@ func (rs *Routes) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("draining: %w", context.Cause(ctx))
 	}
+}
+
+// spread is the time over which Drain spreads the closing of websockets.
+func spread(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(drainTime, time.Duration(float64(time.Until(deadline))*drainShare))
+	}
+	return drainTime
 }
 
 // dismiss closes the websocket once what waits for it has gone out, or after a second.

@@ -55,6 +55,11 @@ func (ts *relayServer) dialWith(rawURL string, header http.Header, ahead int) *e
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	return newEnd(t, s, ahead)
+}
+
+// newEnd is the end that has a websocket, which it closes when the test ends.
+func newEnd(t testing.TB, s *socket.Socket, ahead int) *end {
 	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool), told: make(chan string, 1024)}
 	go func() {
 		defer close(e.messages)

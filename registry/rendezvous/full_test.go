@@ -160,12 +160,18 @@ func TestDiskFull(t *testing.T) {
 			}
 		} else {
 			// Nobody but a command of the operator needs the disk.
-			beside, err := storetest.Beside(t, dir), error(nil)
+			beside, err := store.Open(ctx, store.Config{Dir: dir, Shared: true})
+			if err != nil {
+				t.Fatal(err)
+			}
 			for n := 0; err == nil && n < 100; n++ {
 				_, _, err = beside.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("creating a key beside the registry: %v", err)
+			}
+			if err := beside.Close(); err != nil {
+				t.Error(err)
 			}
 		}
 		empty()

@@ -230,7 +230,7 @@ func (h *hop) silent(now time.Time) []string {
 	defer h.mu.Unlock()
 	var nodes []string
 	for node, last := range h.heard {
-		if now.Sub(last) > nodeSilence {
+		if now.Sub(last) > h.rs.silence {
 			delete(h.heard, node)
 			nodes = append(nodes, node)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -24,10 +23,10 @@ import (
 func TestNATSRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	ns := storetest.NATS(t, dir, 0)
+	ns := storetest.NATS(t, dir, nil)
 	defer func() { storetest.Stop(ns) }()
 	url := ns.ClientURL()
-	port := ns.Addr().(*net.TCPAddr).Port
+	at := ns.Addr()
 	c := newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
 	a, b := c.server(settings{}), c.server(settings{})
 	e := a.executor()
@@ -40,7 +39,7 @@ func TestNATSRestart(t *testing.T) {
 	exchange(local, e, "local", 0)
 	exchange(local, e, "local", 0)
 	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
-	ns = storetest.NATS(t, dir, port)
+	ns = storetest.NATS(t, dir, at)
 
 	// The server that notices the loss first gives the reason.
 	e.wantAnyReset("plain", resetRouteLost, resetHarnessGone)
@@ -66,7 +65,8 @@ func TestNATSRestart(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	a, b, third := c.server(settings{}), c.server(settings{}), c.server(settings{})
+	cfg := settings{Silence: nodeSilence}
+	a, b, third := c.server(cfg), c.server(cfg), c.server(cfg)
 	e := a.executor()
 	plain, far := b.harness(), b.harness()
 	opened(plain, e, "plain", 0)
@@ -275,7 +275,7 @@ func TestNoLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	func() {
 		dir := t.TempDir() + "/data"
-		st, err := store.Open(t.Context(), store.Config{Dir: dir})
+		st, err := store.Open(t.Context(), store.Config{Dir: dir, Timeout: soon})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,3 +152,39 @@ func TestTakenOver(t *testing.T) {
 	m.reassert(t.Context(), e)
 	old.wantEnd()
 }
+
+// TestTooBusyToNote: an executor that the store has forgotten stays, also if the store does
+// not take its presence at once.
+func TestTooBusyToNote(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.server(settings{})
+	e := s.executor()
+	nc := c.nats()
+	tries, err := nc.SubscribeSync("$KV.execagent_presence." + c.environmentID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.forget(c.environmentID)
+	if _, err := tries.NextMsg(soon); err != nil { // to forget is a write, too
+		t.Fatal(err)
+	}
+	const tooLittle = 1 // byte: every value is refused
+	storetest.Largest(t, nc, "presence", tooLittle)
+	m := s.find(c.registration.ID)
+	defer s.leave(m)
+	m.mu.Lock()
+	seated := m.executor
+	m.mu.Unlock()
+	var over sync.WaitGroup
+	over.Go(func() { m.reassert(t.Context(), seated) })
+	for range 2 {
+		if _, err := tries.NextMsg(soon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Largest(t, nc, "presence", -1)
+	over.Wait()
+	c.waitOnline(s.node)
+	opened(s.harness(), e, "stream", 0)
+}

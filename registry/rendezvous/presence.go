@@ -48,7 +48,7 @@ func (m *meeting) goOnline(ctx context.Context, e *executor) error {
 // registry with an embedded NATS server keeps presences in memory: when that server has
 // been started anew they are gone, and revisions begin with 1 again. If another
 // registration has the environment by then, e is closed. A store that does not answer
-// is asked again.
+// is asked again, as when an executor comes.
 func (m *meeting) reassert(ctx context.Context, e *executor) {
 	for {
 		p, _, found, err := m.rs.store.Presence(ctx, m.environmentID)
@@ -67,7 +67,7 @@ func (m *meeting) reassert(ctx context.Context, e *executor) {
 		m.revision, m.over, e.revision = 0, 0, 0
 	}
 	m.mu.Unlock()
-	if err := m.goOnline(ctx, e); err != nil && ctx.Err() == nil {
+	if err := e.goOnline(); err != nil && ctx.Err() == nil {
 		m.rs.log.Trouble("an executor cannot stay", "environment", m.environmentID, "registration", m.id, "error", err)
 		e.kick("the store does not know it")
 	}

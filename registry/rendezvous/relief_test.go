@@ -43,7 +43,10 @@ func TestMemoryShort(t *testing.T) {
 				}
 			}
 			most := 0
-			for n := range uint32(300) {
+			for n, rounds := uint32(0), uint32(300); n < rounds; n++ {
+				if other.metrics.Relieved.Load() > 0 {
+					rounds = min(rounds, n+20)
+				}
 				for _, stream := range slow {
 					e.trySend(acked(data(stream, n, long), 1))
 				}
@@ -57,15 +60,11 @@ func TestMemoryShort(t *testing.T) {
 			if limit := int(other.limits.MaxWaiting()); most > limit+limit/8 {
 				t.Errorf("%d bytes were held, %d may be", most, limit)
 			}
-			ended := make(map[string]bool)
-			for stream := range e.resets {
-				ended[stream] = true
-			}
-			if ended["honest"] {
-				t.Error("the honest stream has ended")
-			}
 			exchanged := acked(data("honest", 1000, "still here"), 1)
 			e.until(exchanged.Append(nil), func() { honest.trySend(exchanged) })
+			if e.resets["honest"] {
+				t.Error("the honest stream has ended")
+			}
 			c.eventually("a line says so", func() bool { return log.count("memory is short: streams that held the most of it were ended") > 0 })
 		})
 	}
@@ -90,9 +89,11 @@ func TestMemoryShortOfLittle(t *testing.T) {
 	for p := range streams {
 		k := s.ticket(ticket.Harness)
 		k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
-		for range 6 { // 96 streams of a principal, as many as an executor takes
+		for range 6 {
 			h := s.dialBuffered(s.url(k), 0)
-			for range maxHarnessStreams {
+			// Not more: to open them all must not take as long as a websocket lives that is not
+			// read, and so answers no ping.
+			for range 4 {
 				stream := rand.Text()
 				opened(h, e, stream, 1)
 				streams[p] = append(streams[p], stream)
@@ -100,7 +101,7 @@ func TestMemoryShortOfLittle(t *testing.T) {
 		}
 	}
 	for _, streams := range streams {
-		for n := range uint32(3) {
+		for n := range uint32(12) {
 			for _, stream := range streams {
 				e.trySend(acked(data(stream, n, little), 1))
 			}

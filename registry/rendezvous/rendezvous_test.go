@@ -43,7 +43,7 @@ type cluster struct {
 
 // newCluster has one environment, env, with a registered executor.
 func newCluster(t testing.TB) *cluster {
-	ns := storetest.NATS(t, t.TempDir(), 0)
+	ns := storetest.NATS(t, t.TempDir(), nil)
 	t.Cleanup(func() { storetest.Stop(ns) })
 	url := ns.ClientURL()
 	return newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
@@ -139,7 +139,10 @@ type settings struct {
 	Logger *slog.Logger
 	Limits principal.Limits
 	Memory int64         // that a server may take; zero: no limit
-	Grace  time.Duration // zero: 30 s
+	Grace  time.Duration // zero: soon
+	// Silence is how long nothing is heard of a server that is dead; zero: soon, since on a busy
+	// machine others may say nothing for a while.
+	Silence time.Duration
 }
 
 // server starts another server with a store of its own. Close may come before
@@ -165,11 +168,15 @@ func (c *cluster) server(cfg settings) *relayServer {
 	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
-		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, 30*time.Second),
+		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, soon),
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	s.opening = soon // whatever a test does first
+	s.hop.mu.Lock()
+	s.silence = cmp.Or(cfg.Silence, soon)
+	s.hop.mu.Unlock()
 	ts := &relayServer{Routes: s, c: c, http: httptest.NewServer(s)}
 	c.servers = append(c.servers, ts)
 	c.t.Cleanup(func() {

@@ -45,6 +45,7 @@ type Routes struct {
 	also    func(ctx context.Context, principalID string) // Config.Review
 
 	hop       *hop
+	silence   time.Duration // nodeSilence but in tests, under hop.mu
 	patience  time.Duration // defaultPatience but in tests
 	opening   time.Duration // defaultOpening but in tests
 	aftermath aftermath     // of many websockets at once
@@ -74,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		patience: defaultPatience, opening: defaultOpening,
+		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())

@@ -37,10 +37,11 @@ func TestShare(t *testing.T) {
 			}
 			exchange(innocent, e, "innocent", 1) // behind it
 			share := other.limits.Share(c.harnessKey)
-			waits := share.Used()
-			if waits < laneLimit/2 || waits > laneLimit+1<<20 || other.limits.Usage("").Waiting != waits {
-				t.Errorf("%d bytes are counted, %d of all", waits, other.limits.Usage("").Waiting)
-			}
+			// The kernel may still take some of it.
+			c.eventually("what waits is counted, and nothing else", func() bool {
+				waits := share.Used()
+				return waits >= laneLimit/2 && waits <= laneLimit+1<<20 && other.limits.Usage("").Waiting == waits
+			})
 			const most = 128 << 20 // for a principal, as limits has it
 			share.Take(most)       // as more of such streams do
 			e.sendFrame(acked(data("quick", 1, long), 1))

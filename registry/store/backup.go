@@ -122,7 +122,7 @@ func (st *Store) Restore(ctx context.Context, b *Backup) (values int, err error)
 }
 
 func (st *Store) restoreValue(ctx context.Context, kv jetstream.KeyValue, value backupValue) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, st.timeout)
 	defer cancel()
 	_, err := st.answered(ctx, func() (uint64, error) { return kv.Create(ctx, value.Key, value.Value) })
 	if errors.Is(err, jetstream.ErrKeyExists) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,10 +26,10 @@ type buckets struct {
 	usages        jetstream.KeyValue // key id -> when it was last used, see usage
 }
 
-// observe has exchanges with the buckets observed.
-func (b *buckets) observe(observer *atomic.Pointer[Observer]) {
+// time has each exchange with the buckets bounded by a timeout, and observed.
+func (b *buckets) time(timeout time.Duration, observer *atomic.Pointer[Observer]) {
 	for _, kv := range []*jetstream.KeyValue{&b.keys, &b.identities, &b.registrations, &b.presence, &b.nodes, &b.secrets, &b.replay, &b.health, &b.servers, &b.usages} {
-		*kv = &timed{*kv, observer}
+		*kv = &timed{*kv, timeout, observer}
 	}
 }
 

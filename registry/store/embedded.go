@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -207,12 +208,18 @@ func (e *embedded) tend(ctx context.Context) {
 // writeError returns the error of a JetStream stream of the server that is not written any
 // more, or nil if all streams are.
 func writeError(s *server.Server) error {
-	health := s.Healthz(nil)
+	health := s.Healthz(&server.HealthzOptions{Details: true})
 	// Other statuses are about the start of the server.
 	if health.StatusCode != http.StatusServiceUnavailable {
 		return nil
 	}
-	return errors.New(health.Error)
+	for _, e := range health.Errors {
+		// A stream that is just being made has a folder, but NATS does not know it yet.
+		if e.Type != server.HealthzErrorStream || !strings.HasSuffix(e.Error, "could not be recovered") {
+			return errors.New(e.Error)
+		}
+	}
+	return nil
 }
 
 // reopen replaces the server that cannot write by another one on the same files, as soon

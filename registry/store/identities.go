@@ -130,8 +130,6 @@ func (st *Store) RemoveIdentity(ctx context.Context, runtimeID string) error {
 	if err := st.failing(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	if err := st.identities.Purge(ctx, key, jetstream.PurgeTTL(markerTTL)); err != nil {
 		return unavailable("removing the identity", st.writeFailed(err))
 	}

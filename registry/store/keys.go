@@ -216,8 +216,6 @@ func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) 
 // forgetText removes the records of later texts of a key. What cannot be removed entitles to
 // nothing.
 func (st *Store) forgetText(ctx context.Context, id string, hashes ...[]byte) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	for _, hash := range hashes {
 		if len(hash) > 0 && textID(hash) != id {
 			_ = st.keys.Purge(ctx, textID(hash))

@@ -212,8 +212,6 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) erro
 // SetOffline removes the presence that SetOnline has noted with this revision. It does
 // nothing if a newer websocket has taken its place.
 func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	err := st.presence.Purge(ctx, environmentID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
 		return nil
@@ -279,8 +277,6 @@ func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
 // Announce notes that a node lives. After 15 s without another announcement it counts as
 // dead.
 func (st *Store) Announce(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	text, err := time.Now().UTC().MarshalJSON()
 	if err != nil {
 		return err
@@ -291,8 +287,6 @@ func (st *Store) Announce(ctx context.Context, node string) error {
 
 // Withdraw notes that a node lives no longer.
 func (st *Store) Withdraw(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
 }
 

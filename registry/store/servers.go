@@ -22,8 +22,6 @@ type Server struct {
 
 // introduce notes what a server says of itself, until 15 s later.
 func (st *Store) introduce(ctx context.Context, s Server) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -23,8 +24,8 @@ const (
 	OpenTimeout = time.Minute
 	// listTimeout bounds reading a whole bucket.
 	listTimeout = 20 * time.Second
-	// busyTimeout is how long opening a data folder waits while another process has
-	// it, as the commands of an operator have it for a moment.
+	// busyTimeout is how long opening a data folder waits at least while another process
+	// has it, as the commands of an operator have it for a moment.
 	busyTimeout = 3 * time.Second
 	busyRetry   = 100 * time.Millisecond
 
@@ -78,7 +79,8 @@ type Config struct {
 	// changes. It may be nil.
 	Waiting func(reason string)
 
-	Logger *slog.Logger // nil: nothing is logged
+	Timeout time.Duration // of one exchange with NATS; zero: 2 s
+	Logger  *slog.Logger  // nil: nothing is logged
 }
 
 // Place says where the state is: the folder, or the servers without users and passwords.
@@ -96,6 +98,7 @@ type Store struct {
 	nc       *nats.Conn
 	folder   string    // the data folder; "" for a cluster
 	embedded *embedded // nil for a cluster, and beside another process
+	timeout  time.Duration
 	log      *slog.Logger
 
 	buckets
@@ -112,7 +115,7 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
-	st := &Store{log: cfg.Logger, folder: cfg.Dir}
+	st := &Store{log: cfg.Logger, folder: cfg.Dir, timeout: cmp.Or(cfg.Timeout, storeTimeout)}
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
 	}
@@ -129,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if err == nil {
 		st.buckets, err = openBuckets(ctx, st.nc, cfg.Replicas, cfg.Dir != "", waits)
-		st.buckets.observe(&st.observer)
+		st.buckets.time(st.timeout, &st.observer)
 	}
 	if err != nil {
 		if cfg.URL != "" {
@@ -141,10 +144,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // openFolder starts the embedded server. If another process has the folder, openFolder
-// waits up to busyTimeout for it, or with Shared connects to that process. Both are
+// waits for it, up to busyTimeout as a rule, or with Shared connects to that process. Both are
 // tried again and again, since no event says that the lock is free or the socket there.
 func (st *Store) openFolder(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, max(busyTimeout, st.timeout))
 	defer cancel()
 	prepare := func(ctx context.Context, nc *nats.Conn) error {
 		_, err := openBuckets(ctx, nc, 0, true, &waiting{})
@@ -212,9 +215,7 @@ func (st *Store) Ready(ctx context.Context, node string) error {
 		return r.err
 	}
 	// The first request may be cancelled; the others still want the answer.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	r.err = st.tryWriting(ctx, node)
+	r.err = st.tryWriting(context.WithoutCancel(ctx), node)
 	r.at = time.Now()
 	switch text := fmt.Sprint(r.err); {
 	case r.err == nil && r.said != "":
@@ -244,7 +245,7 @@ func (st *Store) tryWriting(ctx context.Context, node string) error {
 }
 
 // failing returns the error of an embedded server that is known to be unable to write its
-// files, or nil. A write that asks it first need not wait for storeTimeout.
+// files, or nil. A write that asks it first need not wait for the timeout.
 func (st *Store) failing() error {
 	if st.embedded == nil {
 		return nil
@@ -272,7 +273,7 @@ const sharedKeyName = "hmac"
 // SharedKey returns the secret that all processes of this registry sign with. The
 // first process makes it.
 func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, st.timeout)
 	defer cancel()
 	key := make([]byte, 32)
 	rand.Read(key)
@@ -295,8 +296,6 @@ func (st *Store) SharedKey(ctx context.Context) ([]byte, error) {
 
 // get reads the value of a key. found is false when there is none.
 func get[T any](ctx context.Context, kv jetstream.KeyValue, key string) (value T, revision uint64, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	entry, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return value, 0, false, nil
@@ -324,7 +323,7 @@ func (st *Store) put(ctx context.Context, kv jetstream.KeyValue, key string, val
 	if err := st.failing(); err != nil && kv != st.presence { // presences are in memory
 		return 0, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, st.timeout)
 	defer cancel()
 	next, err = st.answered(ctx, func() (uint64, error) {
 		if revision == 0 {

@@ -32,7 +32,7 @@ const soon = 3 * time.Minute
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir})
+	st, err := Open(t.Context(), Config{Dir: dir, Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func openTestStore(t testing.TB) (st *Store, dir string) {
 // openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st, err := Open(t.Context(), Config{Dir: dir, Shared: true})
+	st, err := Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,5 +602,25 @@ func TestRestartEnds(t *testing.T) {
 	}
 	if !bounded {
 		t.Error("what is made then has no deadline")
+	}
+}
+
+// TestHealthWhileOpening: a stream that is just being made does not count as one that cannot be
+// written, which would end the embedded server.
+func TestHealthWhileOpening(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	streams := filepath.Join(dir, "nats", "jetstream", "$G", "streams")
+	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
+		t.Fatalf("it has %d streams, %v", len(made), err)
+	}
+	if err := os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if health := st.embedded.server.Healthz(nil); health.Error == "" {
+		t.Fatal("NATS does not miss the stream")
+	}
+	if err := writeError(st.embedded.server); err != nil {
+		t.Error(err)
 	}
 }

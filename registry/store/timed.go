@@ -15,39 +15,51 @@ type Observer func(operation string, took time.Duration)
 // Observe says who is told of each exchange from now on.
 func (st *Store) Observe(observer Observer) { st.observer.Store(&observer) }
 
-// timed is a bucket whose exchanges are observed.
+// timed is a bucket whose exchanges are bounded, and observed.
 type timed struct {
 	jetstream.KeyValue
+	timeout  time.Duration
 	observer *atomic.Pointer[Observer]
 }
 
-func (k *timed) took(operation string, since time.Time) {
-	if observer := k.observer.Load(); observer != nil {
-		(*observer)(operation, time.Since(since))
+// begin bounds an exchange. The caller calls over at its end.
+func (k *timed) begin(ctx context.Context, operation string) (limited context.Context, over func()) {
+	since := time.Now()
+	limited, cancel := context.WithTimeout(ctx, k.timeout)
+	return limited, func() {
+		cancel()
+		if observer := k.observer.Load(); observer != nil {
+			(*observer)(operation, time.Since(since))
+		}
 	}
 }
 
 func (k *timed) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	defer k.took("read", time.Now())
+	ctx, over := k.begin(ctx, "read")
+	defer over()
 	return k.KeyValue.Get(ctx, key)
 }
 
 func (k *timed) Put(ctx context.Context, key string, value []byte) (uint64, error) {
-	defer k.took("write", time.Now())
+	ctx, over := k.begin(ctx, "write")
+	defer over()
 	return k.KeyValue.Put(ctx, key, value)
 }
 
 func (k *timed) Create(ctx context.Context, key string, value []byte, options ...jetstream.KVCreateOpt) (uint64, error) {
-	defer k.took("write", time.Now())
+	ctx, over := k.begin(ctx, "write")
+	defer over()
 	return k.KeyValue.Create(ctx, key, value, options...)
 }
 
 func (k *timed) Update(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
-	defer k.took("write", time.Now())
+	ctx, over := k.begin(ctx, "write")
+	defer over()
 	return k.KeyValue.Update(ctx, key, value, last)
 }
 
 func (k *timed) Purge(ctx context.Context, key string, options ...jetstream.KVDeleteOpt) error {
-	defer k.took("write", time.Now())
+	ctx, over := k.begin(ctx, "write")
+	defer over()
 	return k.KeyValue.Purge(ctx, key, options...)
 }

@@ -418,7 +418,7 @@ func TestSeveralWebsockets(t *testing.T) {
 // TestNobodyListens: a rendezvous that cannot be reached is tried again.
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	gone, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
 	if err != nil {
 		t.Fatal(err)
 	}

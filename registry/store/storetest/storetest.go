@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,6 +25,10 @@ import (
 
 // soon is how long a NATS server may take to start, on however busy a machine.
 const soon = 3 * time.Minute
+
+// timeout is that of an exchange with NATS. On a busy machine most take less; without NATS
+// those that have begun take all of it.
+const timeout = 30 * time.Second
 
 // Open opens a store on an embedded server, in a folder of its own, until the test
 // ends.
@@ -43,11 +48,12 @@ func Beside(t testing.TB, dir string) *store.Store {
 // At opens a store on NATS servers, see [NATS], until the test ends.
 func At(t testing.TB, url string) *store.Store {
 	t.Helper()
-	return open(t, store.Config{URL: url})
+	return open(t, store.Config{URL: url, Wait: true})
 }
 
 func open(t testing.TB, cfg store.Config) *store.Store {
 	t.Helper()
+	cfg.Timeout = timeout
 	st, err := store.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -60,14 +66,16 @@ func open(t testing.TB, cfg store.Config) *store.Store {
 	return st
 }
 
-// NATS starts a NATS server with its files in dir, at a free port if port is 0. The caller
-// ends it with [Stop].
-func NATS(t testing.TB, dir string, port int) *server.Server {
+// NATS starts a NATS server with its files in dir. at is where one has been before, nil for
+// an address of its own: no other program gets that while the server is away. The caller ends
+// it with [Stop].
+func NATS(t testing.TB, dir string, at net.Addr) *server.Server {
 	t.Helper()
-	if port == 0 {
-		port = server.RANDOM_PORT
+	host, port := fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(255), mathrand.IntN(256), 1+mathrand.IntN(254)), server.RANDOM_PORT
+	if before, ok := at.(*net.TCPAddr); ok {
+		host, port = before.IP.String(), before.Port
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{Host: host, Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +96,7 @@ func Stop(s *server.Server) {
 // their place. where is a URL or, for an embedded server, the absolute path of its folder.
 func Connect(t testing.TB, where string) *nats.Conn {
 	t.Helper()
-	var options []nats.Option
+	options := []nats.Option{nats.Timeout(soon)}
 	if filepath.IsAbs(where) {
 		options = append(options, nats.SetCustomDialer(folder(where)))
 		where = nats.DefaultURL
@@ -118,7 +126,7 @@ func (f folder) Dial(_, _ string) (net.Conn, error) {
 // the prefix execagent_.
 func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(soon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +135,24 @@ func Bucket(t testing.TB, nc *nats.Conn, name string) jetstream.KeyValue {
 		t.Fatal(err)
 	}
 	return kv
+}
+
+// Largest makes a bucket refuse values that are larger than so many bytes; -1: none.
+func Largest(t testing.TB, nc *nats.Conn, name string, bytes int32) {
+	t.Helper()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(soon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_execagent_"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgSize = bytes
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Keys returns the keys that have a value in a bucket.
