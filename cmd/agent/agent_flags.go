@@ -21,7 +21,7 @@ func (f *agentFlags) validate() error {
 	if !f.Elsewhere() {
 		return f.Nowhere()
 	}
-	return f.Flags.Validate()
+	return f.Flags.Check()
 }
 
 // validNames refuses what is no name of a session.

@@ -42,8 +42,8 @@ Examples:
 Exit codes: that of the command, 0 after the keys, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *attachFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *attachFlags) Check() error {
 	if err := checkKeys(f.DetachKeys); err != nil {
 		return err
 	}

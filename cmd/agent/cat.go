@@ -23,8 +23,8 @@ Example:
 Exit codes: 0, 1 when a file could not be printed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *catFlags) Validate() error { return f.validPaths(f.Paths) }
+// Check finds flags that contradict each other. The parser calls it.
+func (f *catFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *catFlags) run(sys program.System) int {
 	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {

@@ -22,7 +22,7 @@ import (
 
 // command is what a command line leads to: the flags of a command, as they are given. Of its own
 // accord the parser calls two methods more, if they are there: Help, for the help below the line of
-// the grammar, and Validate, which finds flags that contradict each other.
+// the grammar, and Check, which finds flags that contradict each other.
 type command interface {
 	// run does what the flags say, and returns the exit code.
 	run(program.System) int
@@ -172,7 +172,7 @@ func parseAny(args []string, values layers.Values, stdout, stderr io.Writer) (fl
 	if err != nil {
 		return nil, nil, err
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := commandline.Parse(parser, args)
 	if err != nil {
 		return nil, nil, &wrongLine{name, wrong(name, err), len(values) > 0}
 	}

@@ -38,8 +38,8 @@ Examples:
 Exit codes: 0 after a signal or the end of standard input, 1 when the agent cannot be reached or has ended the connection, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *connectFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *connectFlags) Check() error {
 	switch {
 	case !f.Elsewhere():
 		return f.Nowhere()
@@ -49,7 +49,7 @@ func (f *connectFlags) Validate() error {
 	if err := errors.Join(f.uidFlags.validate(f.Listen), f.auth().Validate()); err != nil {
 		return err
 	}
-	return f.Flags.Validate()
+	return f.Flags.Check()
 }
 
 // run passes connections on until a signal.

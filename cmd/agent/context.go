@@ -106,8 +106,8 @@ Examples:
     agent context add prod --registry https://registry.example.com --environment-id build-1 --token-command 'pass show prod' --use`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *contextAddFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *contextAddFlags) Check() error {
 	switch {
 	case f.Name == "":
 		return errors.New("what is it called? give a name")
@@ -207,8 +207,8 @@ type contextUseFlags struct {
 	configFlags
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *contextUseFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *contextUseFlags) Check() error {
 	if (f.Name == "") != f.None {
 		return errors.New("which context? give its name, or --none")
 	}

@@ -47,8 +47,8 @@ Examples:
 Exit codes: 0 when everything was copied, 1 when something was not, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *cpFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *cpFlags) Check() error {
 	if _, err := transfer.NewPlan(f.Paths); err != nil {
 		return f.asOfScp(err)
 	}
@@ -74,7 +74,7 @@ func (f *cpFlags) asOfScp(err error) error {
 func (f *cpFlags) run(sys program.System) int {
 	plan, err := transfer.NewPlan(f.Paths)
 	if err != nil {
-		return sys.Fail(err) // Validate has seen it
+		return sys.Fail(err) // Check has seen it
 	}
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		dir, err := workingDir(ctx, c)

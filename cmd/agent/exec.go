@@ -68,9 +68,9 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 // errUser says why there is no --user.
 var errUser = errors.New("-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user")
 
-// Validate finds flags that contradict each other, and a command that is none. The parser
+// Check finds flags that contradict each other, and a command that is none. The parser
 // calls it.
-func (f *execFlags) Validate() error {
+func (f *execFlags) Check() error {
 	switch {
 	case f.User != "":
 		return errUser
@@ -87,7 +87,7 @@ func (f *execFlags) Validate() error {
 			return fmt.Errorf("-e %q has no name", entry)
 		}
 	}
-	if err := f.Flags.Validate(); err != nil {
+	if err := f.Flags.Check(); err != nil {
 		return err
 	}
 	if !f.Elsewhere() && f.Context == nil && !f.named() && len(f.Contexts()) > 0 {

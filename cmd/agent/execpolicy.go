@@ -44,8 +44,8 @@ Examples:
 Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an error, 2 for a wrong command line.`
 }
 
-// Validate finds a command that is empty, or a wrong flag. The parser calls it.
-func (f *execpolicyCheckFlags) Validate() error {
+// Check finds a command that is empty, or a wrong flag. The parser calls it.
+func (f *execpolicyCheckFlags) Check() error {
 	if len(f.Rules) == 0 && len(f.Command) > 0 { // --rules is mistyped, or else the parser misses it
 		return validCommand("execpolicy check", f.Command, f)
 	}

@@ -36,8 +36,8 @@ Examples:
 Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *healthFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *healthFlags) Check() error {
 	if f.Probe == "" {
 		return f.validate()
 	}

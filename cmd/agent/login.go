@@ -48,8 +48,8 @@ Examples:
     agent exec --context prod -- make test`
 }
 
-// Validate finds what cannot be right. The parser calls it.
-func (f *loginFlags) Validate() error {
+// Check finds what cannot be right. The parser calls it.
+func (f *loginFlags) Check() error {
 	if f.Registry == "" {
 		return errors.New("which registry? give its URL")
 	}

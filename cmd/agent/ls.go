@@ -30,8 +30,8 @@ Examples:
 Exit codes: 0, 1 when something could not be listed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *lsFlags) Validate() error { return f.validPaths(f.Paths) }
+// Check finds flags that contradict each other. The parser calls it.
+func (f *lsFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *lsFlags) run(sys program.System) int {
 	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {

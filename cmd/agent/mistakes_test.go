@@ -183,9 +183,9 @@ func TestMistakes(t *testing.T) {
 		{"ls /", "", 2, "which agent? --context, --url or --registry says it", "see agent ls --help"},
 		{"ls -o yaml --url :1", "", 2, "--output must be one of \"table\",\"json\" but got \"yaml\"", "see agent ls --help"},
 		{"ls --url :1", "", 1, "ws://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", ""},
-		{"cat --url :1", "", 2, "expected \"<path> ...\"", "see agent cat --help"},
-		{"rm -r --url :1", "", 2, "expected \"<path> ...\"", "see agent rm --help"},
-		{"mkdir --url :1", "", 2, "expected \"<path> ...\"", "see agent mkdir --help"},
+		{"cat --url :1", "", 2, "<path> is missing", "see agent cat --help"},
+		{"rm -r --url :1", "", 2, "<path> is missing", "see agent rm --help"},
+		{"mkdir --url :1", "", 2, "<path> is missing", "see agent mkdir --help"},
 		{"apply-patch nowhere", "", 1, "reading the patch: open nowhere: no such file or directory", ""},
 		{"apply-patch --local --url :1", "", 2, "--local says where the files are: --context, --url and --registry have no meaning with it", "see agent apply-patch --help"},
 		{"apply-patch -", "", 1, "Invalid patch: The last line of the patch must be '*** End Patch'", ""},
@@ -338,7 +338,7 @@ func TestMistakes(t *testing.T) {
 
 		// Ports.
 		{"port-forward 80", "", 2, "which agent? --context, --url or --registry says it", "see agent port-forward --help"},
-		{"port-forward --url :1", "", 2, "expected \"<forward> ...\"", "see agent port-forward --help"},
+		{"port-forward --url :1", "", 2, "<forward> is missing", "see agent port-forward --help"},
 		{"port-forward --url :1 http", "", 2, "\"http\" is not PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH: \"http\" is no port", "see agent port-forward --help"},
 		{"port-forward --url :1 -L 1:localhost:2", "", 2, "unknown flag -L; a forward comes without it, as LOCAL:HOST:PORT", "see agent port-forward --help"},
 		{"port-forward --url :1 0.0.0.0:7452:localhost:7450", "", 2, "\"0.0.0.0:7452:localhost:7450\" begins with an address of this machine: --address 0.0.0.0, and 7452:localhost:7450", "see agent port-forward --help"},

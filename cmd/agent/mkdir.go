@@ -25,8 +25,8 @@ Example:
 Exit codes: 0, 1 when a directory could not be made, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *mkdirFlags) Validate() error { return f.validPaths(f.Paths) }
+// Check finds flags that contradict each other. The parser calls it.
+func (f *mkdirFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *mkdirFlags) run(sys program.System) int {
 	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/cmd/agent/plain"
+	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -154,7 +155,7 @@ func FuzzParsePlain(f *testing.F) {
 			t.Fatal(err)
 		}
 		parser.Exit = func(int) { t.Errorf("the parser does %q at once", args) }
-		parsed, err := parser.Parse(args)
+		parsed, err := commandline.Parse(parser, args)
 		if err != nil {
 			t.Fatalf("%q is plain, and the parser says %v", args, err)
 		}
@@ -186,7 +187,7 @@ func TestParsePlainVariables(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				parsed, err := parser.Parse(args)
+				parsed, err := commandline.Parse(parser, args)
 				if err != nil {
 					t.Errorf("%s=%s agent %s is plain, and the parser says %v", name, value, line, err)
 					continue

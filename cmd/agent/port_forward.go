@@ -39,9 +39,9 @@ Examples:
 Exit codes: 0 after a signal, 1 when the agent cannot be reached or is lost for good, when a port here is taken, or after --timeout, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other, and forwards that are none. The
+// Check finds flags that contradict each other, and forwards that are none. The
 // parser calls it.
-func (f *portForwardFlags) Validate() error {
+func (f *portForwardFlags) Check() error {
 	if _, err := f.specs(); err != nil {
 		return err
 	}

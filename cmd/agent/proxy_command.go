@@ -32,9 +32,9 @@ Examples:
 Exit codes: 0 when the other end has closed the connection, 1 when it cannot be made or is lost, or after --timeout, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other, and addresses that are none. The
+// Check finds flags that contradict each other, and addresses that are none. The
 // parser calls it.
-func (f *proxyCommandFlags) Validate() error {
+func (f *proxyCommandFlags) Check() error {
 	if _, err := f.remote(); err != nil {
 		return err
 	}

@@ -28,8 +28,8 @@ Examples:
 Exit codes: 0, 1 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *psFlags) Validate() error { return f.validate() }
+// Check finds flags that contradict each other. The parser calls it.
+func (f *psFlags) Check() error { return f.validate() }
 
 func (f *psFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {

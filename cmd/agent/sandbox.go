@@ -60,8 +60,8 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *sandboxFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *sandboxFlags) Check() error {
 	switch {
 	case f.ReadOnly && len(f.Workspace) > 0:
 		return errors.New("--read-only and --workspace exclude each other")

@@ -79,8 +79,8 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *serverFlags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *serverFlags) Check() error {
 	switch {
 	case f.ConcurrentRequests < 1:
 		return fmt.Errorf("--concurrent-requests %d is not at least 1", f.ConcurrentRequests)

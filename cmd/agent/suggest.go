@@ -32,14 +32,13 @@ func wrong(command string, err error) error {
 	name := cmp.Or(command, "exec-server")
 	flags := newFlags(name)
 	if flags == nil {
-		return commandline.Wrong(command, "exec-server", err)
+		return commandline.Wrong(err)
 	}
-	text := strings.TrimPrefix(err.Error(), name+": ")
-	if word, ok := strings.CutPrefix(text, "unknown flag "); ok {
+	if word, ok := strings.CutPrefix(err.Error(), "unknown flag "); ok {
 		word, _, _ = strings.Cut(word, ", did you mean ")
 		return commandline.UsageError(unknownFlag(name, word, flags))
 	}
-	said := string(commandline.Wrong(command, "exec-server", err))
+	said := string(commandline.Wrong(err))
 	if flag, ok := strings.CutSuffix(said, " needs a value"); ok {
 		said += habits.Values(plain.Of(flags), flag)
 	}

@@ -12,11 +12,11 @@ import (
 type versionFlag bool
 
 // BeforeReset prints the version and exits. The parser calls it.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
-	if err := build.This("agent").Print(app.Stdout, false); err != nil {
+func (versionFlag) BeforeReset(line *kong.Context) error {
+	if err := build.This("agent").Print(line.Stdout, false); err != nil {
 		return err
 	}
-	app.Exit(program.ExitOK)
+	line.Exit(program.ExitOK)
 	return nil
 }
 

@@ -25,8 +25,8 @@ Examples:
     registry restore registry-2027-01-31.jsonl --data /srv/other`
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *backupFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *backupFlags) Check() error { return f.check() }
 
 func (f *backupFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
@@ -66,8 +66,8 @@ func (*restoreFlags) Help() string {
 	return `Writes a backup into an empty store: a new folder, or a NATS cluster that no registry has used. Start the registry after it. Executors and harnesses go on with the keys that they have.`
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *restoreFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *restoreFlags) Check() error { return f.check() }
 
 func (f *restoreFlags) run(sys system) error {
 	// A line of it can be a key with any rights.

@@ -39,8 +39,8 @@ func (s system) parse(parser *kong.Kong, command string, args []string) (parsed 
 	if err != nil {
 		return nil, nil, err
 	}
-	if parsed, err = parser.Parse(args); err != nil {
-		err = commandline.Wrong(command, "serve", err)
+	if parsed, err = commandline.Parse(parser, args); err != nil {
+		err = commandline.Wrong(err)
 		if len(values) > 0 {
 			err = fmt.Errorf("%w (registry config show %s tells which files set options of it)", err, command)
 		}
@@ -181,7 +181,7 @@ func (f *configShowFlags) explain(parser *kong.Kong, files *layers.Files) (all [
 	on := map[string]string{}
 	if len(line) > 0 {
 		if on, err = given(parser, line); err != nil {
-			return nil, commandline.Wrong(commands[0], "serve", err)
+			return nil, commandline.Wrong(err)
 		}
 	}
 	for _, command := range commands {

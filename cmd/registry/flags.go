@@ -122,7 +122,7 @@ type storeFlags struct {
 }
 
 // check finds flags that contradict each other. Each command that embeds these
-// flags calls it from its Validate. It cannot be called Validate itself: the
+// flags calls it from its Check. It cannot be called Check itself: the
 // command's own method would hide it from the parser.
 func (f *storeFlags) check() error {
 	switch {
@@ -191,9 +191,9 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Validate finds flags that contradict each other, or that would send keys in clear
+// Check finds flags that contradict each other, or that would send keys in clear
 // text. The parser calls it.
-func (f *serveFlags) Validate() error {
+func (f *serveFlags) Check() error {
 	host, _, err := net.SplitHostPort(f.address())
 	unix := unixsocket.Is(f.Listen)
 	if unix {

@@ -28,8 +28,8 @@ func (*identitiesAddFlags) Help() string {
 	return `An identity with the same runtime id is replaced.`
 }
 
-// Validate finds a value that cannot be right. The parser calls it.
-func (f *identitiesAddFlags) Validate() error {
+// Check finds a value that cannot be right. The parser calls it.
+func (f *identitiesAddFlags) Check() error {
 	if _, err := parsePublicKey(f.PublicKey); err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ type identitiesListFlags struct {
 	storeFlags
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *identitiesListFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *identitiesListFlags) Check() error { return f.check() }
 
 func (f *identitiesListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
@@ -99,8 +99,8 @@ type identitiesRemoveFlags struct {
 	storeFlags
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *identitiesRemoveFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *identitiesRemoveFlags) Check() error { return f.check() }
 
 func (f *identitiesRemoveFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {

@@ -53,8 +53,8 @@ Examples:
     registry keys create --role executor --environment ci-1 --aws --out ~/.aws/credentials`
 }
 
-// Validate finds a value that cannot be right. The parser calls it.
-func (f *keysCreateFlags) Validate() error {
+// Check finds a value that cannot be right. The parser calls it.
+func (f *keysCreateFlags) Check() error {
 	if _, err := parseExpiry(f.Expires, time.Now()); err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ Examples:
     registry keys rotate 0123456789abcdef --grace 0`
 }
 
-// Validate finds a value that cannot be right. The parser calls it.
-func (f *keysRotateFlags) Validate() error {
+// Check finds a value that cannot be right. The parser calls it.
+func (f *keysRotateFlags) Check() error {
 	if f.Grace < 0 {
 		return fmt.Errorf("--grace %v is negative", f.Grace)
 	}
@@ -240,8 +240,8 @@ type keysListFlags struct {
 	storeFlags
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *keysListFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *keysListFlags) Check() error { return f.check() }
 
 func (f *keysListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
@@ -283,8 +283,8 @@ type keysRevokeFlags struct {
 	storeFlags
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *keysRevokeFlags) Validate() error { return f.check() }
+// Check checks the flags of the store. The parser calls it.
+func (f *keysRevokeFlags) Check() error { return f.check() }
 
 func (f *keysRevokeFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {

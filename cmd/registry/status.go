@@ -47,8 +47,8 @@ Examples:
 Exit codes: 0 when it serves, 1 when no process runs, is ready or can be asked, 2 for a wrong command line.`
 }
 
-// Validate checks the flags of the store. The parser calls it.
-func (f *statusFlags) Validate() error {
+// Check checks the flags of the store. The parser calls it.
+func (f *statusFlags) Check() error {
 	if f.URL == "" {
 		return f.check()
 	}
@@ -186,7 +186,7 @@ func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	s := processStatus{URL: f.base(), Limits: map[string]float64{}}
 	client, base := http.DefaultClient, s.URL
 	if unixsocket.Is(f.URL) {
-		path, _ := unixsocket.Path(f.URL) // Validate has looked at it
+		path, _ := unixsocket.Path(f.URL) // Check has looked at it
 		client, base = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return unixsocket.Dial(ctx, path)
 		}}}, "http://registry"

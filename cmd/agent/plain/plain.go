@@ -32,7 +32,7 @@ func Parse(args []string, flags any, values layers.Values) (overrides []string, 
 	if !fs.Defaults() || !fs.arguments(args) || !fs.complete() {
 		return nil, false
 	}
-	if validator, ok := flags.(interface{ Validate() error }); ok && validator.Validate() != nil {
+	if validator, ok := flags.(interface{ Check() error }); ok && validator.Check() != nil {
 		return nil, false
 	}
 	return fs.overrides(), true

@@ -62,8 +62,8 @@ func (f *Flags) Elsewhere() bool {
 	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose completes
 }
 
-// Validate finds flags that contradict each other. The parser calls it.
-func (f *Flags) Validate() error {
+// Check finds flags that contradict each other. The parser calls it.
+func (f *Flags) Check() error {
 	c := f.choose()
 	switch {
 	case f.URL != "" && f.Registry != "":

@@ -1,5 +1,5 @@
-// Package commandline finds the command that a line names, and says what is wrong with a
-// line: with the word that was meant, and where the help is.
+// Package commandline parses a line: which command it names, with which flags, and what is wrong
+// with it, with the word that was meant.
 package commandline
 
 import (
@@ -77,18 +77,11 @@ var mends = []struct {
 	{`^(--?[\w-]+): expected \w+ value but got "(-.*)" \((?:short|long) flag\).*$`, "$1 needs a value; one that begins with - is written $1=$2"},
 	{`^(--?[\w-]+): expected duration but got (".*"): time: .*$`, "$1: $2 is no duration such as 30s, 5m or 1h30m"},
 	{`^(--?[\w-]+): expected a valid \d+ bit u?int but got (".*")$`, "$1: $2 is no number"},
-	{`^expected "<([\w-]+)>"$`, "<$1> is missing"},
-	{`"",`, ""}, // the empty word that some flags take as default
 }
 
-// Wrong makes a [UsageError] of an error of the parser about a line of the command; fallback
-// is the default command. It leaves out the name of the command, which the pointer to its help
-// has.
-func Wrong(command, fallback string, err error) UsageError {
-	if command == "" {
-		command = fallback
-	}
-	text := strings.TrimPrefix(err.Error(), command+": ")
+// Wrong makes a [UsageError] of an error of [Parse].
+func Wrong(err error) UsageError {
+	text := err.Error()
 	for _, m := range mends {
 		text = regexp.MustCompile(m.text).ReplaceAllString(text, m.with)
 	}
