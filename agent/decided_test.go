@@ -43,8 +43,8 @@ func (l *lines) decided() (all []string) {
 	return all
 }
 
-// TestDecidedTold: log and metrics have what was refused, asked about or let through, by program and
-// rule, and no argument or variable; nor what was simply allowed.
+// TestDecidedTold: log and metrics have what was refused, asked about or let through, by program
+// and rule, and no argument or variable; nor what was simply allowed.
 func TestDecidedTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

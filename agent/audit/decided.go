@@ -13,8 +13,8 @@ const (
 )
 
 // decided bounds the lines about commands of a session, so that no command can fill the disk by
-// being refused. Each outcome has its own share, so that refusals hide no acceptance. The zero value
-// has written nothing.
+// being refused. Each outcome has its own share, so that refusals hide no acceptance. The zero
+// value has written nothing.
 type decided struct {
 	mu    sync.Mutex     // guards what follows
 	seen  map[string]int // by outcome, in this interval

@@ -136,10 +136,16 @@ func (t *Terminal) front() (back func()) {
 const Withdrawn = "\r\nagent: no answer is needed any more\r\n"
 
 // calm ends what a command may have begun to tell a terminal, so that the question is seen, whole
-// and alone: the sequence that it is in, colours that hide, letters that are lines, margins in
-// which all but one row scrolls away, ends of lines that overwrite each other; and what is on the
-// screen from here on.
-const calm = "\x18\x1b\\" + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
+// and alone: the sequence that it is in, a picture that it holds back, colours that hide, letters
+// that are lines, margins in which all but one row scrolls away, ends of lines that overwrite each
+// other; and what is on the screen from here on.
+const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
+
+// colours has the terminal forget the colours that it was told: those by number, of letters, of the
+// ground and of the cursor, as xterm and those after it do, and with ]R the console of Linux. Letters
+// with the colour of their ground would be a question that nobody sees, and answers all the same,
+// below one of the command that is coloured otherwise.
+const colours = "\x1b]104\x1b\\" + "\x1b]110\x1b\\" + "\x1b]111\x1b\\" + "\x1b]112\x1b\\" + "\x1b]R\x1b\\"
 
 // Heading is how the lines before the last one of a question are written.
 func Heading(lines []string, columns int) string {
