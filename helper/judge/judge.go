@@ -29,6 +29,9 @@ type Program struct {
 	Real  []string
 	Heads [][]byte
 	Argv  []string
+	// Loader is the file that the last one of Real has the kernel load and run beside it; "" if
+	// there is none.
+	Loader string
 	// Identity tells the first file of Real from others that have its path later.
 	Identity string
 	// Loaded: the kernel has loaded it already, so that nobody can be asked.
@@ -155,6 +158,10 @@ func candidates(p *Program) []execpolicy.Program {
 	all := execpolicy.Candidates(program, p.Argv, p.Dir, look)
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
+	}
+	// The kernel begins in the loader: a static program that a file names as its own runs there.
+	if p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
+		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Loader}, p.Argv[min(1, len(p.Argv)):]), Path: p.Loader})
 	}
 	return all
 }

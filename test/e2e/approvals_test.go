@@ -221,6 +221,58 @@ func TestExecInterruptsQuestion(t *testing.T) {
 	}
 }
 
+// TestQuestionJobs: a question that comes in the background leaves the terminal to the shell of the
+// user, and comes to the foreground with the program; one that was stopped with it comes again, and
+// half an answer is none.
+func TestQuestionJobs(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir).line(t)
+	for name, run := range map[string]string{
+		"exec":    "$AGENT exec --url " + url + " -- id -u",
+		"sandbox": "$AGENT sandbox --exec-policy " + dir + " -- id -u",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := inShell(t)
+			shellReads := func() {
+				t.Helper()
+				u.types(t, "echo one $((1+1))\r")
+				u.sees(t, "one 2\r\n")
+				u.types(t, "o\r")
+				u.sees(t, "command not found\r\n")
+			}
+			u.types(t, run+" &\r")
+			u.sees(t, "agent: a question waits until this is in the foreground\r\n")
+			shellReads()
+			u.types(t, "fg\r")
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "rejected by user\r\n")
+
+			u.types(t, run+"\r")
+			u.sees(t, asks)
+			u.types(t, "o\x1a")
+			u.sees(t, "Stopped")
+			shellReads()
+			if name == "exec" {
+				u.types(t, "bg\r")
+				u.sees(t, "agent: a question waits until this is in the foreground\r\n")
+				shellReads()
+			}
+			u.types(t, "fg\r")
+			u.sees(t, "id -u")
+			if name == "exec" {
+				u.sees(t, asks)
+			}
+			u.types(t, "o\r")
+			u.sees(t, "\n0\r\n")
+			u.types(t, "exit 9\r")
+			u.ends(t, 9)
+		})
+	}
+}
+
 // TestExecAsksAgain: after SIGHUP an open question is withdrawn, and the new rules decide.
 func TestExecAsksAgain(t *testing.T) {
 	t.Parallel()
