@@ -243,7 +243,7 @@ func TestQuestionJobs(t *testing.T) {
 				u.sees(t, "command not found\r\n")
 			}
 			u.types(t, run+" &\r")
-			u.sees(t, "agent: a question waits until this is in the foreground\r\n")
+			u.sees(t, "agent: a question waits until this is in the foreground")
 			shellReads()
 			u.types(t, "fg\r")
 			u.sees(t, asks)
@@ -257,7 +257,7 @@ func TestQuestionJobs(t *testing.T) {
 			shellReads()
 			if name == "exec" {
 				u.types(t, "bg\r")
-				u.sees(t, "agent: a question waits until this is in the foreground\r\n")
+				u.sees(t, "agent: a question waits until this is in the foreground")
 				shellReads()
 			}
 			u.types(t, "fg\r")
