@@ -217,8 +217,8 @@ func TestQuestionAgain(t *testing.T) {
 	}
 }
 
-// TestQuestionTaken: of two clients that answer one question differently the one counts that has the
-// session then; the other has been told that it has it no longer, and what it says is nothing.
+// TestQuestionTaken: of two clients that answer one question differently the one counts that has
+// the session then; the other has been told that it has it no longer, and what it says is nothing.
 func TestQuestionTaken(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -19,17 +19,17 @@ type Decision struct {
 
 // What became of a command.
 const (
-	Refused    = "refused"    // by the policies, and nobody was asked
-	Accepted   = "accepted"   // by the client
-	Declined   = "declined"   // by the client
-	Unanswered = "unanswered" // refused: nobody could be asked, or has answered in time
-	Unasked    = "unasked"    // let run where nobody could be asked
-	Withdrawn  = "withdrawn"  // the question needed no answer any more: an end, or other rules
+	refused    = "refused"    // by the policies, and nobody was asked
+	accepted   = "accepted"   // by the client
+	declined   = "declined"   // by the client
+	unanswered = "unanswered" // refused: nobody could be asked, or has answered in time
+	unasked    = "unasked"    // let run where nobody could be asked
+	withdrawn  = "withdrawn"  // the question needed no answer any more: an end, or other rules
 )
 
 // Outcomes returns all of them.
 func Outcomes() []string {
-	return []string{Refused, Accepted, Declined, Unanswered, Unasked, Withdrawn}
+	return []string{refused, accepted, declined, unanswered, unasked, withdrawn}
 }
 
 // maxProgram is how much of a path is noted, in bytes.
@@ -44,5 +44,5 @@ func (d *Desk) note(kind, program string, pid int, decider, outcome string) {
 
 // Refused notes that a process was refused a program, as the judge of it has told.
 func (d *Desk) Refused(told judge.Question) {
-	d.note(protocol.ApprovalExec, told.Exe, told.PID, told.Decider, Refused)
+	d.note(protocol.ApprovalExec, told.Exe, told.PID, told.Decider, refused)
 }

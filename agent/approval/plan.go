@@ -95,21 +95,21 @@ func (d *Desk) Decide(current *execpolicy.Current, p *protocol.StartParams, env 
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:
-		return nil, d.refuse(plan.exe, plan.verdict, Refused)
+		return nil, d.refuse(plan.exe, plan.verdict, refused)
 	case rule.Prompt:
 		switch {
 		case asks:
 			plan.Pending = true
 			return plan, nil
 		case operator == nil || !operator.AllowUnasked:
-			return nil, d.refuse(plan.exe, plan.verdict, Unanswered)
+			return nil, d.refuse(plan.exe, plan.verdict, unanswered)
 		case client != nil:
 			// What the client itself wants to be asked about it has to answer.
 			if own := client.Start(p.Argv, plan.find); own.Decision != rule.Allow {
-				return nil, d.refuse(plan.exe, own, Unanswered)
+				return nil, d.refuse(plan.exe, own, unanswered)
 			}
 		}
-		d.note(protocol.ApprovalStart, plan.exe, 0, plan.verdict.Decider(), Unasked)
+		d.note(protocol.ApprovalStart, plan.exe, 0, plan.verdict.Decider(), unasked)
 	}
 	return plan, nil
 }

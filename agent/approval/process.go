@@ -273,7 +273,7 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		if err == nil {
 			source, o = "approval", q.read(answer)
 			p.accepted(q, o)
-			p.noted(q, o, Accepted, Declined)
+			p.noted(q, o, accepted, declined)
 			break
 		}
 		reason := err.Error()
@@ -286,17 +286,17 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		switch {
 		case errors.Is(err, errReplaced):
 			if source, o = p.anew(q); source != "" {
-				p.noted(q, o, Withdrawn, Refused)
+				p.noted(q, o, withdrawn, refused)
 			}
 		case errors.Is(err, errUnable):
 			source, o.allowed, o.text = reason, q.unasked, q.reason+": nobody has approved it"
-			p.noted(q, o, Unasked, Unanswered)
+			p.noted(q, o, unasked, unanswered)
 		case errors.Is(err, errTimeout):
 			source, o.text = reason, q.reason+": the question was not answered in time"
-			p.noted(q, o, Unasked, Unanswered)
+			p.noted(q, o, unasked, unanswered)
 		default:
 			source, o.text = reason, q.reason+": nobody has approved it"
-			p.noted(q, o, Withdrawn, Withdrawn)
+			p.noted(q, o, withdrawn, withdrawn)
 		}
 	}
 	decision := protocol.ExecDecision{

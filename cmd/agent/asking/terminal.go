@@ -116,9 +116,9 @@ var closed = func() <-chan time.Time {
 	return c
 }()
 
-// front waits until this program is in the foreground of the terminal: only who is there can read. If
-// a part of the command is there, such as a job of its shell, it lends the terminal, and gets it back
-// by back. It is not taken from anybody else, such as the shell of the user.
+// front waits until this program is in the foreground of the terminal: only who is there can read.
+// If a part of the command is there, such as a job of its shell, it lends the terminal, and gets it
+// back by back. It is not taken from anybody else, such as the shell of the user.
 func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	fd := -1
 	raw, err := t.file.SyscallConn()
@@ -163,9 +163,9 @@ const Withdrawn = "\r\nagent: no answer is needed any more\r\n"
 const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
 
 // colours has the terminal forget the colours that it was told: those by number, of letters, of the
-// ground and of the cursor, as xterm and those after it do, and with ]R the console of Linux. Letters
-// with the colour of their ground would be a question that nobody sees, and answers all the same,
-// below one of the command that is coloured otherwise.
+// ground and of the cursor, as xterm and those after it do, and with ]R the console of Linux.
+// Letters with the colour of their ground would be a question that nobody sees, and answers all the
+// same, below one of the command that is coloured otherwise.
 const colours = "\x1b]104\x1b\\" + "\x1b]110\x1b\\" + "\x1b]111\x1b\\" + "\x1b]112\x1b\\" + "\x1b]R\x1b\\"
 
 // Heading is how the lines before the last one of a question are written.
