@@ -245,10 +245,11 @@ func TestQuestionJobs(t *testing.T) {
 			u.types(t, run+" &\r")
 			u.sees(t, "agent: a question waits until this is in the foreground")
 			shellReads()
-			u.types(t, "fg\r")
+			u.types(t, "fg; echo code $?\r")
 			u.sees(t, asks)
 			u.types(t, "n\r")
 			u.sees(t, "rejected by user\r\n")
+			u.sees(t, "code 126\r\n") // until then the program reads what is typed
 
 			u.types(t, run+"\r")
 			u.sees(t, asks)
@@ -260,13 +261,13 @@ func TestQuestionJobs(t *testing.T) {
 				u.sees(t, "agent: a question waits until this is in the foreground")
 				shellReads()
 			}
-			u.types(t, "fg\r")
-			u.sees(t, "id -u")
+			u.types(t, "fg; echo code $?\r")
+			u.sees(t, "id -u\r\n")
 			if name == "exec" {
 				u.sees(t, asks)
 			}
 			u.types(t, "o\r")
-			u.sees(t, "\n0\r\n")
+			u.sees(t, "\n0\r\ncode 0\r\n")
 			u.types(t, "exit 9\r")
 			u.ends(t, 9)
 		})
