@@ -28,6 +28,12 @@ func (s *Session) tell(method string, params any) {
 	}
 }
 
+// note tells who operates the agent what became of a command.
+func (s *Session) note(d approval.Decision) {
+	s.agent.metrics.Decided(d.Kind, d.Outcome)
+	s.audit.Decided(d.Outcome, "kind", d.Kind, "program", d.Program, "pid", d.PID, "rule", d.Decider)
+}
+
 // tryJudged finds out whether what commands execute can be judged on this host.
 func tryJudged(reaper *procs.Reaper) error {
 	argv, code, err := hold.Probe()

@@ -42,7 +42,7 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	asked.Private, asked.PrivateFolders = a.sandboxes.private, a.sandboxes.door.PrivateFolders
+	asked.Private, asked.PrivateFolders, asked.KeepPrivate = a.sandboxes.private, a.sandboxes.door.PrivateFolders, a.sandboxes.door.KeepPrivate
 	asked.Tools = a.cfg.Tool.Paths()
 	policy, err := asked.Compile()
 	if errors.Is(err, sandbox.ErrNeedsCwd) {

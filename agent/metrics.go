@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/procs"
@@ -30,7 +31,7 @@ func (a *Agent) measure() {
 	if set == nil {
 		set = metrics.NewSet()
 	}
-	a.metrics.Agent = metrics.NewAgent(set, slices.Sorted(maps.Keys(new(connection).table())))
+	a.metrics.Agent = metrics.NewAgent(set, slices.Sorted(maps.Keys(new(connection).table())), approval.Outcomes())
 	for _, s := range []procs.Stream{procs.Stdout, procs.Stderr, procs.PTY} {
 		a.metrics.output[s] = set.Counter("agent_output_bytes_total", "Output of processes.", "stream", s.String())
 	}

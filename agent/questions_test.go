@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
 )
 
 // asking returns a connection of a client that answers questions about commands, and the id of
@@ -212,6 +214,64 @@ func TestQuestionAgain(t *testing.T) {
 	old, _ := r.resume(t, session)
 	if code, output, _ := old.ends(); code != 126 || strings.Contains(output, "yes\n") {
 		t.Errorf("code %d, output %q", code, output)
+	}
+}
+
+// TestQuestionTaken: of two clients that answer one question differently the one counts that has
+// the session then; the other has been told that it has it no longer, and what it says is nothing.
+func TestQuestionTaken(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		first string // the answer before the session is taken; "": it comes afterwards
+		code  int
+	}{
+		{"the first answers too late", "", 126},
+		{"the second comes too late", `"accept"`, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{})
+			opens := func() (*raw, rpc.Conn) {
+				conn, _ := r.dial()
+				c := r.rawOn(t, conn)
+				c.call("i", "initialize", object{"clientName": "raw", "subcommandApprovals": true, "sessionName": "n", "take": true})
+				if h := c.hears(); h.Error != nil {
+					t.Fatal(h.Error)
+				}
+				c.send(`{"method":"initialized"}`)
+				return c, conn
+			}
+			first, conn := opens()
+			q := first.asks(prompts("p", "read go; exit 3", nil))
+			if tt.first != "" {
+				first.replies(q, tt.first)
+				first.until(protocol.MethodExecDecision) // it has been heard
+			}
+			second, _ := opens()
+			first.until(protocol.MethodSessionTaken)
+			if tt.first == "" {
+				again, _ := second.until(protocol.MethodExecApproval)
+				if again.Params.ApprovalID != q.Params.ApprovalID {
+					t.Errorf("asked as %s and %s", q.Params.ApprovalID, again.Params.ApprovalID)
+				}
+				_ = conn.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
+				second.replies(again, `"decline"`)
+			}
+			second.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("go\n")})
+			for {
+				switch h := second.hears(); h.Method {
+				case protocol.MethodExecApproval:
+					t.Error("the second client is asked once more")
+				case protocol.MethodProcessExited:
+					if h.Params.ExitCode != tt.code {
+						t.Errorf("code %d, want %d", h.Params.ExitCode, tt.code)
+					}
+				case protocol.MethodProcessClosed:
+					return
+				}
+			}
+		})
 	}
 }
 

@@ -119,6 +119,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		Refuses:        func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
 		Private:        s.private,
 		PrivateFolders: cfg.SecretFolders,
+		KeepPrivate:    cfg.ExecPolicy != nil, // its rules are among them
 		Served:         served,
 		Placeholders: func() (*hold.Placeholders, error) {
 			if s.placeholders == nil {

@@ -104,7 +104,7 @@ func newSession(a *Agent, id string) *Session {
 		peer := s.peer.Load()
 		return peer != nil && peer.Notify(protocol.MethodNetworkPolicyDecision, d) == nil
 	}
-	s.desk.Ask, s.desk.Tell = s.askAbout, s.tell
+	s.desk.Ask, s.desk.Tell, s.desk.Note = s.askAbout, s.tell, s.note
 	return s
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/agent/approval"
-	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/helper/judge"
@@ -56,7 +55,7 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, app
 			func(ctx context.Context) (*snapshot.State, error) {
 				ctx, end := context.WithCancelCause(ctx)
 				defer end(nil)
-				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).capture(&c.session.audit, end))
+				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).capture(c.session, end))
 				if err != nil {
 					c.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
 				}
@@ -79,7 +78,7 @@ var errUnasked = errors.New("the client would have to be asked about what the st
 
 // capture returns what starts a process of no session. Nobody is asked about what it executes and
 // reaches: the client does not know yet of the start that waits. So end is called.
-func (in enter) capture(log *audit.Session, end context.CancelCauseFunc) snapshot.Start {
+func (in enter) capture(s *Session, end context.CancelCauseFunc) snapshot.Start {
 	return func(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
 		aside := &process{ask: func(context.Context, string, any, any) error {
 			end(errUnasked)
@@ -105,11 +104,13 @@ func (in enter) capture(log *audit.Session, end context.CancelCauseFunc) snapsho
 			release()
 			return nil, nil, nil, err
 		}
-		aside.audit = log.Capturing(spec.Argv[0], p.PID(), aside.box.Names())
+		aside.audit = s.audit.Capturing(spec.Argv[0], p.PID(), aside.box.Names())
 		if desk := aside.questions(); desk != nil {
 			answering.Go(func() {
 				desk.Serve(func(q judge.Question) {
-					if !q.Told {
+					if q.Told {
+						s.desk.Refused(q)
+					} else {
 						end(errUnasked)
 					}
 				})

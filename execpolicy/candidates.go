@@ -120,15 +120,15 @@ func inside(real, name string, args []string, dir string) []Program {
 			return nil
 		}
 		return []Program{{Argv: words}}
-	case isLoader(base):
+	case IsLoader(base):
 		return loaded(args, dir)
 	}
 	return nil
 }
 
-// isLoader tells whether a program is the dynamic loader, which can be started with a program as
-// its argument.
-func isLoader(base string) bool {
+// IsLoader tells whether a program with this name is the dynamic loader, which programs name as
+// theirs, and which can be started with a program as its argument.
+func IsLoader(base string) bool {
 	// That of musl is the C library.
 	return base == "ld.so" || base == "libc.so" || strings.HasPrefix(base, "libc.musl-") ||
 		strings.HasPrefix(base, "ld-") && strings.Contains(base, ".so")

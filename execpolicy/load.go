@@ -81,6 +81,9 @@ func Load(folders ...string) (*rule.Set, error) {
 // A ClientFile is a file of rules that a client sends.
 type ClientFile struct{ Name, Text string }
 
+// ofClient is the [rule.Rule.Origin] of all rules of clients.
+const ofClient = "client"
+
 // ParseClient returns the rules of a client.
 func ParseClient(files []ClientFile) (*rule.Set, error) {
 	all, left := &rule.Set{}, maxClientBytes
@@ -91,6 +94,9 @@ func ParseClient(files []ClientFile) (*rule.Set, error) {
 		rules, err := rulefile.Parse(all, f.Name, []byte(f.Text), rulefile.Bounds{FileBytes: left, Rules: maxClientRules})
 		if err != nil {
 			return nil, fmt.Errorf("rules of the client: %w", err)
+		}
+		for _, r := range rules.Rules() {
+			r.Origin = ofClient // its files are called as it likes, also as those of the operator
 		}
 		left -= len(f.Text)
 		all.Append(rules)

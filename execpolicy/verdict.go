@@ -98,6 +98,19 @@ func (v Verdict) Reason() string {
 	}
 }
 
+// Decider names what has decided, and nothing of the command: the [rule.Rule.Origin] of the rule of
+// which [Verdict.Reason] tells, or what holds without one, unmatched or forcedRm, as the flags are
+// called.
+func (v Verdict) Decider() string {
+	switch f := &v.deciding; {
+	case f.Match.Rule != nil:
+		return f.Match.Origin
+	case f.ForcedRm:
+		return "forcedRm"
+	}
+	return "unmatched"
+}
+
 // Proposed is the beginning of a command that a rule could allow, so that it is not asked about
 // again: the first command that no rule matches and that is to be asked about. It is nil if a rule
 // prompts or forbids.

@@ -39,7 +39,7 @@ func (p Profile) Compile() (*Policy, error) {
 	case p.Kind == Disabled && p.Network != NetworkManaged:
 		return &Policy{Network: NetworkEnabled}, nil
 	case p.Kind != Managed, p.Unrestricted:
-		return p.unrestricted()
+		return p.writable(false)
 	}
 	if err := p.check(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (p Profile) Compile() (*Policy, error) {
 		}
 	}
 	if rules.fullWrite() && len(policy.Globs) == 0 {
-		return p.unrestricted()
+		return p.writable(p.KeepPrivate)
 	}
 	rules.readPseudo()
 	rules.protect()
@@ -122,13 +122,13 @@ func (p Profile) finish(policy *Policy, rules Draft) {
 	policy.SetRules(rules, policy.Private)
 }
 
-// unrestricted returns the policy of a profile that does not restrict files. With a
-// managed network everything can be written, but the process is confined all the same:
-// what keeps other ways to the network out of its reach are the layers for files and
+// writable returns the policy of a profile with which everything can be written, but for the
+// agent's own files if these are kept private. With a managed network the process is confined in
+// any case: what keeps other ways to the network out of its reach are the layers for files and
 // processes.
-func (p Profile) unrestricted() (*Policy, error) {
+func (p Profile) writable(keepPrivate bool) (*Policy, error) {
 	policy := &Policy{Network: p.Network, AllUnixSockets: p.AllUnixSockets}
-	if p.Network != NetworkManaged {
+	if p.Network != NetworkManaged && !keepPrivate {
 		return policy, nil
 	}
 	for _, name := range slices.Concat(p.Private, p.PrivateFolders) {

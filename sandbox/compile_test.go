@@ -56,6 +56,14 @@ func TestCompile(t *testing.T) {
 				entry(PlaceMinimal, Read), entry(PlaceGlob, Write, "/x/*")}, Private: []string{"/own"}},
 			[]string{"files unrestricted"},
 		},
+		{
+			"root write, and what is private kept", Profile{Entries: []Entry{entry(PlaceRoot, Write)}, Tools: []string{"/t"}, Private: []string{"/own"}, KeepPrivate: true},
+			[]string{"write /", "denied /own (private) (hidden if missing)"},
+		},
+		{
+			"unrestricted, and what is private kept", Profile{Unrestricted: true, Private: []string{"/own"}, KeepPrivate: true},
+			[]string{"files unrestricted"},
+		},
 		{"nothing", Profile{}, nil},
 		{
 			"tools", Profile{Tools: []string{"/run/t", "/hidden/p", "/repo/bin/p", "/x/denied"}, Entries: []Entry{

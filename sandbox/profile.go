@@ -70,6 +70,9 @@ type Profile struct {
 	// PrivateFolders are such folders too, but what an entry names there, the
 	// folder of Cwd and what is in a writable place stay as they are.
 	PrivateFolders []string
+	// KeepPrivate denies both also where the entries let everything be written, in which case they
+	// restrict nothing otherwise. It changes nothing for a profile that says it restricts no files.
+	KeepPrivate bool
 }
 
 // The bounds of a profile.

@@ -26,6 +26,9 @@ type Desk struct {
 	// Tell tells the client that is attached, if there is one. It may take as long as that
 	// does not read.
 	Tell func(method string, params any)
+	// Note hears of each command that was refused or asked about, but for those that an earlier
+	// answer decides. Nil: nobody does.
+	Note func(Decision)
 
 	once sync.Once
 	turn chan struct{} // has an element for each question

@@ -58,7 +58,7 @@ const defaultTimeout = 120 * time.Second
 // policy. Env and dir are those of the process, asks tells whether the client can be asked, and
 // judges whether what a process executes can be judged on this host. Nothing has been done for the
 // process so far.
-func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool, judges func() bool) (*Plan, error) {
+func (d *Desk) Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool, judges func() bool) (*Plan, error) {
 	client, err := clientPolicy(p.ExecApproval)
 	if err != nil {
 		return nil, protocol.InvalidParams("execApproval: %v", err)
@@ -95,21 +95,29 @@ func Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, 
 	}
 	switch plan.verdict.Decision {
 	case rule.Forbidden:
-		return nil, refusal(plan.verdict)
+		return nil, d.refuse(plan.exe, plan.verdict, refused)
 	case rule.Prompt:
 		switch {
 		case asks:
 			plan.Pending = true
+			return plan, nil
 		case operator == nil || !operator.AllowUnasked:
-			return nil, refusal(plan.verdict)
+			return nil, d.refuse(plan.exe, plan.verdict, unanswered)
 		case client != nil:
 			// What the client itself wants to be asked about it has to answer.
 			if own := client.Start(p.Argv, plan.find); own.Decision != rule.Allow {
-				return nil, refusal(own)
+				return nil, d.refuse(plan.exe, own, unanswered)
 			}
 		}
+		d.note(protocol.ApprovalStart, plan.exe, 0, plan.verdict.Decider(), unasked)
 	}
 	return plan, nil
+}
+
+// refuse is the error for a start that a policy does not allow, and notes it.
+func (d *Desk) refuse(program string, v execpolicy.Verdict, outcome string) error {
+	d.note(protocol.ApprovalStart, program, 0, v.Decider(), outcome)
+	return refusal(v)
 }
 
 // both is a policy of the operator, nil for none, with that of the client on top.

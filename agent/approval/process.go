@@ -101,8 +101,7 @@ func (p *Process) take(asked judge.Question) {
 	q := question{
 		operator: p.plan.operator, kind: protocol.ApprovalExec, argv: asked.Argv, truncated: asked.Truncated, exe: asked.Exe, cwd: asked.Dir,
 		pid: asked.PID, ppid: asked.Parent, reason: asked.Reason, matched: []byte(asked.Matched), proposed: asked.Proposed,
-		identity: asked.Identity,
-		unasked:  asked.Unasked,
+		identity: asked.Identity, unasked: asked.Unasked, decider: asked.Decider,
 	}
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
@@ -110,6 +109,7 @@ func (p *Process) take(asked judge.Question) {
 	decision := protocol.ExecDecision{PID: q.pid, PPID: q.ppid, Exe: text(q.exe, maxArgv), Argv: q.params().Argv}
 	switch {
 	case asked.Told:
+		p.desk.Refused(asked)
 		decision.Source = "rule"
 		p.tell(decision, false, false)
 	case p.remembers(&q):
@@ -273,6 +273,7 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		if err == nil {
 			source, o = "approval", q.read(answer)
 			p.accepted(q, o)
+			p.noted(q, o, accepted, declined)
 			break
 		}
 		reason := err.Error()
@@ -284,13 +285,18 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		}
 		switch {
 		case errors.Is(err, errReplaced):
-			source, o = p.anew(q)
+			if source, o = p.anew(q); source != "" {
+				p.noted(q, o, withdrawn, refused)
+			}
 		case errors.Is(err, errUnable):
 			source, o.allowed, o.text = reason, q.unasked, q.reason+": nobody has approved it"
+			p.noted(q, o, unasked, unanswered)
 		case errors.Is(err, errTimeout):
 			source, o.text = reason, q.reason+": the question was not answered in time"
+			p.noted(q, o, unasked, unanswered)
 		default:
 			source, o.text = reason, q.reason+": nobody has approved it"
+			p.noted(q, o, withdrawn, withdrawn)
 		}
 	}
 	decision := protocol.ExecDecision{
@@ -298,6 +304,15 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 	}
 	p.tell(decision, o.allowed, true)
 	return o
+}
+
+// noted tells the operator what became of a question: one outcome if the command may run, else the
+// other.
+func (p *Process) noted(q *question, o outcome, allowed, refused string) {
+	if !o.allowed {
+		allowed = refused
+	}
+	p.desk.note(q.kind, q.exe, q.pid, q.decider, allowed)
 }
 
 // accepted notes what was accepted for more than this once.
@@ -330,6 +345,7 @@ func (p *Process) anew(q *question) (source string, o outcome) {
 		v = policy.Exec(program(slices.Concat([]string{q.exe}, q.argv[min(1, len(q.argv)):])))
 	}
 	if v.Decision == rule.Forbidden {
+		q.decider = v.Decider()
 		return "rule", outcome{text: v.Reason()}
 	}
 	return "", outcome{}

@@ -24,11 +24,13 @@ type question struct {
 	proposed  []string // see [execpolicy.Verdict.Proposed]
 	identity  string   // of the file exe, that may be written to; "" of a start
 	unasked   bool     // it may run where nobody can be asked
+	decider   string   // see [execpolicy.Verdict.Decider]
 }
 
 // about makes it one about a verdict on a start.
 func (q *question) about(v execpolicy.Verdict) {
 	q.argv, q.commands, q.reason, q.matched, q.proposed = v.Argv, v.Commands, v.Reason(), matched(v.Findings), v.Proposed()
+	q.decider = v.Decider()
 }
 
 // judge has a policy decide about the command that a rule could allow.

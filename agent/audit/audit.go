@@ -1,12 +1,14 @@
 // Package audit writes into a log who uses an agent, and what for: which client has which session,
 // from where, and which programs run in it. What could be a secret is not in it: sessions are
-// named by the beginning of their id, which opens nothing, and of a command there is the name of
-// its program alone, no arguments, folders or variables.
+// named by the beginning of their id, which opens nothing, and of a command there is its program
+// alone, no arguments or variables: the name, or the path where rules are about that.
 //
 //	level  message            fields
 //	info   session attached   session, client, principal, remote, resumed
 //	info   session detached   session, client, principal, remote, seconds, running
 //	info   session ended      session, reason
+//	info   command decided    session, kind, program, pid, rule, outcome
+//	info   more commands decided  session, outcome, count
 //	debug  process started    session, program, pid, tty, sandbox
 //	debug  process ended      session, program, pid, exit_code or killed, seconds
 //	debug  snapshot started   session, program, pid, sandbox
@@ -36,7 +38,8 @@ type Session struct {
 	Log  *slog.Logger
 	Name string // that opens nothing
 
-	used atomic.Bool // by a client that has wanted more than the status
+	used    atomic.Bool // by a client that has wanted more than the status
+	decided decided
 }
 
 // level is that of lines about the session.
@@ -49,6 +52,7 @@ func (s *Session) level() slog.Level {
 
 // Ended says that the session has ended, and why.
 func (s *Session) Ended(reason string) {
+	s.decided.flush(s)
 	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
 }
 

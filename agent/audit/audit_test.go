@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestLines: the lines of a client that works and of one that only looks, at both levels.
@@ -54,4 +57,48 @@ level=DEBUG msg="session ended" session=abcd reason=expired
 	if got := told(slog.LevelDebug); got != want {
 		t.Errorf("at debug:\n%s\nwant\n%s", got, want)
 	}
+}
+
+// TestDecided: a flood of refusals fills no log and hides no acceptance, and the log says how many
+// lines it lacks.
+func TestDecided(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &Session{Log: slog.New(slog.NewTextHandler(&log, nil)), Name: "abcd"}
+		told := func() (all []string) {
+			synctest.Wait()
+			defer log.Reset()
+			for line := range strings.Lines(log.String()) {
+				all = append(all, line[strings.Index(line, "msg="):])
+			}
+			return all
+		}
+		const refused = "msg=\"command decided\" session=abcd pid=7 outcome=refused\n"
+		for range 1000 {
+			s.Decided("refused", "pid", 7)
+		}
+		s.Decided("accepted", "pid", 8)
+		want := append(slices.Repeat([]string{refused}, maxDecided), "msg=\"command decided\" session=abcd pid=8 outcome=accepted\n")
+		if got := told(); !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(decidedInterval)
+		more := "msg=\"more commands decided\" session=abcd outcome=refused count=980 interval=10s\n"
+		if got := told(); !slices.Equal(got, []string{more}) {
+			t.Errorf("after the interval: got %q", got)
+		}
+		for range maxDecided + 1 {
+			s.Decided("refused", "pid", 7)
+		}
+		s.Ended("expired")
+		want = append(slices.Repeat([]string{refused}, maxDecided), strings.ReplaceAll(more, "980", "1"))
+		if got := told(); !slices.Equal(got, want) { // the end of a session without a client is for debug
+			t.Errorf("at the end: got %q", got)
+		}
+		time.Sleep(2 * decidedInterval)
+		if got := told(); got != nil {
+			t.Errorf("after the end: got %q", got)
+		}
+	})
 }

@@ -31,6 +31,7 @@ type Agent struct {
 	errors                  map[protocol.Code]*Counter
 	otherErrors             *Counter
 	input                   *Counter
+	decided                 map[[2]string]*Counter // by kind and outcome
 }
 
 // What confines a process.
@@ -59,11 +60,12 @@ const (
 	exitUnknown = "unknown"
 )
 
-// NewAgent adds the metrics of an agent with these methods to s.
-func NewAgent(s *Set, methods []string) *Agent {
+// NewAgent adds the metrics of an agent to s that has these methods, and whose rules about commands
+// have these outcomes.
+func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	a := &Agent{
 		starts: map[string]*Counter{}, startTimes: map[string]*durations{}, refusals: map[string]*Counter{}, exits: map[string]*Counter{},
-		requests: map[string]*durations{}, errors: map[protocol.Code]*Counter{},
+		requests: map[string]*durations{}, errors: map[protocol.Code]*Counter{}, decided: map[[2]string]*Counter{},
 	}
 	for _, means := range []string{none, namespaces, supervised, landlock, refused} {
 		a.starts[means] = s.Counter("agent_processes_started_total", "Processes started, by what confines them.", "sandbox", means)
@@ -89,6 +91,12 @@ func NewAgent(s *Set, methods []string) *Agent {
 		a.errors[code] = s.Counter(errors, answered, "code", strconv.Itoa(int(code)))
 	}
 	a.otherErrors = s.Counter(errors, answered, "code", other)
+	for _, kind := range []string{protocol.ApprovalStart, protocol.ApprovalExec} {
+		for _, outcome := range outcomes {
+			a.decided[[2]string{kind, outcome}] = s.Counter("agent_commands_decided_total",
+				"Commands that rules have refused, or left to somebody, by what became of them.", "kind", kind, "outcome", outcome)
+		}
+	}
 	return a
 }
 
@@ -136,6 +144,10 @@ func meansOf(box *confine.Held) string {
 
 // Refused counts a sandbox that was refused.
 func (a *Agent) Refused(reason string) { a.refusals[reason].Inc() }
+
+// Decided counts a command that rules have not simply allowed. Kind is one of a question, and
+// outcome one of those that NewAgent was given.
+func (a *Agent) Decided(kind, outcome string) { a.decided[[2]string{kind, outcome}].Inc() }
 
 // Input counts input.
 func (a *Agent) Input(n int) { a.input.Add(n) }

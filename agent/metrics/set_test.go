@@ -58,7 +58,7 @@ agent_h_seconds_count{m="x"} 4
 func TestAgentLabels(t *testing.T) {
 	t.Parallel()
 	s := NewSet()
-	a := NewAgent(s, []string{"fs/open"})
+	a := NewAgent(s, []string{"fs/open"}, nil)
 	names := func() (all []string) {
 		for line := range strings.Lines(string(s.page())) {
 			name, _, _ := strings.Cut(line, " ")
@@ -92,7 +92,7 @@ func TestAgentLabels(t *testing.T) {
 
 // BenchmarkAnswered measures what a request is counted with.
 func BenchmarkAnswered(b *testing.B) {
-	a := NewAgent(NewSet(), []string{"fs/open"})
+	a := NewAgent(NewSet(), []string{"fs/open"}, nil)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -104,13 +104,13 @@ func BenchmarkAnswered(b *testing.B) {
 func BenchmarkNewAgent(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		NewAgent(NewSet(), []string{"fs/open", "fs/close"})
+		NewAgent(NewSet(), []string{"fs/open", "fs/close"}, nil)
 	}
 }
 
 func BenchmarkPage(b *testing.B) {
 	s := NewSet()
-	NewAgent(s, []string{"fs/open", "fs/close"})
+	NewAgent(s, []string{"fs/open", "fs/close"}, nil)
 	for b.Loop() {
 		s.page()
 	}

@@ -26,7 +26,7 @@ func Append(b []byte, p *execpolicy.Policy) []byte {
 		b = pack.AppendInt(b, len(rules))
 		for _, r := range rules {
 			b = append(b, byte(r.Decision), pack.Bool(r.IsCaseless()))
-			b = pack.AppendString(b, r.Justification)
+			b = pack.AppendString(pack.AppendString(b, r.Justification), r.Origin)
 			b = pack.AppendInt(b, len(r.Pattern))
 			for _, words := range r.Pattern {
 				b = pack.AppendStrings(b, words)
@@ -49,7 +49,7 @@ func Policy(b []byte) (*execpolicy.Policy, error) {
 		for n := d.Int(); n > 0 && d.OK(); n-- {
 			r := &rule.Rule{Decision: decision(&d)}
 			caseless := d.Bool()
-			r.Justification = d.String(maxText)
+			r.Justification, r.Origin = d.String(maxText), d.String(maxText)
 			for words := d.Int(); words > 0 && d.OK(); words-- {
 				list := d.Strings(maxText)
 				d.Require(len(list) > 0)

@@ -36,8 +36,8 @@ func TestPacked(t *testing.T) {
 		}
 		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
 			a, b := p.Exec(execpolicy.Program{Argv: argv}), got.Exec(execpolicy.Program{Argv: argv})
-			if a.Decision != b.Decision || a.Reason() != b.Reason() {
-				t.Errorf("%q: %v %q, and packed %v %q", argv, a.Decision, a.Reason(), b.Decision, b.Reason())
+			if a.Decision != b.Decision || a.Reason() != b.Reason() || a.Decider() != b.Decider() {
+				t.Errorf("%q: %v %q by %s, and packed %v %q by %s", argv, a.Decision, a.Reason(), a.Decider(), b.Decision, b.Reason(), b.Decider())
 			}
 		}
 	}

@@ -29,8 +29,8 @@ func ParseDecision(name string) (Decision, error) {
 	return Forbidden, fmt.Errorf("invalid decision: %s (allow, prompt or forbidden)", name)
 }
 
-// A Rule decides about the commands that begin as its pattern does. It is not changed once it is in
-// a [Set].
+// A Rule decides about the commands that begin as its pattern does. It is not changed once its
+// [Set] is asked.
 type Rule struct {
 	// Pattern has for each place the words that may stand there. The first place has one.
 	Pattern  [][]string

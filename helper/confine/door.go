@@ -29,6 +29,8 @@ type Door struct {
 	Private []string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
+	// KeepPrivate is as in [sandbox.Profile].
+	KeepPrivate bool
 	// Served remembers the paths that earlier commands could write, and refuses
 	// a policy whose paths they could have changed. [Door.Choose] does not use
 	// it.
@@ -67,7 +69,7 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 // what they need. The caller releases the sandbox once nothing of the command
 // runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	profile.Private, profile.PrivateFolders = d.Private, d.PrivateFolders
+	profile.Private, profile.PrivateFolders, profile.KeepPrivate = d.Private, d.PrivateFolders, d.KeepPrivate
 	policy, err := profile.Compile()
 	if err != nil {
 		return nil, err

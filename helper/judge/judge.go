@@ -29,6 +29,9 @@ type Program struct {
 	Real  []string
 	Heads [][]byte
 	Argv  []string
+	// Loader is the file that the last one of Real has the kernel load and run beside it; "" if
+	// there is none.
+	Loader string
 	// Identity tells the first file of Real from others that have its path later.
 	Identity string
 	// Loaded: the kernel has loaded it already, so that nobody can be asked.
@@ -156,6 +159,10 @@ func candidates(p *Program) []execpolicy.Program {
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
+	// The kernel begins in the loader: a static program that a file names as its own runs there.
+	if p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
+		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Loader}, p.Argv[min(1, len(p.Argv)):]), Path: p.Loader})
+	}
 	return all
 }
 
@@ -183,6 +190,7 @@ type Question struct {
 	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
 	Identity    string   // see [Program]
 	Unasked     bool     // it may run where nobody can be asked
+	Decider     string   // see [execpolicy.Verdict.Decider]
 }
 
 func (q *Question) encode() []byte {
@@ -199,7 +207,7 @@ func (q *Question) encode() []byte {
 	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
 	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
 	b = pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
-	return append(b, pack.Bool(q.Unasked))
+	return pack.AppendString(append(b, pack.Bool(q.Unasked)), q.Decider)
 }
 
 func decode(b []byte) (q Question, err error) {
@@ -213,11 +221,15 @@ func decode(b []byte) (q Question, err error) {
 	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
 	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
 	q.Proposed, q.Identity, q.Unasked = d.Strings(maxPacket), d.String(maxPacket), d.Bool()
+	q.Decider = d.String(maxPacket)
 	return q, d.End()
 }
 
 func (j *Judge) question(p *Program, v *execpolicy.Verdict) Question {
-	q := Question{PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]", Identity: p.Identity}
+	q := Question{
+		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]", Identity: p.Identity,
+		Decider: clip(v.Decider()),
+	}
 	q.Argv, q.Truncated = words(p.Argv)
 	if proposed, cut := words(proposed(p, v)); !cut {
 		q.Proposed = proposed

@@ -3,11 +3,14 @@ package judge
 import (
 	"reflect"
 	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/execpolicy/packed"
 )
 
 // FuzzDecode: a question that is read is sent as it was.
 func FuzzDecode(f *testing.F) {
-	f.Add((&Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true}).encode())
+	f.Add((&Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true, Decider: "/r:1:2"}).encode())
 	f.Add((&Question{Told: true, Truncated: true}).encode())
 	f.Add((&Question{ID: 7, Withdrawn: true}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -19,4 +22,34 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%+v, and again %+v: %v", q, again, err)
 		}
 	})
+}
+
+// TestLoader: a program that a file names as its loader runs in its place, so rules are asked about
+// it; they are not about the loaders that all programs name.
+func TestLoader(t *testing.T) {
+	t.Parallel()
+	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(["kubectl", "delete"], "forbidden")
+prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
+`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := New(packed.Append(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		loader, word string
+		allowed      bool
+	}{
+		{"", "delete", true},
+		{"/usr/bin/kubectl", "delete", false},
+		{"/usr/bin/kubectl", "get", true},
+		{"/usr/lib64/ld-linux-x86-64.so.2", "delete", true},
+	} {
+		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: []string{"x", tt.word}, Loader: tt.loader, Dir: "/"})
+		if (err == nil) != tt.allowed {
+			t.Errorf("with the loader %q, %s: %v", tt.loader, tt.word, err)
+		}
+	}
 }

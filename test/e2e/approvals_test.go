@@ -140,40 +140,55 @@ func TestAttachAsks(t *testing.T) {
 	u.ends(t, 0)
 }
 
-// TestServedRulesHidden: no confined command of a client sees the folder with the agent's rules.
+// TestServedRulesHidden: no confined command of a client sees the folder with the agent's rules,
+// also one that may write everything.
 func TestServedRulesHidden(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["none"], "forbidden")`)
 	launcher := rig.Launcher(t, t.TempDir())
-	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
-			c, err := client.DialURL(t.Context(), startProgram(t, "none", argv...).line(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			p, err := c.Spawn(t.Context(), client.Spec{
-				Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo end"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
-				Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
+	root := protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}
+	for kind, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
+		for writes, entries := range map[string][]protocol.SandboxEntry{
+			"folder": {{Path: root, Access: "read"}, {Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(filepath.Dir(dir)))}, Access: "write"}},
+			"all":    {{Path: root, Access: "write"}},
+		} {
+			t.Run(kind+", "+writes, func(t *testing.T) {
+				t.Parallel()
+				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
+				c, err := client.DialURL(t.Context(), startProgram(t, "none", argv...).line(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				beside := filepath.Join(t.TempDir(), "beside")
+				box := &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
 					Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
-						Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
-							{Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}, Access: "read"},
-							{Path: protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(filepath.Dir(dir)))}, Access: "write"}}}}},
+						Type: protocol.FileSystemRestricted, Entries: entries}}}
+				p, err := c.Spawn(t.Context(), client.Spec{
+					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
+					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out strings.Builder
+				if _, err := p.CopyOutput(t.Context(), &out, io.Discard); err != nil || out.String() != "end\n" {
+					t.Errorf("printed %q, %v", out.String(), err)
+				}
+				if _, err := os.Stat(beside); (err == nil) != (writes == "all") {
+					t.Errorf("a file elsewhere: %v", err)
+				}
+				if _, err := c.FS(box).ReadFile(t.Context(), filepath.Join(dir, "my.rules")); err == nil {
+					t.Error("a file request has read the rules")
+				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out strings.Builder
-			if _, err := p.CopyOutput(t.Context(), &out, io.Discard); err != nil || out.String() != "end\n" {
-				t.Errorf("printed %q, %v", out.String(), err)
-			}
-		})
+		}
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("the folder has %v, %v", entries, err)
-	}
+	t.Cleanup(func() {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("the folder has %v, %v", entries, err)
+		}
+	})
 }
 
 // TestExecInterruptsQuestion: Ctrl-C ends a command that was not approved, and is a no and Ctrl-C
@@ -203,6 +218,59 @@ func TestExecInterruptsQuestion(t *testing.T) {
 		u.types(t, answer)
 		u.sees(t, "restored\r\n")
 		u.ends(t, 0)
+	}
+}
+
+// TestQuestionJobs: a question that comes in the background leaves the terminal to the shell of the
+// user, and comes to the foreground with the program; one that was stopped with it comes again, and
+// half an answer is none.
+func TestQuestionJobs(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt")`)
+	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir).line(t)
+	for name, run := range map[string]string{
+		"exec":    "$AGENT exec --url " + url + " -- id -u",
+		"sandbox": "$AGENT sandbox --exec-policy " + dir + " -- id -u",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := inShell(t)
+			shellReads := func() {
+				t.Helper()
+				u.types(t, "echo one $((1+1))\r")
+				u.sees(t, "one 2\r\n")
+				u.types(t, "o\r")
+				u.sees(t, "command not found\r\n")
+			}
+			u.types(t, run+" &\r")
+			u.sees(t, "agent: a question waits until this is in the foreground")
+			shellReads()
+			u.types(t, "fg; echo code $?\r")
+			u.sees(t, asks)
+			u.types(t, "n\r")
+			u.sees(t, "rejected by user\r\n")
+			u.sees(t, "code 126\r\n") // until then the program reads what is typed
+
+			u.types(t, run+"\r")
+			u.sees(t, asks)
+			u.types(t, "o\x1a")
+			u.sees(t, "Stopped")
+			shellReads()
+			if name == "exec" {
+				u.types(t, "bg\r")
+				u.sees(t, "agent: a question waits until this is in the foreground")
+				shellReads()
+			}
+			u.types(t, "fg; echo code $?\r")
+			u.sees(t, "id -u\r\n")
+			if name == "exec" {
+				u.sees(t, asks)
+			}
+			u.types(t, "o\r")
+			u.sees(t, "\n0\r\ncode 0\r\n")
+			u.types(t, "exit 9\r")
+			u.ends(t, 9)
+		})
 	}
 }
 

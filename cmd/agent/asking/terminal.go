@@ -22,7 +22,6 @@ import (
 type Terminal struct {
 	file  *os.File
 	tty   *program.Terminal
-	ours  bool          // this program was in the foreground in the beginning
 	pause time.Duration // see Pause
 	turn  chan struct{} // has a value while nobody asks
 	over  context.Context
@@ -32,7 +31,6 @@ type Terminal struct {
 // New returns a terminal, which owns the file.
 func New(file *os.File) *Terminal {
 	t := &Terminal{file: file, tty: program.NewTerminal(file), pause: Pause, turn: make(chan struct{}, 1)}
-	t.ours = t.tty.InForeground()
 	t.over, t.close = context.WithCancelCause(context.Background())
 	t.turn <- struct{}{}
 	return t
@@ -71,7 +69,11 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	defer t.front()()
+	back, err := t.front(ctx)
+	if err != nil {
+		return err
+	}
+	defer back()
 	columns, last := Columns(t.tty), len(lines)-1
 	if _, err := io.WriteString(t.file, Heading(lines[:last], columns)); err != nil {
 		return err
@@ -104,6 +106,9 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 // was typed by somebody who has not read it.
 const Pause = 500 * time.Millisecond
 
+// background is how often a program in the background looks whether it is in the foreground again.
+const background = 250 * time.Millisecond
+
 // closed is a channel of a time that has come.
 var closed = func() <-chan time.Time {
 	c := make(chan time.Time)
@@ -111,35 +116,57 @@ var closed = func() <-chan time.Time {
 	return c
 }()
 
-// front brings this program to the foreground of the terminal if a part of the command is there,
-// such as a job of its shell: only who is there can read. Back makes that undone.
-func (t *Terminal) front() (back func()) {
+// front waits until this program is in the foreground of the terminal: only who is there can read.
+// If a part of the command is there, such as a job of its shell, it lends the terminal, and gets it
+// back by back. It is not taken from anybody else, such as the shell of the user.
+func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	fd := -1
 	raw, err := t.file.SyscallConn()
-	if err != nil || !t.ours || t.tty.InForeground() {
-		return func() {}
+	if err != nil {
+		return nil, err
 	}
 	_ = raw.Control(func(descriptor uintptr) { fd = int(descriptor) }) // the file is open: who asks has the turn
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if err != nil {
-		return func() {}
+	look := time.NewTicker(background)
+	defer look.Stop()
+	for told := false; !t.tty.InForeground(); told = true {
+		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		if err == nil && isOurs(group) {
+			signal.Ignore(syscall.SIGTTOU) // who changes the foreground from behind is stopped
+			_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
+			return func() {
+				_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, group) // a group that has ended needs no terminal
+				signal.Reset(syscall.SIGTTOU)
+			}, nil
+		}
+		if !told {
+			_, _ = io.WriteString(t.file, Waits)
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	signal.Ignore(syscall.SIGTTOU) // who changes the foreground from behind is stopped
-	_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
-	return func() {
-		_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, group) // a group that has ended needs no terminal
-		signal.Reset(syscall.SIGTTOU)
-	}
+	return func() {}, nil
 }
+
+// Waits tells a user whose shell has the terminal that there is a question.
+const Waits = "\r\nagent: a question waits until this is in the foreground\r\n"
 
 // Withdrawn tells the user of a question that it needs no answer any more.
 const Withdrawn = "\r\nagent: no answer is needed any more\r\n"
 
 // calm ends what a command may have begun to tell a terminal, so that the question is seen, whole
-// and alone: the sequence that it is in, colours that hide, letters that are lines, margins in
-// which all but one row scrolls away, ends of lines that overwrite each other; and what is on the
-// screen from here on.
-const calm = "\x18\x1b\\" + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
+// and alone: the sequence that it is in, a picture that it holds back, colours that hide, letters
+// that are lines, margins in which all but one row scrolls away, ends of lines that overwrite each
+// other; and what is on the screen from here on.
+const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
+
+// colours has the terminal forget the colours that it was told: those by number, of letters, of the
+// ground and of the cursor, as xterm and those after it do, and with ]R the console of Linux.
+// Letters with the colour of their ground would be a question that nobody sees, and answers all the
+// same, below one of the command that is coloured otherwise.
+const colours = "\x1b]104\x1b\\" + "\x1b]110\x1b\\" + "\x1b]111\x1b\\" + "\x1b]112\x1b\\" + "\x1b]R\x1b\\"
 
 // Heading is how the lines before the last one of a question are written.
 func Heading(lines []string, columns int) string {

@@ -207,3 +207,33 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("a question at a closed terminal: %v", err)
 	}
 }
+
+// TestCalm: a question is seen whatever a command has told the terminal before, and a terminal that
+// understands nothing is told nothing.
+func TestCalm(t *testing.T) {
+	for term, want := range map[string][]string{
+		"xterm": {
+			"\x18\x1b\\",                                                           // the sequence that the command has begun
+			"\x1b[?2026l",                                                          // a picture that it holds back
+			"\x1b]104\x1b\\", "\x1b]110\x1b\\", "\x1b]111\x1b\\", "\x1b]112\x1b\\", // colours by number, of letters, ground and cursor
+			"\x1b]R\x1b\\", // those of the console of Linux
+			"\x1b[m", "\r\x1b[J", "agent: a question\r\n",
+		},
+		"dumb": nil,
+		"":     nil,
+	} {
+		t.Setenv("TERM", term)
+		got := Heading([]string{"a question"}, 80)
+		if want == nil && got != "\ragent: a question\r\n" {
+			t.Errorf("TERM=%s: %q", term, got)
+		}
+		rest := got
+		for _, part := range want {
+			_, after, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Errorf("TERM=%s: %q has no %q in its place", term, got, part)
+			}
+			rest = after
+		}
+	}
+}

@@ -80,7 +80,8 @@ func (c *Command) run(guard *guard, endAsking func() error) (code int, err error
 			placeholders, err = hold.Open(stateDir)
 			return placeholders, err
 		},
-		Private: c.Rules.Hidden(),
+		Private:     c.Rules.Hidden(),
+		KeepPrivate: c.Rules != nil,
 	}
 	// The command gets a /dev of its own. Yet the folder has to be named even if it
 	// lies in /dev/shm: a policy that grants /dev/shm shows the host's.

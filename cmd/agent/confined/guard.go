@@ -40,14 +40,15 @@ func (c *Command) guard() (*guard, error) {
 		return nil, nil
 	}
 	start := &protocol.StartParams{Argv: c.Argv, ExecApproval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}}
-	plan, err := approval.Decide(c.Rules.Current(), start, c.Sys.Environ, c.Dir, c.terminal != nil, func() bool { return false })
+	g := &guard{allowed: make(chan error, 1)}
+	plan, err := g.desk.Decide(c.Rules.Current(), start, c.Sys.Environ, c.Dir, c.terminal != nil, func() bool { return false })
 	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return nil, refusal(refused.Message)
 	}
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{plan: plan, allowed: make(chan error, 1)}
+	g.plan = plan
 	answer := asking.Commands(c.terminal.Ask)
 	g.desk.Ask = func(ctx context.Context, _ string, params, result any) error {
 		*result.(*protocol.ExecApprovalAnswer) = answer(ctx, *params.(*protocol.ExecApprovalParams))

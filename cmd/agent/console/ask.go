@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/execagent/execagent/cmd/agent/asking"
 )
@@ -56,17 +60,56 @@ func (c *Console) endAsking() {
 	c.screen.free()
 }
 
-// converse asks until there is an answer.
+// errContinued ends a question that is asked anew, since this program was stopped meanwhile.
+var errContinued = errors.New("continued")
+
+// untilContinued returns a context that ends with errContinued when this program goes on after it
+// was stopped (SIGCONT). Stop ends it, too.
+func untilContinued(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-continued:
+			cancel(errContinued)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		signal.Stop(continued)
+		cancel(nil)
+		waiting.Wait()
+	}
+}
+
+// converse asks until there is an answer. A shell that has stopped this program has used the
+// terminal, which edits lines again: then the question is asked once more, and what was typed of an
+// answer is forgotten.
 func (c *Console) converse(ctx context.Context, lines []string, take func(string) bool) error {
 	if !c.typing.take(ctx) {
 		return context.Cause(ctx)
 	}
 	defer c.typing.free()
-	// A change of the terminal in the background would stop this program.
-	for !c.stdin.InForeground() {
-		if err := c.stdin.Await(ctx); err != nil {
+	for {
+		here, stop := untilContinued(ctx)
+		err := c.question(here, lines, take)
+		stop()
+		if !errors.Is(err, errContinued) {
 			return err
 		}
+	}
+}
+
+// question asks once. In the background it waits: there the terminal is somebody else's.
+func (c *Console) question(ctx context.Context, lines []string, take func(string) bool) error {
+	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
+	if !c.stdin.InForeground() {
+		say(asking.Waits)
+	}
+	if err := c.stdin.AwaitForeground(ctx); err != nil {
+		return err
 	}
 	restore, err := c.stdin.Keys()
 	if err != nil {
@@ -78,18 +121,17 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 			return context.Cause(ctx)
 		}
 	}
-	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
 	columns, last := asking.Columns(c.stdin), len(lines)-1
 	say(asking.Heading(lines[:last], columns))
 	if err := c.settle(ctx); err != nil {
-		say(asking.Withdrawn)
+		c.withdraw(err, say)
 		return err
 	}
 	for text := asking.Text(lines[last:], asking.Whole); ; {
 		say(text)
 		line, err := c.line(ctx, say)
 		if err != nil {
-			say(asking.Withdrawn)
+			c.withdraw(err, say)
 			return err
 		}
 		say("\r\n")
@@ -109,6 +151,13 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 			}
 			return nil
 		}
+	}
+}
+
+// withdraw tells the user that a question needs no answer any more, unless it comes again.
+func (c *Console) withdraw(why error, say func(string)) {
+	if !errors.Is(why, errContinued) {
+		say(asking.Withdrawn)
 	}
 }
 

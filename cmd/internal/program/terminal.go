@@ -148,7 +148,11 @@ func (t *Terminal) Keys() (restore func(), err error) {
 	if err := unix.IoctlSetTermios(t.fd, unix.TCSETS, &keys); err != nil {
 		return nil, err
 	}
-	return func() { _ = unix.IoctlSetTermios(t.fd, unix.TCSETS, saved) }, nil // it fails only if the terminal is gone
+	return func() {
+		if t.InForeground() { // else it is somebody else's, and a change stops this program (SIGTTOU)
+			_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, saved) // it fails only if the terminal is gone
+		}
+	}, nil
 }
 
 // Writable tells whether there is a terminal that can be written to.
@@ -163,6 +167,20 @@ func (t *Terminal) Writable() bool {
 // background is how often a program in the background looks whether it is in the foreground
 // again. A shell tells it so only if it was stopped.
 const background = 250 * time.Millisecond
+
+// AwaitForeground waits until this program is in the foreground of the terminal.
+func (t *Terminal) AwaitForeground(ctx context.Context) error {
+	look := time.NewTicker(background)
+	defer look.Stop()
+	for !t.InForeground() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
 
 // Await waits until something can be read, and this program is in the foreground of the terminal:
 // to read in the background would stop it (SIGTTIN). If somebody else can read, too, there may be

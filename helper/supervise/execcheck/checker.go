@@ -185,7 +185,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 				if err != nil {
 					return want, opened, err
 				}
-				opened, want.loader = append(opened, l.fd), l.path
+				opened, want.loader, image.Loader = append(opened, l.fd), l.path, l.path
 			}
 			if want.process, want.parent, err = thread.Process(int(call.Thread)); err != nil {
 				return want, opened, unix.EPERM

@@ -25,6 +25,9 @@ type Image struct {
 	// process.
 	Program      string
 	Interpreters []string
+	// Loader is the canonical path of the loader that the process becomes, too; "" if there is
+	// none, and with Real.
+	Loader string
 	// Identity tells the file of Program from others, also from what it is after it was written
 	// to; "" with Real.
 	Identity string
