@@ -352,8 +352,9 @@ func TestReadMetadata(t *testing.T) {
 			asked = append(asked, filepath.Base(filepath.Dir(filepath.Dir(path))))
 		}
 	}
-	if got := fmt.Sprint(with, asked, troubles(r), len(r.Skills)); got != fmt.Sprint([]string{"linked", "with"}, []string{"file", "linked", "loop", "with"}, []discovery.Trouble{discovery.NotInspected}, 5) {
-		t.Errorf("%s: %+v", got, r.Warnings)
+	got := fmt.Sprintf("%v %v %v %d", with, asked, troubles(r), len(r.Skills))
+	if want := fmt.Sprintf("[linked with] [file linked loop with] [%v] 5", discovery.NotInspected); got != want {
+		t.Errorf("got %s, want %s: %+v", got, want, r.Warnings)
 	}
 }
 
