@@ -159,9 +159,12 @@ func candidates(p *Program) []execpolicy.Program {
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
-	// The kernel begins in the loader: a static program that a file names as its own runs there.
+	// The kernel begins in the loader: a static program that a file names as its own runs there, and
+	// finds the arguments of that file.
 	if p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
-		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Loader}, p.Argv[min(1, len(p.Argv)):]), Path: p.Loader})
+		all = append(all, execpolicy.Candidates(p.Loader, p.Argv, p.Dir, func(string) (execpolicy.File, bool) {
+			return execpolicy.File{Real: p.Loader}, true
+		})...)
 	}
 	return all
 }
