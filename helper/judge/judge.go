@@ -30,7 +30,8 @@ type Program struct {
 	Heads [][]byte
 	Argv  []string
 	// Loader is the file that the last one of Real has the kernel load and run beside it; "" if
-	// there is none.
+	// there is none. With Loaded it is set where the program itself was loaded so, by another one
+	// that was judged already.
 	Loader string
 	// Identity tells the first file of Real from others that have its path later.
 	Identity string
@@ -70,6 +71,9 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 
 // Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
 func (j *Judge) Decide(p *Program) error {
+	if p.Loaded && execpolicy.IsLoader(path.Base(p.Loader)) {
+		return nil // all programs have one
+	}
 	all := candidates(p)
 	v := j.policy.Exec(all...)
 	if j.isFirst(p) {

@@ -55,5 +55,13 @@ prefix_rule(["rm", "-rf"], "forbidden")
 		if (err == nil) != tt.allowed {
 			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
+		if tt.loader == "" {
+			continue
+		}
+		// The kernel has found another one than was judged.
+		err = j.Decide(&Program{Real: []string{tt.loader}, Argv: []string{tt.name, tt.word}, Loader: tt.loader, Dir: "/", Loaded: true})
+		if (err == nil) != tt.allowed {
+			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 			return err
 		}
 	}
-	if n.config.Judge == nil || i.Argv == nil {
+	if n.config.Judge == nil {
 		return nil
 	}
 	p := judge.Program{

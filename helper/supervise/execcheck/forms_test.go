@@ -468,9 +468,34 @@ func TestMapped(t *testing.T) {
 		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
 			t.Errorf("%q: got %q, %v; want %q, %v", name, got, err, want, errWant)
 		}
+		for _, path := range got {
+			testMayMap(t, cat.Process.Pid, path, path == program)
+		}
 		in.Close()
 		if err := cat.Wait(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// testMayMap tests that a process may have a file mapped into it that was judged as its loader, and
+// that one which was not is decided about, with the arguments that it finds.
+func testMayMap(t *testing.T, pid int, path string, isProgram bool) {
+	t.Helper()
+	argv := []string{"a", "b"}
+	var decided []Image
+	w := &window{Checker: New(Config{Decide: func(i Image) error {
+		if i.Program != path || i.Loader != path {
+			return nil
+		}
+		decided = append(decided, i)
+		return unix.EPERM
+	}})}
+	if may := w.mayMap(pid, argv); may != isProgram || !isProgram && (len(decided) != 1 || !decided[0].Real || decided[0].Process != pid || !slices.Equal(decided[0].Argv, argv)) {
+		t.Errorf("%q: %v, decided about %+v", path, may, decided)
+	}
+	decided, w.want.loader = nil, path
+	if !w.mayMap(pid, argv) || decided != nil {
+		t.Errorf("%q as the loader: decided about %+v", path, decided)
 	}
 }
