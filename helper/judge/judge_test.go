@@ -51,7 +51,8 @@ prefix_rule(["rm", "-rf"], "forbidden")
 		{"/usr/bin/busybox.static", "rm", "-rf", false},
 		{"/usr/bin/busybox.static", "rm", "-i", true},
 	} {
-		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: []string{tt.name, tt.word}, Loader: tt.loader, Dir: "/"})
+		argv := []string{tt.name, tt.word}
+		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
 		if (err == nil) != tt.allowed {
 			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
@@ -59,9 +60,17 @@ prefix_rule(["rm", "-rf"], "forbidden")
 			continue
 		}
 		// The kernel has found another one than was judged.
-		err = j.Decide(&Program{Real: []string{tt.loader}, Argv: []string{tt.name, tt.word}, Loader: tt.loader, Dir: "/", Loaded: true})
+		err = j.Decide(&Program{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
 		if (err == nil) != tt.allowed {
 			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
+	}
+	// The line of a script has arguments, too.
+	err = j.Decide(&Program{
+		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
+		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
+	})
+	if err == nil {
+		t.Error("a script has run the loader of its interpreter with a word that is forbidden")
 	}
 }

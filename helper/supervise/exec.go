@@ -109,7 +109,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	}
 	p := judge.Program{
 		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
-		Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
+		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
 	}
 	// A thread that goes elsewhere meanwhile changes what is said of the program, not which one it
 	// is.

@@ -302,11 +302,13 @@ func TestAllows(t *testing.T) {
 func TestLoader(t *testing.T) {
 	t.Parallel()
 	dir := rig.Public(t)
-	denied := filepath.Join(dir, "denied")
+	denied, allowed := filepath.Join(dir, "denied"), filepath.Join(dir, "allowed")
 	write(t, denied, smallest(t, 'x', 7))
+	write(t, allowed, smallest(t, 'x', 7))
+	write(t, filepath.Join(dir, "script"), []byte("#!"+dir+"/other forbidden\n"))
 	source := filepath.Join(dir, "main.c")
 	write(t, source, []byte("int main(void) { return 0; }"))
-	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere"} {
+	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere", "other": allowed} {
 		if _, err := exec.LookPath("gcc"); err != nil {
 			missing(t, "the program of this test is in C, and there is no gcc")
 		}
@@ -320,7 +322,7 @@ func TestLoader(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer marks.Close()
-		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied}, marks)
+		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
 		text, err := os.ReadFile(marks.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -335,6 +337,13 @@ func TestLoader(t *testing.T) {
 	}
 	if code, _, _ := run(checked, "missing"); code != 127 {
 		t.Errorf("a loader that is missing: code %d", code)
+	}
+	if code, marked, _ := run(checked, "other"); code != 7 || marked != "x" {
+		t.Errorf("a loader that is allowed: code %d, marks %q", code, marked)
+	}
+	// The loader of a script's interpreter finds what the line of the script says.
+	if code, marked, r := run(checked, "script"); code != 126 || marked != "" || r.Refused == 0 {
+		t.Errorf("a script: code %d, marks %q: %+v", code, marked, r)
 	}
 }
 

@@ -36,9 +36,9 @@ type Image struct {
 	// Thread is the one that has made the call, or, with Real, the process. Process is that of the
 	// thread, and Parent the parent of that.
 	Thread, Process, Parent int
-	// Argv are the arguments that the caller has passed. Those that the process
-	// gets have the interpreters before them.
-	Argv []string
+	// Argv are the arguments that the caller has passed. Final are those that the process
+	// gets, with the interpreters before them; nil with Real.
+	Argv, Final []string
 	// Real tells that this is what the kernel has loaded, which is not what was
 	// judged before: the file was replaced, or the kernel knows another interpreter
 	// for it. Nobody can be asked about it any more. Program is then what /proc/PID/exe
