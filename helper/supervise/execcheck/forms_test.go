@@ -2,6 +2,7 @@ package execcheck
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -316,6 +317,12 @@ func TestLoader(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
+	classless, err := os.ReadFile(filepath.Join(dir, "names"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
+	write(t, filepath.Join(dir, "classless"), classless)
 	run := func(mode, program string) (code int, marked string, r report) {
 		marks, err := os.CreateTemp(dir, "marks")
 		if err != nil {
@@ -329,11 +336,13 @@ func TestLoader(t *testing.T) {
 		}
 		return r.Code, string(text), r
 	}
-	if code, marked, _ := run(bare, "names"); code != 7 || marked != "x" {
-		t.Errorf("without a supervisor: code %d, marks %q", code, marked)
-	}
-	if code, marked, r := run(checked, "names"); code != 126 || marked != "" || r.Refused == 0 {
-		t.Errorf("code %d, marks %q: %+v", code, marked, r)
+	for _, program := range []string{"names", "classless"} {
+		if code, marked, _ := run(bare, program); code != 7 || marked != "x" {
+			t.Errorf("%s without a supervisor: code %d, marks %q", program, code, marked)
+		}
+		if code, marked, r := run(checked, program); code != 126 || marked != "" || r.Refused == 0 {
+			t.Errorf("%s: code %d, marks %q: %+v", program, code, marked, r)
+		}
 	}
 	if code, _, _ := run(checked, "missing"); code != 127 {
 		t.Errorf("a loader that is missing: code %d", code)
