@@ -29,9 +29,11 @@ type Program struct {
 	Real  []string
 	Heads [][]byte
 	Argv  []string
-	// Loader is the file that the last one of Real has the kernel load and run beside it; "" if
-	// there is none.
+	// Loader is the file that the last one of Real has the kernel load and run beside it, which finds
+	// Final; "" if there is none. With Loaded it is set where the program itself was loaded so, by
+	// another one that was judged already.
 	Loader string
+	Final  []string
 	// Identity tells the first file of Real from others that have its path later.
 	Identity string
 	// Loaded: the kernel has loaded it already, so that nobody can be asked.
@@ -70,6 +72,9 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 
 // Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
 func (j *Judge) Decide(p *Program) error {
+	if p.Loaded && execpolicy.IsLoader(path.Base(p.Loader)) {
+		return nil // all programs have one
+	}
 	all := candidates(p)
 	v := j.policy.Exec(all...)
 	if j.isFirst(p) {
@@ -159,9 +164,12 @@ func candidates(p *Program) []execpolicy.Program {
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
-	// The kernel begins in the loader: a static program that a file names as its own runs there.
-	if p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
-		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Loader}, p.Argv[min(1, len(p.Argv)):]), Path: p.Loader})
+	// The kernel begins in the loader: a static program that a file names as its own runs there, and
+	// finds the arguments of that file.
+	if !p.Loaded && p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
+		all = append(all, execpolicy.Candidates(p.Loader, p.Final, p.Dir, func(string) (execpolicy.File, bool) {
+			return execpolicy.File{Real: p.Loader}, true
+		})...)
 	}
 	return all
 }

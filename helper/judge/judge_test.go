@@ -30,6 +30,7 @@ func TestLoader(t *testing.T) {
 	t.Parallel()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(["kubectl", "delete"], "forbidden")
 prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
+prefix_rule(["rm", "-rf"], "forbidden")
 `}})
 	if err != nil {
 		t.Fatal(err)
@@ -39,17 +40,37 @@ prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		loader, word string
-		allowed      bool
+		loader, name, word string
+		allowed            bool
 	}{
-		{"", "delete", true},
-		{"/usr/bin/kubectl", "delete", false},
-		{"/usr/bin/kubectl", "get", true},
-		{"/usr/lib64/ld-linux-x86-64.so.2", "delete", true},
+		{"", "x", "delete", true},
+		{"/usr/bin/kubectl", "x", "delete", false},
+		{"/usr/bin/kubectl", "x", "get", true},
+		{"/usr/lib64/ld-linux-x86-64.so.2", "x", "delete", true},
+		{"", "rm", "-rf", true}, // the file is not called so
+		{"/usr/bin/busybox.static", "rm", "-rf", false},
+		{"/usr/bin/busybox.static", "rm", "-i", true},
 	} {
-		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: []string{"x", tt.word}, Loader: tt.loader, Dir: "/"})
+		argv := []string{tt.name, tt.word}
+		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
 		if (err == nil) != tt.allowed {
-			t.Errorf("with the loader %q, %s: %v", tt.loader, tt.word, err)
+			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
+		if tt.loader == "" {
+			continue
+		}
+		// The kernel has found another one than was judged.
+		err = j.Decide(&Program{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
+		if (err == nil) != tt.allowed {
+			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
+		}
+	}
+	// The line of a script has arguments, too.
+	err = j.Decide(&Program{
+		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
+		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
+	})
+	if err == nil {
+		t.Error("a script has run the loader of its interpreter with a word that is forbidden")
 	}
 }

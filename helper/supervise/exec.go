@@ -104,12 +104,12 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 			return err
 		}
 	}
-	if n.config.Judge == nil || i.Argv == nil {
+	if n.config.Judge == nil {
 		return nil
 	}
 	p := judge.Program{
 		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
-		Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
+		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
 	}
 	// A thread that goes elsewhere meanwhile changes what is said of the program, not which one it
 	// is.

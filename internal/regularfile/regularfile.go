@@ -38,8 +38,9 @@ func Read(path string, limit int64) ([]byte, error) {
 // Open opens a regular file to be read, as [Read] does, for who looks at its owner or mode before.
 // flags are further ones of open(2), such as O_NOFOLLOW.
 func Open(path string, flags int) (*os.File, fs.FileInfo, error) {
-	// Without O_NONBLOCK, to open a FIFO would wait for somebody to write.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
+	// Without O_NONBLOCK, to open a FIFO would wait for somebody to write. Without O_NOCTTY, a
+	// terminal could become the controlling one of this program, and a key in it end that.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|flags, 0)
 	if err != nil {
 		return nil, nil, err
 	}

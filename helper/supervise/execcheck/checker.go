@@ -190,7 +190,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 			if want.process, want.parent, err = thread.Process(int(call.Thread)); err != nil {
 				return want, opened, unix.EPERM
 			}
-			image.Process, image.Parent = want.process, want.parent
+			image.Process, image.Parent, image.Final = want.process, want.parent, argv
 			return want, opened, c.config.Decide(image)
 		}
 		if len(image.Interpreters) == maxInterpreters {

@@ -2,6 +2,7 @@ package execcheck
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -302,11 +303,13 @@ func TestAllows(t *testing.T) {
 func TestLoader(t *testing.T) {
 	t.Parallel()
 	dir := rig.Public(t)
-	denied := filepath.Join(dir, "denied")
+	denied, allowed := filepath.Join(dir, "denied"), filepath.Join(dir, "allowed")
 	write(t, denied, smallest(t, 'x', 7))
+	write(t, allowed, smallest(t, 'x', 7))
+	write(t, filepath.Join(dir, "script"), []byte("#!"+dir+"/other forbidden\n"))
 	source := filepath.Join(dir, "main.c")
 	write(t, source, []byte("int main(void) { return 0; }"))
-	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere"} {
+	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere", "other": allowed} {
 		if _, err := exec.LookPath("gcc"); err != nil {
 			missing(t, "the program of this test is in C, and there is no gcc")
 		}
@@ -314,27 +317,42 @@ func TestLoader(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
+	classless, err := os.ReadFile(filepath.Join(dir, "names"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
+	write(t, filepath.Join(dir, "classless"), classless)
 	run := func(mode, program string) (code int, marked string, r report) {
 		marks, err := os.CreateTemp(dir, "marks")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer marks.Close()
-		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied}, marks)
+		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
 		text, err := os.ReadFile(marks.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r.Code, string(text), r
 	}
-	if code, marked, _ := run(bare, "names"); code != 7 || marked != "x" {
-		t.Errorf("without a supervisor: code %d, marks %q", code, marked)
-	}
-	if code, marked, r := run(checked, "names"); code != 126 || marked != "" || r.Refused == 0 {
-		t.Errorf("code %d, marks %q: %+v", code, marked, r)
+	for _, program := range []string{"names", "classless"} {
+		if code, marked, _ := run(bare, program); code != 7 || marked != "x" {
+			t.Errorf("%s without a supervisor: code %d, marks %q", program, code, marked)
+		}
+		if code, marked, r := run(checked, program); code != 126 || marked != "" || r.Refused == 0 {
+			t.Errorf("%s: code %d, marks %q: %+v", program, code, marked, r)
+		}
 	}
 	if code, _, _ := run(checked, "missing"); code != 127 {
 		t.Errorf("a loader that is missing: code %d", code)
+	}
+	if code, marked, _ := run(checked, "other"); code != 7 || marked != "x" {
+		t.Errorf("a loader that is allowed: code %d, marks %q", code, marked)
+	}
+	// The loader of a script's interpreter finds what the line of the script says.
+	if code, marked, r := run(checked, "script"); code != 126 || marked != "" || r.Refused == 0 {
+		t.Errorf("a script: code %d, marks %q: %+v", code, marked, r)
 	}
 }
 
@@ -468,9 +486,34 @@ func TestMapped(t *testing.T) {
 		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
 			t.Errorf("%q: got %q, %v; want %q, %v", name, got, err, want, errWant)
 		}
+		for _, path := range got {
+			testMayMap(t, cat.Process.Pid, path, path == program)
+		}
 		in.Close()
 		if err := cat.Wait(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// testMayMap tests that a process may have a file mapped into it that was judged as its loader, and
+// that one which was not is decided about, with the arguments that it finds.
+func testMayMap(t *testing.T, pid int, path string, isProgram bool) {
+	t.Helper()
+	argv := []string{"a", "b"}
+	var decided []Image
+	w := &window{Checker: New(Config{Decide: func(i Image) error {
+		if i.Program != path || i.Loader != path {
+			return nil
+		}
+		decided = append(decided, i)
+		return unix.EPERM
+	}})}
+	if may := w.mayMap(pid, argv); may != isProgram || !isProgram && (len(decided) != 1 || !decided[0].Real || decided[0].Process != pid || !slices.Equal(decided[0].Argv, argv)) {
+		t.Errorf("%q: %v, decided about %+v", path, may, decided)
+	}
+	decided, w.want.loader = nil, path
+	if !w.mayMap(pid, argv) || decided != nil {
+		t.Errorf("%q as the loader: decided about %+v", path, decided)
 	}
 }

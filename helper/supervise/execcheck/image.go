@@ -26,7 +26,7 @@ type Image struct {
 	Program      string
 	Interpreters []string
 	// Loader is the canonical path of the loader that the process becomes, too; "" if there is
-	// none, and with Real.
+	// none. With Real it is set for a loader alone, which is Program then.
 	Loader string
 	// Identity tells the file of Program from others, also from what it is after it was written
 	// to; "" with Real.
@@ -36,15 +36,14 @@ type Image struct {
 	// Thread is the one that has made the call, or, with Real, the process. Process is that of the
 	// thread, and Parent the parent of that.
 	Thread, Process, Parent int
-	// Argv are the arguments that the caller has passed. Those that the process
-	// gets have the interpreters before them.
-	Argv []string
+	// Argv are the arguments that the caller has passed. Final are those that the process
+	// gets, with the interpreters before them; nil with Real.
+	Argv, Final []string
 	// Real tells that this is what the kernel has loaded, which is not what was
 	// judged before: the file was replaced, or the kernel knows another interpreter
 	// for it. Nobody can be asked about it any more. Program is then what /proc/PID/exe
-	// says, of a script its interpreter, or another file that is mapped into the process;
-	// Path and Interpreters are empty; Argv is what the process has got, nil for a mapped
-	// file.
+	// says, of a script its interpreter, or another file that is mapped into the process, its
+	// loader; Path and Interpreters are empty; Argv is what the process has got.
 	Real bool
 }
 

@@ -2,6 +2,7 @@ package execcheck
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ func loaderOf(fd int, begin []byte) string {
 		}
 		return b
 	}
-	const class32, class64, sizeOfHeader32, sizeOfHeader64 = 1, 2, 52, 64
+	const sizeOfHeader32, sizeOfHeader64 = 52, 64
 	const maxTable = 64 << 10 // the kernel loads no file with a longer table
 	head := read(0, sizeOfHeader32)
 	if head == nil {
@@ -42,18 +43,14 @@ func loaderOf(fd int, begin []byte) string {
 	}
 	// The programs of both architectures are little-endian.
 	half, word, long := binary.LittleEndian.Uint16, binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
-	var table uint64
-	var size, count int
-	switch head[4] {
-	case class32:
-		table, size, count = uint64(word(head[28:])), 32, int(half(head[44:]))
-	case class64:
-		if head = read(0, sizeOfHeader64); head == nil {
-			return ""
+	// The kernel does not look at the class that the file says it has, but at the machine and the
+	// size of an entry.
+	table, size, count := uint64(word(head[28:])), 32, int(half(head[44:]))
+	switch elf.Machine(half(head[18:])) {
+	case elf.EM_X86_64, elf.EM_AARCH64:
+		if wide := read(0, sizeOfHeader64); wide != nil && half(wide[54:]) == 56 {
+			table, size, count = long(wide[32:]), 56, int(half(wide[56:]))
 		}
-		table, size, count = long(head[32:]), 56, int(half(head[56:]))
-	default:
-		return ""
 	}
 	if size*count > maxTable {
 		return ""

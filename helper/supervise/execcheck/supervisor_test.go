@@ -302,7 +302,7 @@ func (s *supervisor) find(call *usernotify.Call, dir int, path string, flags int
 
 // decide is Config.Decide.
 func (s *supervisor) decide(i Image) error {
-	file, word := i.Program == s.Denied, s.DeniedWord != "" && len(i.Argv) > 1 && i.Argv[1] == s.DeniedWord
+	file, word := i.Program == s.Denied, s.DeniedWord != "" && (len(i.Argv) > 1 && i.Argv[1] == s.DeniedWord || len(i.Final) > 1 && i.Final[1] == s.DeniedWord)
 	switch {
 	case i.Real && file:
 		atomic.AddInt64(&s.ReplacedFile, 1)

@@ -115,10 +115,10 @@ func (w *window) stopped(s sighting) (done bool) {
 	return detach(s.pid, s.signal()) == nil // a signal came first
 }
 
-// mayMap tells whether the process may have the files that are mapped into it beside
-// its program. Before the kernel read that file it could have been changed to name
-// another loader than the one that was judged.
-func (w *window) mayMap(pid int) bool {
+// mayMap tells whether the process, which has these arguments, may have the files that are mapped
+// into it beside its program. Before the kernel read that file it could have been changed to name
+// another loader than the one that was judged, or the name to lead to another one.
+func (w *window) mayMap(pid int, argv []string) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
 		return false
@@ -127,10 +127,12 @@ func (w *window) mayMap(pid int) bool {
 	if err != nil {
 		return false
 	}
+	image := Image{Real: true, Argv: argv, Thread: pid, Process: pid, Parent: w.want.parent}
 	for _, path := range paths {
+		image.Program, image.Loader = path, path
 		switch {
 		case path == exe, path == w.want.loader:
-		case strings.HasSuffix(path, " (deleted)"), w.config.Decide(Image{Program: path, Real: true}) != nil:
+		case strings.HasSuffix(path, " (deleted)"), w.config.Decide(image) != nil:
 			return false // a file that no path leads to any more cannot be judged
 		}
 	}
@@ -139,13 +141,15 @@ func (w *window) mayMap(pid int) bool {
 
 // right tells whether the process may run what it has become.
 func (w *window) right(pid int) bool {
+	argv := w.want.argv
 	if !w.want.is(pid) {
 		image, err := realImage(pid, w.want.parent)
 		if err != nil || !w.want.allows(image.Argv) || w.config.Decide(image) != nil {
 			return false
 		}
+		argv = image.Argv
 	}
-	if !w.mayMap(pid) {
+	if !w.mayMap(pid, argv) {
 		return false
 	}
 	right := true
