@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
+	programs "github.com/execagent/execagent/test/rig"
 )
 
 // TestOperatorPolicy: what the rules of the operator forbid is not started, whatever the client's
@@ -99,7 +100,7 @@ func TestHiddenProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, at := range []string{"first", "second"} {
-		if err := errors.Join(os.Mkdir(dir+"/"+at, 0o755), os.WriteFile(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"), 0o755)); err != nil {
+		if err := errors.Join(os.Mkdir(dir+"/"+at, 0o755), programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	programs "github.com/execagent/execagent/test/rig"
 )
 
 // asking returns a connection of a client that answers questions about commands, and the id of
@@ -392,7 +393,7 @@ func TestAcceptedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"tool", "linked"} {
-		if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\necho one\n"), 0o700); err != nil {
+		if err := programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -449,7 +450,7 @@ func TestAcceptedProgram(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			tool := func(at string) {
-				if err := os.WriteFile(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"), 0o700); err != nil {
+				if err := programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")); err != nil {
 					t.Error(err)
 				}
 			}

@@ -37,30 +37,38 @@ func (w *walk) jump() {
 // errStepwise is the error for a path that has to be gone step by step.
 var errStepwise = errors.New("the path has to be gone step by step")
 
-// jumpTo goes to the directory rel, which is n names below, with rest still to be resolved.
-// Its error is that of opening the directory, or errStepwise if that may not be done.
+// jumpTo goes to the directory rel, n names below, with rest still to be resolved. See reach.
 func (w *walk) jumpTo(rel string, n int, rest string) error {
-	d := Dir{Path: join(w.at.Path, rel)}
-	if len(d.Path) >= unix.PathMax {
-		return errStepwise
-	}
-	w.asked += len(d.Path)
-	if d.Access = w.rules.Access(d.Path); d.Access < Read || stepped(d.Path) {
-		return errStepwise
-	}
-	var err error
-	if d.FD, err = openBeneath(w.at.FD, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+	w.asked += len(w.at.Path) + len("/") + len(rel)
+	var st unix.Stat_t
+	d, err := w.reach(&w.at, rel, unix.O_PATH|unix.O_DIRECTORY, &st)
+	if err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	if err = d.inspect(&w.at, &st); err != nil || d.Kind != Ordinary {
-		unix.Close(d.FD)
-		return errStepwise
-	}
 	w.enter(d)
-	w.rest = rest
-	w.names += n
+	w.rest, w.names = rest, w.names+n
 	return nil
+}
+
+// reach opens the object rel below at in one system call, with flags, and says in st what it is.
+// The error is that of opening it, or errStepwise where it must not be read, is not [Ordinary], or
+// needs a step of its own.
+func (r *Resolver) reach(at *Dir, rel string, flags int, st *unix.Stat_t) (d Dir, err error) {
+	d.Path = join(at.Path, rel)
+	if len(d.Path) >= unix.PathMax || stepped(d.Path) {
+		return Dir{}, errStepwise
+	}
+	if d.Access = r.rules.Access(d.Path); d.Access < Read {
+		return Dir{}, errStepwise
+	}
+	if d.FD, err = openBeneath(at.FD, rel, flags|unix.O_NOFOLLOW); err != nil {
+		return Dir{}, err
+	}
+	if err = d.inspect(at, st); err != nil || d.Kind != Ordinary {
+		unix.Close(d.FD)
+		return Dir{}, errStepwise
+	}
+	return d, nil
 }
 
 // leap saves the other step too: the object that the path leads to is the result, see whole. It
@@ -89,7 +97,7 @@ func (w *walk) leap() bool {
 // object may be read itself. A link at the end is the object unless how follows it. The place has
 // the object alone, without the directory that has it. ENOENT says that nothing is there, any
 // other error nothing about the path.
-func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (Place, error) {
+func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (p Place, err error) {
 	if strings.HasPrefix(name, "/") {
 		d, name = r.base, name[1:]
 	}
@@ -97,19 +105,11 @@ func (r *Resolver) whole(d Dir, name string, flags int, how Lookup) (Place, erro
 	if d.Kind != Ordinary || r.fds < 0 || name == "." || !fs.ValidPath(name) {
 		return Place{}, errStepwise
 	}
-	p := Place{Dir: Dir{Path: join(d.Path, name)}, In: Dir{FD: -1}}
-	if len(p.Path) >= unix.PathMax || stepped(p.Path) {
-		return Place{}, errStepwise
-	}
-	if p.Access = r.rules.Access(p.Path); p.Access < Read {
-		return Place{}, errStepwise
-	}
-	var err error
-	if p.FD, err = openBeneath(d.FD, name, flags|unix.O_NOFOLLOW); err != nil {
+	p.In.FD = -1
+	if p.Dir, err = r.reach(&d, name, flags, &p.Stat); err != nil {
 		return Place{}, err
 	}
-	err = p.inspect(&d, &p.Stat)
-	if err != nil || p.Kind != Ordinary || p.fileType() == unix.DT_LNK && how&FollowLast != 0 {
+	if p.fileType() == unix.DT_LNK && how&FollowLast != 0 {
 		p.Close()
 		return Place{}, errStepwise
 	}

@@ -30,8 +30,6 @@ type Resolver struct {
 	// base is the directory "/" that all paths start from, an O_PATH
 	// descriptor.
 	base Dir
-	// device is that of base, which keeps its file system there, and so the number.
-	device uint64
 	// fds is the directory of this process's descriptors in procfs, -1 where
 	// there is none.
 	fds int

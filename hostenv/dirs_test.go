@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func lookup(pairs map[string]string) LookupEnv {
@@ -105,7 +107,7 @@ func TestProviderID(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved := filepath.Join(t.TempDir(), "copy")
-	if err := os.WriteFile(moved, text, 0o755); err != nil {
+	if err := rig.WriteProgram(moved, text); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chtimes(moved, time.Time{}, time.Unix(1, 0)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // startCluster starts NATS servers with JetStream that know each other.
@@ -23,27 +25,19 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 	t.Helper()
 	var routes []*url.URL
 	ports := make([]int, n)
-	// Each server has to be told the ports of the others before those are started. Nobody else
-	// listens at this address, who could take them meanwhile.
-	const host = "127.44.0.1"
+	// Each server has to be told the ports of the others before those are started.
 	for i := range n {
-		l, err := net.Listen("tcp", host+":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		address := rig.FreeAddress(t)
+		_, port, _ := net.SplitHostPort(address)
+		ports[i], _ = strconv.Atoi(port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: address})
 	}
 	var list []string
 	for i := range n {
 		s, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: t.TempDir(),
-			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: ports[i]}, Routes: routes,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
 		})
 		if err != nil {
 			t.Fatal(err)

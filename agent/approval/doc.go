@@ -2,8 +2,11 @@
 // operator, and that of the client in the request (execpolicy.md 8). What they leave to the client
 // it is asked about.
 //
-//	Decide ─► Plan ─ Desk.Open ─► Process, one for each process that is started
-//	                    │            │ questions, in their order, each closed before the process has exited
-//	                    ▼            ▼
-//	               the client of a session, whichever is attached
+//	Desk.Decide ─► Plan ─ Desk.Open ─► Process, one for each process that is started
+//	                         │            │ questions, in their order, each closed before the process has exited
+//	                         ▼            ▼
+//	                    the client of a session, whichever is attached
+//
+// What becomes of a command that was not simply allowed is noted ([Desk].Note) for who operates the
+// agent.
 package approval

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // completionScript writes the script for a shell to a file.
@@ -145,7 +146,7 @@ commands) echo exec ;;
 environments) echo "environments-of-$*" | tr ' ' - ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(dir, "agent"), []byte(script), 0o755); err != nil {
+	if err := rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	tr, err := exec.LookPath("tr")
@@ -164,7 +165,7 @@ func TestHostileWords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := "#!/bin/sh\nprintf '%s\\n' '$(touch ran)' '`touch ran`' '*' '~root'\n"
-	if err := os.WriteFile(filepath.Join(dir, "agent"), []byte(script), 0o755); err != nil {
+	if err := rig.WriteProgram(filepath.Join(dir, "agent"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	for shell, command := range map[string]string{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRemoteCommandLine goes through the table of remote.md 2. A wrong command line
@@ -210,7 +211,7 @@ func TestEmptyPaths(t *testing.T) {
 // refuses any other request at the address of the probes.
 func TestHealthOfListener(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
+	address := rig.FreeAddress(t)
 	cmd := agentCommand(t, "--health-listen", address)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -257,17 +258,6 @@ func askProbe(t *testing.T, address, method, path string) string {
 		t.Fatal(err)
 	}
 	return string(answer[len("HTTP/1.1 "):])
-}
-
-// freeAddress returns a local address on which nothing listens. Nobody else takes it.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.44.0.3:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestExecRegistryCommandLine: the errors that agent exec finds before it connects

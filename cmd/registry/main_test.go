@@ -25,6 +25,7 @@ import (
 
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // command runs the program in this process, with an empty HOME, and returns what it
@@ -401,14 +402,7 @@ func TestServeTLS(t *testing.T) {
 // TestMetricsListen: with a port of their own the metrics are there alone.
 func TestMetricsListen(t *testing.T) {
 	t.Parallel()
-	metrics, err := net.Listen("tcp", "127.44.0.2:0") // where nobody else takes the port meanwhile
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := metrics.Addr().String()
-	if err := metrics.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := rig.FreeAddress(t)
 	server := start(t, "--listen=127.0.0.1:0", "--metrics-listen="+address, "--data", filepath.Join(t.TempDir(), "data"))
 	for _, tt := range []struct {
 		url  string

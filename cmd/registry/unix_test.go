@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestListenUnix: a registry at a UNIX socket serves a proxy on this machine, and no other user but
@@ -70,7 +72,7 @@ func TestListenUnix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, text, 0o755); err != nil {
+	if err := rig.WriteProgram(program, text); err != nil {
 		t.Fatal(err)
 	}
 	const one, other = 65533, 65532

@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/helper/internal/helpertest"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestExitCodes: init ends with the code of the command, and of no other
@@ -82,7 +83,9 @@ func TestCommand(t *testing.T) {
 		} {
 			c := row.command(t, root)
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
-			helpertest.WriteProgram(t, filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n"))
+			if err := rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")); err != nil {
+				t.Fatal(err)
+			}
 			out, code := c.start(t).end()
 			if sorted(out) != sorted(tt.want) || code != 0 {
 				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, tt.want)
@@ -378,7 +381,9 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	helpertest.WriteProgram(t, filepath.Join(root, "self"), self)
+	if err := rig.WriteProgram(filepath.Join(root, "self"), self); err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{root, inside} {
 		if err := os.Chown(path, nobody, nobody); err != nil {
 			t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/helper/internal/helpertest"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // rulesOf returns a policy of rules.
@@ -106,7 +106,9 @@ func TestJudged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
-	helpertest.WriteProgram(t, script, []byte("#!/bin/cat\n"))
+	if err := rig.WriteProgram(script, []byte("#!/bin/cat\n")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink("/bin/cat", filepath.Join(dir, "innocent")); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,9 @@ func rightAndWrong(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		helpertest.WriteProgram(t, filepath.Join(dir, name), program)
+		if err := rig.WriteProgram(filepath.Join(dir, name), program); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/internal/helpertest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // other is a user that is not the one of the tests.
@@ -85,10 +86,9 @@ func TestOwned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)); err != nil {
 		t.Fatal(err)
 	}
-	helpertest.WriteProgram(t, dir+"/child", self)
 	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
 		child := exec.CommandContext(t.Context(), dir+"/child", "read", g.HTTP().Addr().String())
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

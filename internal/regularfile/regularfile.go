@@ -25,7 +25,8 @@ func (e LimitError) Error() string { return fmt.Sprintf("is longer than %d bytes
 const readTimeout = 2 * time.Second
 
 // Read returns what is in a regular file, which may be a link's: limit bytes at most. Its errors
-// name the file; they are an [ErrOther], a [LimitError], or those of package os.
+// name the file; they are an [ErrOther], a [LimitError], or those of package os, such as
+// [os.ErrDeadlineExceeded] for a file of the kernel whose end has not come within 2 s.
 func Read(path string, limit int64) ([]byte, error) {
 	f, _, err := Open(path, 0)
 	if err != nil {

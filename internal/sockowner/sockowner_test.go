@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // other is a user that is not the one of the tests.
@@ -120,7 +122,7 @@ func TestOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(dir+"/child", self, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), dir+"/child", "connect", l.Addr().String())

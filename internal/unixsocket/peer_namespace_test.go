@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPeerOutside: in a user namespace, who has no uid there is nobody, and not the user with the
@@ -43,7 +45,7 @@ func TestPeerOutside(t *testing.T) {
 	defer listener.Close()
 	program := filepath.Join(dir, "test") // the one that go test has made lies where others may not look
 	text, err := os.ReadFile("/proc/self/exe")
-	if err := errors.Join(err, os.WriteFile(program, text, 0o700), os.Chown(program, other, other), os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
+	if err := errors.Join(err, rig.WriteProgram(program, text), os.Chown(program, other, other), os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestPeerOutside$")

@@ -7,7 +7,10 @@
 // their connections what a network does: cuts them, holds them up, refuses them, brings them to
 // another server. [Listen] is the server of a few lines that something connects to.
 //
-// Everything takes a [T], so that a benchmark, which is no test, has it too ([Outside]). The
-// methods of a Program, a Site and a Proxy may be called by any number of goroutines, but those
-// that start or end a program only by one at a time.
+// [WriteProgram], [CProgram] and [FreeAddress] are for tests of any package that execute what they
+// have written, or need an address before anybody listens there.
+//
+// Everything that can fail a test takes a [T], so that a benchmark, which is no test, has it too
+// ([Outside]). The methods of a Program, a Site and a Proxy may be called by any number of
+// goroutines, but those that start or end a program only by one at a time.
 package rig

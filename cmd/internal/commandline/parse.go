@@ -14,7 +14,7 @@ import (
 // checker is a command that finds what is wrong with its flags together. Parse calls Check when all
 // are filled in; required ones may be missing.
 //
-// The method has not kong's name for it, Validate: kong's Context has a method of that name and
+// It is not called Validate, which is what kong calls: kong's Context has a method of that name and
 // type too, which the linker would keep for the calls of ours. See [Parse].
 type checker interface{ Check() error }
 
@@ -27,10 +27,10 @@ type atOnce interface {
 // Parse fills in the flags of the command that a line names, and checks them. It returns the line
 // as kong has understood it.
 //
-// It takes the steps of Kong.Parse, but for hooks. For these kong looks methods up by names that
-// the linker does not know, which then keeps the exported methods of all types: 1.7 MB of the
+// It takes the steps of Kong.Parse, but for kong's hooks: for these kong looks methods up by names
+// that the linker does not know, which then keeps the exported methods of all types, 1.7 MB of the
 // agent. So nothing may call Kong.Parse, or Context.Call, Run or Validate (.golangci.yml). Groups
-// of flags, xor and and, are not checked here, and refused.
+// of flags (the tags xor and and) are not checked here, so a grammar that has one is refused.
 func Parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	line, err := kong.Trace(parser, args)
 	if err == nil {

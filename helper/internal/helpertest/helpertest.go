@@ -1,13 +1,12 @@
 // Package helpertest has what the tests of the helpers share: how long they
-// wait, how they write programs, and a testing.TB for functions of tests in the
-// processes that the tests start.
+// wait, and a testing.TB for functions of tests in the processes that the tests
+// start.
 package helpertest
 
 import (
 	"fmt"
 	"os"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -29,17 +28,6 @@ func Eventually(t *testing.T, what string, done func() bool) {
 		case <-deadline:
 			t.Fatalf("not within %v: %s", Enough, what)
 		}
-	}
-}
-
-// WriteProgram writes a program, which everybody may execute. No process that another
-// test forks meanwhile has it open for writing, which would keep it from being executed.
-func WriteProgram(t testing.TB, path string, program []byte) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, program, 0o755); err != nil {
-		t.Fatal(err)
 	}
 }
 
