@@ -133,8 +133,10 @@ type Agent struct {
 	content *answers.Memory
 	// sockets bounds what the sockets of all sessions keep.
 	sockets sockets.Budget
-	// snapshots bounds the shell snapshots of all sessions.
-	snapshots snapshot.Budget
+	// snapshots bounds the shell snapshots of all sessions, and snapshotTime is the time of each,
+	// zero but in tests.
+	snapshots    snapshot.Budget
+	snapshotTime time.Duration
 	// sandboxes is what requests and commands are confined with.
 	sandboxes *sandboxes
 	// networks makes the proxies of processes.

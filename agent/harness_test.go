@@ -41,6 +41,8 @@ func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	cfg.Confines = true // see TestMain
 	r := &rig{t: t, agent: New(cfg)}
+	// A snapshot that takes too long is taken again, so startup files run more often.
+	r.agent.snapshotTime = patience
 	t.Cleanup(r.close)
 	return r
 }

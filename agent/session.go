@@ -98,7 +98,7 @@ func newSession(a *Agent, id string) *Session {
 	s := &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
 		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: audit.Label(id)},
-		snapshots: snapshot.Set{Budget: &a.snapshots},
+		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {
 		peer := s.peer.Load()

@@ -81,6 +81,29 @@ func TestTries(t *testing.T) {
 	}
 }
 
+// TestTime: a capture ends with its time, which is bounded where nobody has said how long it is, and
+// counts as one that has failed.
+func TestTime(t *testing.T) {
+	t.Parallel()
+	for given, most := range map[time.Duration]time.Duration{0: maxTime, time.Millisecond: time.Millisecond} {
+		set := Set{Budget: new(Budget), Time: given}
+		state, err := set.Get(t.Context(), "key", func() error { return nil }, func(ctx context.Context) (*State, error) {
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > most {
+				t.Errorf("it may last until %v", deadline)
+			}
+			if given == 0 {
+				return nil, context.DeadlineExceeded
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		if state != nil || err != nil || set.entries[0].tries != 1 {
+			t.Errorf("%v, %v, %d tries", state, err, set.entries[0].tries)
+		}
+		set.Close()
+	}
+}
+
 // TestKept: a set has so many states, the budget so many bytes, and both are given back.
 func TestKept(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -16,6 +17,8 @@ const (
 	// before the next try.
 	maxTries = 3
 	pause    = time.Second
+	// maxTime is how long a capture may take.
+	maxTime = 10 * time.Second
 )
 
 // maxBytes is what the states of all sets of a Budget may have together.
@@ -44,6 +47,8 @@ func (b *Budget) give(s *State) {
 type Set struct {
 	// Budget bounds the set, together with others.
 	Budget *Budget
+	// Time is how long a capture may take. If zero, 10 s.
+	Time time.Duration
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -64,8 +69,9 @@ type entry struct {
 }
 
 // Get returns the state of a key. Where there is none, capture makes it, for all who ask
-// meanwhile, even if ctx ends for the one who asked first. nil: there is none to be had, or
-// not now. wait is called before Get waits; where it fails, Get does not wait.
+// meanwhile, even if ctx ends for the one who asked first. The context of capture ends with the
+// set, and after its Time. nil: there is none to be had, or not now. wait is called before Get
+// waits; where it fails, Get does not wait.
 func (s *Set) Get(ctx context.Context, key string, wait func() error, capture func(context.Context) (*State, error)) (*State, error) {
 	e, under := s.begin(key, capture)
 	if under == nil {
@@ -106,9 +112,11 @@ func (s *Set) begin(key string, capture func(context.Context) (*State, error)) (
 	if s.ctx == nil {
 		s.ctx, s.stop = context.WithCancel(context.Background())
 	}
-	ctx, under := s.ctx, make(chan struct{})
+	ctx, cancel := context.WithTimeout(s.ctx, cmp.Or(s.Time, maxTime))
+	under := make(chan struct{})
 	e.under = under
 	s.capturing.Go(func() {
+		defer cancel()
 		state, err := capture(ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
