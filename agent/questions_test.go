@@ -153,17 +153,17 @@ func TestQuestion(t *testing.T) {
 			c, _, _ := newRig(t, Config{}).asking(t, "")
 			q := c.asks(prompts("p", "read x; echo $x; exit 3", tt.change))
 			c.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("input\n")})
-			echo := ""
+			var echo strings.Builder
 			h := c.hears()
 			for ; h.Method == protocol.MethodProcessOutput; h = c.hears() { // a terminal may show it at once
-				echo += string(h.Params.Chunk)
+				echo.WriteString(string(h.Params.Chunk))
 			}
 			if h.Result.Status != string(protocol.WriteAccepted) {
 				t.Errorf("writing while it is pending: %+v", h)
 			}
 			c.replies(q, tt.answer)
 			code, output, closed := c.ends()
-			if output = echo + output; code != tt.code || !strings.Contains(output, tt.output) || closed != nil {
+			if output = echo.String() + output; code != tt.code || !strings.Contains(output, tt.output) || closed != nil {
 				t.Errorf("code %d, output %q, closed %q; want %d and %q", code, output, closed, tt.code, tt.output)
 			}
 		})
