@@ -81,8 +81,8 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestTime: a capture ends with its time, which is bounded where nobody has said how long it is, and
-// counts as one that has failed.
+// TestTime: a capture ends with its time, which is bounded where nobody has said how long it is,
+// and counts as one that has failed.
 func TestTime(t *testing.T) {
 	t.Parallel()
 	for given, most := range map[time.Duration]time.Duration{0: maxTime, time.Millisecond: time.Millisecond} {

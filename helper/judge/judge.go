@@ -29,9 +29,9 @@ type Program struct {
 	Real  []string
 	Heads [][]byte
 	Argv  []string
-	// Loader is the file that the last one of Real has the kernel load and run beside it, which finds
-	// Final; "" if there is none. With Loaded it is set where the program itself was loaded so, by
-	// another one that was judged already.
+	// Loader is the file that the last one of Real has the kernel load and run beside it, which
+	// finds Final; "" if there is none. With Loaded it is set where the program itself was loaded
+	// so, by another one that was judged already.
 	Loader string
 	Final  []string
 	// Identity tells the first file of Real from others that have its path later.
@@ -164,8 +164,8 @@ func candidates(p *Program) []execpolicy.Program {
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
 		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
-	// The kernel begins in the loader: a static program that a file names as its own runs there, and
-	// finds the arguments of that file.
+	// The kernel begins in the loader: a static program that a file names as its own runs there,
+	// and finds the arguments of that file.
 	if !p.Loaded && p.Loader != "" && !execpolicy.IsLoader(path.Base(p.Loader)) {
 		all = append(all, execpolicy.Candidates(p.Loader, p.Final, p.Dir, func(string) (execpolicy.File, bool) {
 			return execpolicy.File{Real: p.Loader}, true

@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// TestDecideLoaded: rules are asked about a loader that the kernel has found in the place of the one
-// that was judged.
+// TestDecideLoaded: rules are asked about a loader that the kernel has found in the place of the
+// one that was judged.
 func TestDecideLoaded(t *testing.T) {
 	t.Parallel()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule([["kubectl", "ld-linux-x86-64.so.2"], "delete"], "forbidden")`}})
