@@ -203,9 +203,11 @@ func TestSocketCuts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	proxy := rig.NewFaulty(t, strings.TrimPrefix(listen(t, ""), "ws://"), seed, 400_000)
-	c, err := client.DialURL(t.Context(), "ws://"+proxy.Address())
+	cfg := client.URL("ws://" + proxy.Address())
+	cfg.ConnectTimeout, cfg.InitializeTimeout, cfg.RecoveryTimeout = patience, patience, patience
+	c, err := client.Connect(t.Context(), cfg)
 	for err != nil && client.Retryable(err) {
-		c, err = client.DialURL(t.Context(), "ws://"+proxy.Address())
+		c, err = client.Connect(t.Context(), cfg)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // URL.
 func listen(t rig.T, token string) string {
 	t.Helper()
-	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
+	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ(), SessionTTL: patience})
 	cfg := transport.Config{URL: "ws://127.0.0.1:0"}
 	if token != "" {
 		file := filepath.Join(t.TempDir(), "token")
