@@ -24,8 +24,8 @@ func reset(stream, reason string) frame.Frame {
 	return frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte(reason)}
 }
 
-// TestBadHandshakes: a harness whose handshakes fail loses its websocket. After that only
-// one of its handshakes a second reaches the executor, also on a new websocket. Other
+// TestBadHandshakes: a harness whose handshakes fail loses its websocket. After that none of its
+// handshakes reaches the executor until a failed one is forgotten, also on a new websocket. Other
 // harnesses of the executor notice nothing.
 func TestBadHandshakes(t *testing.T) {
 	t.Parallel()
@@ -43,6 +43,14 @@ func TestBadHandshakes(t *testing.T) {
 				c := newCluster(t)
 				first, last := c.pair(servers, settings{})
 				e, h := first.executor(), last.harness()
+				m := first.find(c.registration.ID)
+				defer first.leave(m)
+				forgets := func(each time.Duration) {
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					first.failedFor = each
+				}
+				forgets(time.Hour)
 				opened(h, e, "good", 0)
 				bad, again := last.stranger()
 				attempt := func(stream string) {
@@ -64,11 +72,11 @@ func TestBadHandshakes(t *testing.T) {
 					}
 					arrived++
 					fail(e, bad, stream)
-					if arrived > 10*maxFailed {
+					if arrived > maxFailed {
 						t.Fatalf("%d handshakes have failed, and still they are passed on", arrived)
 					}
 				}
-				if arrived < maxFailed {
+				if arrived != maxFailed {
 					t.Errorf("it was stopped after %d handshakes, want %d", arrived, maxFailed)
 				}
 				bad.wantEnd()
@@ -77,14 +85,12 @@ func TestBadHandshakes(t *testing.T) {
 
 				bad = again()
 				attempt("with a new websocket")
-				if got := e.receive(); string(got) == string(appended(handshake("with a new websocket"))) {
-					t.Log("a second has passed meanwhile") // so that one failure is forgotten
-				} else {
-					bad.wantEnd()
-				}
+				e.want(appended(reset("with a new websocket", resetHandshakes)))
+				bad.wantEnd()
 				opened(h, e, "and another", 0)
 
 				// The bad harness is not locked out for ever.
+				forgets(time.Millisecond)
 				n := 0
 				c.eventually("a handshake is passed on", func() bool {
 					bad = again()
@@ -169,7 +175,7 @@ func TestShareOfAnExecutor(t *testing.T) {
 func TestClaimForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{}
+		m := &meeting{rs: &Routes{failedFor: defaultFailedFor}}
 		rt := &route{meeting: m, stream: "stream"}
 		m.assignLocked(rt, "bad")
 		fails := func() (n int) {
@@ -184,11 +190,11 @@ func TestClaimForgets(t *testing.T) {
 		if n := fails(); n != maxFailed {
 			t.Errorf("%d handshakes could fail, want %d", n, maxFailed)
 		}
-		time.Sleep(5*failedFor + failedFor/2)
+		time.Sleep(5*defaultFailedFor + defaultFailedFor/2)
 		if n := fails(); n != 5 {
 			t.Errorf("%d more could fail 5.5 s later, want 5", n)
 		}
-		time.Sleep(failedFor / 2)
+		time.Sleep(defaultFailedFor / 2)
 		if n := fails(); n != 1 {
 			t.Errorf("%d more could fail after another half a second, want 1", n)
 		}
@@ -197,7 +203,7 @@ func TestClaimForgets(t *testing.T) {
 		if len(m.claims) != 2 {
 			t.Errorf("there are %d claims, want both", len(m.claims))
 		}
-		time.Sleep(maxFailed * failedFor)
+		time.Sleep(maxFailed * defaultFailedFor)
 		m.claimLocked("third")
 		if len(m.claims) != 1 {
 			t.Errorf("there are %d claims, want those two gone that hold nothing", len(m.claims))

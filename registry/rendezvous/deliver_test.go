@@ -132,6 +132,7 @@ func TestLateReset(t *testing.T) {
 			c := newCluster(t)
 			s, other := c.pair(servers, settings{})
 			s.patience, other.patience = time.Hour, time.Hour
+			other.pong = unread
 			e, h := s.executor(), other.harness()
 			opened(h, e, "innocent", 0)
 			late := other.dialBuffered(other.url(other.ticket(ticket.Harness)), 0)

@@ -46,8 +46,8 @@ func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
 func (ts *relayServer) dialWith(rawURL string, header http.Header, ahead int) *end {
 	t := ts.c.t
 	t.Helper()
-	s, err := socket.Dial(t.Context(), rawURL, header, socket.Config{})
-	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, header, socket.Config{}) {
+	s, err := socket.Dial(t.Context(), rawURL, header, socket.Config{PongTimeout: unread})
+	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, header, socket.Config{PongTimeout: unread}) {
 		// On a busy machine the store may take too long. Real ends try again, too.
 		refused, ok := errors.AsType[*socket.RefusedError](err)
 		if !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {

@@ -27,6 +27,10 @@ import (
 // soon is how long a test waits for what must happen, on however busy a machine.
 const soon = 3 * time.Minute
 
+// unread is how long a websocket lives that nobody reads, on however busy a machine: longer than a
+// test.
+const unread = time.Hour
+
 // cluster is what servers on one NATS have in common.
 type cluster struct {
 	t     testing.TB

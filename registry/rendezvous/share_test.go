@@ -22,6 +22,7 @@ func TestShare(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			s, other := c.pair(servers, settings{})
+			other.pong = unread
 			e, quick := s.executor(), other.harness()
 			opened(quick, e, "quick", 1)
 			k := other.ticket(ticket.Harness)
