@@ -16,10 +16,10 @@ const (
 	// executor takes at once.
 	maxHandshaking = 16
 	// maxFailed counts handshakes that have failed; one is forgotten every
-	// defaultFailedFor. Each costs the executor the arithmetic of a key agreement and a
+	// failedFor. Each costs the executor the arithmetic of a key agreement and a
 	// request to the registry.
 	maxFailed        = 16
-	defaultFailedFor = time.Second
+	failedFor = time.Second
 )
 
 // claim is what a principal has of a registration, counted at the executor's server.

@@ -175,7 +175,7 @@ func TestShareOfAnExecutor(t *testing.T) {
 func TestClaimForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{rs: &Routes{failedFor: defaultFailedFor}}
+		m := &meeting{rs: &Routes{failedFor: failedFor}}
 		rt := &route{meeting: m, stream: "stream"}
 		m.assignLocked(rt, "bad")
 		fails := func() (n int) {
@@ -190,11 +190,11 @@ func TestClaimForgets(t *testing.T) {
 		if n := fails(); n != maxFailed {
 			t.Errorf("%d handshakes could fail, want %d", n, maxFailed)
 		}
-		time.Sleep(5*defaultFailedFor + defaultFailedFor/2)
+		time.Sleep(5*failedFor + failedFor/2)
 		if n := fails(); n != 5 {
 			t.Errorf("%d more could fail 5.5 s later, want 5", n)
 		}
-		time.Sleep(defaultFailedFor / 2)
+		time.Sleep(failedFor / 2)
 		if n := fails(); n != 1 {
 			t.Errorf("%d more could fail after another half a second, want 1", n)
 		}
@@ -203,7 +203,7 @@ func TestClaimForgets(t *testing.T) {
 		if len(m.claims) != 2 {
 			t.Errorf("there are %d claims, want both", len(m.claims))
 		}
-		time.Sleep(maxFailed * defaultFailedFor)
+		time.Sleep(maxFailed * failedFor)
 		m.claimLocked("third")
 		if len(m.claims) != 1 {
 			t.Errorf("there are %d claims, want those two gone that hold nothing", len(m.claims))

@@ -44,14 +44,12 @@ type Routes struct {
 	grace   time.Duration
 	also    func(ctx context.Context, principalID string) // Config.Review
 
-	hop       *hop
-	silence   time.Duration // nodeSilence but in tests, under hop.mu
-	patience  time.Duration // defaultPatience but in tests
-	opening   time.Duration // defaultOpening but in tests
-	failedFor time.Duration // defaultFailedFor but in tests, under the mutexes of meetings
-	pong      time.Duration // socket.Config.PongTimeout; zero but in tests
-	aftermath aftermath     // of many websockets at once
-	draining  atomic.Bool   // upgrades are refused; set by Drain
+	hop     *hop
+	silence time.Duration // nodeSilence but in tests, under hop.mu
+	// But in tests these are defaultPatience, defaultOpening, failedFor and 0, for that of socket.
+	patience, opening, failedFor, pong time.Duration
+	aftermath                          aftermath   // of many websockets at once
+	draining                           atomic.Bool // upgrades are refused; set by Drain
 
 	// background ends with Close. It is the base of what outlives the request
 	// that opened a websocket.
@@ -77,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening, failedFor: defaultFailedFor,
+		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening, failedFor: failedFor,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())
