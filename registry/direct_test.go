@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/registry/store/storetest"
 	"github.com/execagent/execagent/registry/ticket"
 	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -150,29 +151,11 @@ func mustRead(t *testing.T, c *transport.WebSocket) string {
 	return string(message)
 }
 
-// lockedLog is a log that is read while websockets are open.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // TestSignedRegistration: who may register by a signature, and what its URL is good for.
 func TestSignedRegistration(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
-	log := new(lockedLog)
+	log := new(rig.Transcript)
 	s := startServer(t, Config{Store: st, Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	good, text := newSigner(t, st, "ci-*")
 	status, answer := s.registerSigned(t, good, "ci-1", directBody)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLines: the lines of a client that works and of one that only looks, at both levels.
@@ -64,14 +66,16 @@ level=DEBUG msg="session ended" session=abcd reason=expired
 func TestDecided(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log rig.Transcript
+		read := 0
 		s := &Session{Log: slog.New(slog.NewTextHandler(&log, nil)), Name: "abcd"}
 		told := func() (all []string) {
 			synctest.Wait()
-			defer log.Reset()
-			for line := range strings.Lines(log.String()) {
+			text := log.String()
+			for line := range strings.Lines(text[read:]) {
 				all = append(all, line[strings.Index(line, "msg="):])
 			}
+			read = len(text)
 			return all
 		}
 		const refused = "msg=\"command decided\" session=abcd pid=7 outcome=refused\n"

@@ -18,7 +18,7 @@ const (
 	// maxFailed counts handshakes that have failed; one is forgotten every
 	// failedFor. Each costs the executor the arithmetic of a key agreement and a
 	// request to the registry.
-	maxFailed        = 16
+	maxFailed = 16
 	failedFor = time.Second
 )
 
