@@ -46,7 +46,7 @@ type Routes struct {
 
 	hop     *hop
 	silence time.Duration // nodeSilence but in tests, under hop.mu
-	// Times that tests change: defaultPatience, defaultOpening, failedFor, and 0, which is socket's.
+	// Tests change these: defaultPatience, defaultOpening, failedFor, and 0, which is socket's.
 	patience, opening, failedFor, pong time.Duration
 	aftermath                          aftermath   // of many websockets at once
 	draining                           atomic.Bool // upgrades are refused; set by Drain
