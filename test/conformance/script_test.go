@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,8 +27,8 @@ type script struct {
 	Steps  []step `json:"steps"`
 }
 
-// A step has one of the members but Conn, Bind and Again; the first line of cases.jsonl explains
-// them.
+// A step has one of the members but Conn, Bind, Again and Maybe; the first line of cases.jsonl
+// explains them.
 type step struct {
 	Conn         string            `json:"conn"`
 	Shell        string            `json:"sh"`
@@ -41,6 +42,7 @@ type step struct {
 	Expect       json.RawMessage   `json:"expect"`
 	Bind         map[string]string `json:"bind"`
 	Again        bool              `json:"again"`
+	Maybe        bool              `json:"maybe"`
 	networkStep
 }
 
@@ -208,6 +210,10 @@ func (p *player) expect(c *conn, s step) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%w; expected %s", err, s.Expect)
+	}
+	if s.Maybe && !match(want, got) {
+		c.queue = slices.Insert(c.queue, 0, got)
+		return nil
 	}
 	for name, path := range s.Bind {
 		var value any = got
