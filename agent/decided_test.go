@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -10,31 +9,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
-// lines is a log that may be written to at once.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
+// lines is a log.
+type lines struct{ testrig.Transcript }
 
 // decided returns the lines about commands, without what differs from run to run.
 func (l *lines) decided() (all []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, "command decided") {
 			_, line, _ = strings.Cut(line, "session=")
 			all = append(all, regexp.MustCompile(`^\S+ |pid=[1-9]\d* |\n|/usr`).ReplaceAllString(line, ""))
@@ -118,10 +106,9 @@ prefix_rule(["rm"], "allow")
 			if got := log.decided(); !slices.Equal(got, tt.want) {
 				t.Errorf("the log has %q, want %q", got, tt.want)
 			}
-			if log.mu.Lock(); strings.Contains(log.text.String(), secret) {
-				t.Errorf("the log has the secret:\n%s", &log.text)
+			if text := log.String(); strings.Contains(text, secret) {
+				t.Errorf("the log has the secret:\n%s", text)
 			}
-			log.mu.Unlock()
 			answer := httptest.NewRecorder()
 			set.ServeHTTP(answer, nil)
 			counted := regexp.MustCompile(`agent_commands_decided_total\{kind="(\w+)",outcome="(\w+)"\} ([1-9]\d*)\n`).FindAllStringSubmatch(answer.Body.String(), -1)
