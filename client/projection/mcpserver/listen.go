@@ -77,7 +77,7 @@ func (h *httpLink) follow(ctx context.Context, params protocol.HTTPRequestParams
 			failures = 0
 		}
 		select {
-		case <-time.After(min(firstPause<<min(failures, maxRestarts), maxPause)):
+		case <-time.After(pauseAfter(failures)):
 		case <-ctx.Done():
 			return
 		}

@@ -280,7 +280,7 @@ func (s *Server) run() {
 		}
 		var pause <-chan time.Time // nil: no start follows by itself
 		if wasReady := !since.IsZero() || restarts > 0; wasReady && restarts < s.cfg.Restarts && !s.isLost() {
-			pause = time.After(min(firstPause<<restarts, maxPause))
+			pause = time.After(pauseAfter(restarts))
 		}
 		select {
 		case <-pause:
@@ -301,6 +301,11 @@ func (s *Server) run() {
 			return
 		}
 	}
+}
+
+// pauseAfter is how long the next attempt waits after so many in a row.
+func pauseAfter(attempts int) time.Duration {
+	return min(firstPause<<min(attempts, maxRestarts), maxPause)
 }
 
 // isLost tells whether the executor is gone for good, and with it all that could be started.
