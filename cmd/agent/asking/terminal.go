@@ -106,9 +106,6 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 // was typed by somebody who has not read it.
 const Pause = 500 * time.Millisecond
 
-// background is how often a program in the background looks whether it is in the foreground again.
-const background = 250 * time.Millisecond
-
 // closed is a channel of a time that has come.
 var closed = func() <-chan time.Time {
 	c := make(chan time.Time)
@@ -126,7 +123,7 @@ func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 		return nil, err
 	}
 	_ = raw.Control(func(descriptor uintptr) { fd = int(descriptor) }) // the file is open: who asks has the turn
-	look := time.NewTicker(background)
+	look := time.NewTicker(program.Background)
 	defer look.Stop()
 	for told := false; !t.tty.InForeground(); told = true {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)

@@ -164,13 +164,13 @@ func (t *Terminal) Writable() bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }
 
-// background is how often a program in the background looks whether it is in the foreground
+// Background is how often a program in the background looks whether it is in the foreground
 // again. A shell tells it so only if it was stopped.
-const background = 250 * time.Millisecond
+const Background = 250 * time.Millisecond
 
 // AwaitForeground waits until this program is in the foreground of the terminal.
 func (t *Terminal) AwaitForeground(ctx context.Context) error {
-	look := time.NewTicker(background)
+	look := time.NewTicker(Background)
 	defer look.Stop()
 	for !t.InForeground() {
 		select {
@@ -205,7 +205,7 @@ func (t *Terminal) Await(ctx context.Context) error {
 		fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}, {Fd: int32(t.fd), Events: unix.POLLIN}}
 		patience := -1
 		if !t.InForeground() {
-			fds, patience = fds[:1], int(background.Milliseconds())
+			fds, patience = fds[:1], int(Background.Milliseconds())
 		}
 		_, err := unix.Poll(fds, patience)
 		switch {
