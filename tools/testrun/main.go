@@ -1,7 +1,7 @@
 // Command testrun runs go test and prints what go test prints without -v. Then it
-// prints which tests were skipped and why, and how long everything took. However
-// the tests end, it kills the processes that they have left behind and removes
-// their temporary folder.
+// prints which tests were skipped and why, which failed or did not end, and how long
+// everything took. However the tests end, it kills the processes that they have left
+// behind and removes their temporary folder.
 //
 //	testrun go test ./...
 //
@@ -84,7 +84,7 @@ func run(command []string) (status int, err error) {
 			_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
 		}
 	}()
-	r := report{out: os.Stdout, held: map[test][]string{}}
+	r := report{out: os.Stdout, held: map[test][]string{}, running: map[test]bool{}}
 	read := make(chan error, 1)
 	go func() { read <- r.read(output) }()
 	status, err = reap(tests)
@@ -170,7 +170,9 @@ type test struct{ pkg, name string }
 type report struct {
 	out     io.Writer
 	held    map[test][]string // output of tests that have not ended yet, or have failed
+	running map[test]bool     // without those that wait for their turn
 	skipped []string
+	wrong   []string
 }
 
 // read reads events until the end of output.
@@ -200,6 +202,12 @@ func (r *report) line(line string) {
 	}
 	t := test{e.Package, e.Test}
 	switch e.Action {
+	case "run", "cont":
+		r.running[t] = true
+	case "pause", "skip", "pass", "fail":
+		delete(r.running, t)
+	}
+	switch e.Action {
 	case "output":
 		if !narrates(e.Output) {
 			r.held[t] = append(r.held[t], e.Output)
@@ -220,7 +228,9 @@ func (r *report) line(line string) {
 		}
 		delete(r.held, t)
 	case "fail":
-		if e.Test == "" {
+		if e.Test != "" {
+			r.wrong = append(r.wrong, e.Package+" "+e.Test)
+		} else {
 			r.failed(e.Package)
 		}
 	}
@@ -240,6 +250,12 @@ func (r *report) failed(pkg string) {
 		r.print(r.held[t]...)
 		delete(r.held, t)
 	}
+	for t := range r.running {
+		if t.pkg == pkg {
+			r.wrong = append(r.wrong, pkg+" "+t.name+": has not ended")
+			delete(r.running, t)
+		}
+	}
 }
 
 // narrates tells whether a line only says that a test begins, waits or goes on, which
@@ -253,20 +269,21 @@ func narrates(line string) bool {
 	return false
 }
 
-// reason returns why a test was skipped: the last line that the test said, without
-// file and line number.
+// reason returns why a test was skipped: the last line that names its place in a test,
+// without that place, or else the last line that the test said.
 func reason(said []string) string {
-	for _, line := range slices.Backward(said) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "--- SKIP") {
-			continue
+	last := "no reason given"
+	for _, line := range said {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--- SKIP") {
+			last = line
 		}
-		if _, text, ok := strings.Cut(line, ": "); ok && strings.Contains(line[:len(line)-len(text)], "_test.go:") {
-			return text
-		}
-		return line
 	}
-	return "no reason given"
+	for _, line := range slices.Backward(said) {
+		if place, text, ok := strings.Cut(line, ": "); ok && strings.Contains(place, "_test.go:") {
+			return strings.TrimSpace(text)
+		}
+	}
+	return last
 }
 
 // print writes lines, which end with their newline.
@@ -277,20 +294,24 @@ func (r *report) print(lines ...string) {
 }
 
 // summary prints which tests were skipped, which processes the tests have left
-// running, and how long everything took.
+// running, which tests failed, and how long everything took. What failed comes late:
+// often only the end of a long output is kept.
 func (r *report) summary(left []string, took time.Duration) {
-	if len(r.skipped) > 0 {
-		r.print(fmt.Sprintf("\nleft out (%d):\n", len(r.skipped)))
-		slices.Sort(r.skipped)
-		for _, s := range r.skipped {
-			r.print("  ", s, "\n")
-		}
-	}
-	if len(left) > 0 {
-		r.print(fmt.Sprintf("\nleft running by the tests, and ended (%d):\n", len(left)))
-		for _, command := range left {
-			r.print("  ", fmt.Sprintf("%.200s", command), "\n")
-		}
-	}
+	slices.Sort(r.skipped)
+	slices.Sort(r.wrong)
+	r.list("left out", r.skipped)
+	r.list("left running by the tests, and ended", left)
+	r.list("failed", r.wrong)
 	r.print(fmt.Sprintf("\ntook %v\n", took.Round(time.Second)))
+}
+
+// list prints the start of each item below a title, and nothing if there are none.
+func (r *report) list(title string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	r.print(fmt.Sprintf("\n%s (%d):\n", title, len(items)))
+	for _, item := range items {
+		r.print("  ", fmt.Sprintf("%.300s", item), "\n")
+	}
 }
