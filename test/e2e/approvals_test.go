@@ -73,15 +73,10 @@ prefix_rule(["id"], "prompt")
 			u.sees(t, "code 126\r\n")
 			u.ends(t, 0)
 
-			fifo := filepath.Join(t.TempDir(), "go")
-			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			u = run("sh", "-c", "i=id; $i & read go < "+fifo+"; kill -9 $!; wait $!; echo code $?")
+			path, open := gate(t)
+			u = run("sh", "-c", "i=id; $i & read go < "+path+"; kill -9 $!; wait $!; echo code $?")
 			u.sees(t, "wants to execute")
-			if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
-				t.Fatal(err)
-			}
+			open()
 			u.sees(t, "agent: no answer is needed any more\r")
 			u.sees(t, "code 137\r\n")
 			u.ends(t, 0)
@@ -98,18 +93,13 @@ func TestExecTypedAhead(t *testing.T) {
 	for name, flags := range map[string][]string{"terminal": {"-t"}, "lines": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fifo := filepath.Join(t.TempDir(), "go")
-			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			script := `i=id; echo ready; read go < ` + fifo + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
+			path, open := gate(t)
+			script := `i=id; echo ready; read go < ` + path + `; $i; echo code $?; while read -r line; do echo "<$line>"; done`
 			u := atTerminal(t, wide, append(append([]string{"exec", "--url", url}, flags...), "--", "sh", "-c", script)...)
 			u.sees(t, "ready\r\n")
 			u.types(t, "yes\ryes")
 			u.sees(t, "yes\r\nyes") // the echo
-			if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
-				t.Fatal(err)
-			}
+			open()
 			u.sees(t, asks)
 			u.types(t, "n\r")
 			u.sees(t, "n\r")
@@ -127,7 +117,7 @@ func TestAttachAsks(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["id"], "prompt")`)
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0", "--exec-policy", dir, "--exec-policy-enforce", "tree").line(t)
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "--url", url, "-d", "-i", "--name", "n", "--", "sh", "-c", "read go; i=id; $i -u; echo code $?")
+	cmd := rig.Command(t, rig.Agent(t), "exec", "--url", url, "-d", "-i", "--name", "n", "--", "sh", "-c", "read go; i=id; $i -u; echo code $?")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -155,7 +145,7 @@ func TestServedRulesHidden(t *testing.T) {
 			t.Run(kind+", "+writes, func(t *testing.T) {
 				t.Parallel()
 				argv := append(append([]string{}, launch...), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir)
-				c, err := client.DialURL(t.Context(), startProgram(t, "none", argv...).line(t))
+				c, err := client.DialURL(rig.Context(t), startProgram(t, "none", argv...).line(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +154,7 @@ func TestServedRulesHidden(t *testing.T) {
 				box := &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
 					Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
 						Type: protocol.FileSystemRestricted, Entries: entries}}}
-				p, err := c.Spawn(t.Context(), client.Spec{
+				p, err := c.Spawn(rig.Context(t), client.Spec{
 					Argv: []string{"/bin/sh", "-c", "cat " + dir + "/my.rules; ls " + dir + "; true > " + dir + "/my.rules; true > " + dir + "/new.rules; echo x > " + beside + "; echo end"},
 					Dir:  "/", Env: []string{"PATH=/usr/bin:/bin"}, Sandbox: box,
 				})
@@ -172,13 +162,13 @@ func TestServedRulesHidden(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out strings.Builder
-				if _, err := p.CopyOutput(t.Context(), &out, io.Discard); err != nil || out.String() != "end\n" {
+				if _, err := p.CopyOutput(rig.Context(t), &out, io.Discard); err != nil || out.String() != "end\n" {
 					t.Errorf("printed %q, %v", out.String(), err)
 				}
 				if _, err := os.Stat(beside); (err == nil) != (writes == "all") {
 					t.Errorf("a file elsewhere: %v", err)
 				}
-				if _, err := c.FS(box).ReadFile(t.Context(), filepath.Join(dir, "my.rules")); err == nil {
+				if _, err := c.FS(box).ReadFile(rig.Context(t), filepath.Join(dir, "my.rules")); err == nil {
 					t.Error("a file request has read the rules")
 				}
 			})
@@ -278,7 +268,7 @@ func TestQuestionJobs(t *testing.T) {
 func TestExecAsksAgain(t *testing.T) {
 	t.Parallel()
 	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "old")`)
-	agent := rig.Start(t, exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir))
+	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--exec-policy", dir))
 	url := agent.Line(t)
 	u := atTerminal(t, wide, "exec", "--url", url, "--", "id", "-u")
 	reread := func(text, says string) {
@@ -349,7 +339,7 @@ prefix_rule(["cat"], "forbidden")
 			sandbox := func(enforce string, argv ...string) *exec.Cmd {
 				all := append(append([]string{}, tt.launch...), rig.Agent(t), "sandbox", "--exec-policy", dir, "--exec-policy-enforce", enforce)
 				all = append(append(append(all, tt.flags...), "--"), argv...)
-				return exec.Command(all[0], all[1:]...)
+				return rig.Command(t, all[0], all[1:]...)
 			}
 			u := at(t, sandbox("start", "id", "-u"), wide)
 			u.sees(t, "who:")
@@ -429,7 +419,7 @@ func TestRulesHidden(t *testing.T) {
 					ln rules/my.rules mine; touch fine; exit 3`
 				argv := append(append([]string{}, launch...), rig.Agent(t), "sandbox", "--workspace", workspace, "--exec-policy", dir, "--exec-policy-enforce", enforce,
 					"--", "sh", "-c", script)
-				cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+				cmd := rig.Command(t, argv[0], argv[1:]...)
 				cmd.Dir = workspace
 				out, _ := cmd.Output() // the code says it, too
 				if cmd.ProcessState.ExitCode() != 3 || strings.TrimSpace(string(out)) != "" {

@@ -67,13 +67,13 @@ func TestBareRepository(t *testing.T) {
 			if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(rig.Agent(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
+			cmd := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", workspace, "--", "sh", "-c", plant, "sh", dir, mark)
 			cmd.Env = environ
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "planted") {
 				t.Fatalf("%v: %s", err, out)
 			}
 			for _, at := range []string{dir, dir + "/sub"} {
-				status := exec.Command("git", "status")
+				status := rig.Command(t, "git", "status")
 				status.Dir, status.Env = at, environ
 				out, _ := status.CombinedOutput() // it may be no repository
 				if _, err := os.Stat(mark); err == nil {
@@ -124,7 +124,7 @@ func TestPartOfRepository(t *testing.T) {
 	unharmed := func(when string) {
 		t.Helper()
 		for _, at := range []string{dir, base + "/mono"} {
-			status := exec.Command("git", "status")
+			status := rig.Command(t, "git", "status")
 			status.Dir, status.Env = at, environ
 			out, _ := status.CombinedOutput() // where something was planted, git may fail
 			if _, err := os.Stat(mark); err == nil {
@@ -160,7 +160,7 @@ func TestPartOfRepository(t *testing.T) {
 // git runs git without the configuration of the user.
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("git", args...)
+	cmd := rig.Command(t, "git", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.Output()
 	if err != nil {

@@ -88,16 +88,16 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"0", "65534"} {
-		if out, err := exec.Command("mkfs.btrfs", "-q", "-f", image).CombinedOutput(); err != nil {
+		if out, err := rig.Command(t, "mkfs.btrfs", "-q", "-f", image).CombinedOutput(); err != nil {
 			t.Fatalf("mkfs.btrfs: %v\n%s", err, out)
 		}
 		if err := os.Mkdir(base+"/state-"+uid, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("chown", uid+":"+uid, base+"/state-"+uid).CombinedOutput(); err != nil {
+		if out, err := rig.Command(t, "chown", uid+":"+uid, base+"/state-"+uid).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		out, err := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", image, repo, base, uid).CombinedOutput()
+		out, err := rig.Command(t, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", image, repo, base, uid).CombinedOutput()
 		said := string(out)
 		if strings.Contains(said, "not mounted") {
 			missing(said)

@@ -42,7 +42,7 @@ func (h *configured) command(t *testing.T, variables []string, argv ...string) *
 	if os.Geteuid() != 0 {
 		enter = append([]string{"--map-root-user"}, enter...)
 	}
-	cmd := exec.CommandContext(t.Context(), "unshare", append(enter, argv...)...)
+	cmd := rig.Command(t, "unshare", append(enter, argv...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.home}, variables...)
 	return cmd
 }
@@ -179,26 +179,26 @@ func TestConfigHelpers(t *testing.T) {
 		".codex/config.toml": "model = \"m\"\nlisten = 1\n[exec-server]\nlisten = \"ws://127.0.0.1:0\"\n[exec]\ntimeout = \"1ns\"\n",
 	})
 	cmd := h.command(t, nil, rig.Agent(t))
-	c, err := client.Connect(t.Context(), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
+	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	h.write(t, map[string]string{"etc/requirements.toml": "broken", "etc/config.toml": "broken", userFile: "broken"})
-	p, err := c.Start(t.Context(), protocol.StartParams{
+	p, err := c.Start(rig.Context(t), protocol.StartParams{
 		ProcessID: "p", Argv: []string{"echo", "ran"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: readOnly(h.home),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, said bytes.Buffer
-	if code, err := p.CopyOutput(t.Context(), &out, &said); code != 0 || err != nil || out.String() != "ran\n" || said.String() != "" {
+	if code, err := p.CopyOutput(rig.Context(t), &out, &said); code != 0 || err != nil || out.String() != "ran\n" || said.String() != "" {
 		t.Errorf("%d, %v: %s%s", code, err, &out, &said)
 	}
-	if data, err := c.FS(readOnly(h.home)).ReadFile(t.Context(), filepath.Join(h.home, ".codex/config.toml")); err != nil || len(data) == 0 {
+	if data, err := c.FS(readOnly(h.home)).ReadFile(rig.Context(t), filepath.Join(h.home, ".codex/config.toml")); err != nil || len(data) == 0 {
 		t.Errorf("%q, %v", data, err)
 	}
-	read, err := c.ReadConfig(t.Context(), protocol.ConfigReadParams{Cwd: protocol.NewPathURI("/"), ConfigPaths: [][]string{{"model"}}})
+	read, err := c.ReadConfig(rig.Context(t), protocol.ConfigReadParams{Cwd: protocol.NewPathURI("/"), ConfigPaths: [][]string{{"model"}}})
 	if err != nil || !strings.Contains(fmt.Sprint(read.Config), `model = "m"`) {
 		t.Errorf("%+v, %v", read, err)
 	}

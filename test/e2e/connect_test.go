@@ -17,7 +17,7 @@ import (
 func connectTo(t *testing.T, s *rig.Site, environment string, flags ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"connect", "--registry", s.URL(), "--environment-id", environment}, flags...)
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), args...)
+	cmd := rig.Command(t, rig.Agent(t), args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness, "XDG_RUNTIME_DIR=" + t.TempDir()}
 	return cmd
 }
@@ -29,11 +29,11 @@ func TestConnectStdio(t *testing.T) {
 	s := rig.NewSite(t)
 	s.Serve(t, "ci-1")
 	cmd := connectTo(t, s, "ci-1")
-	c, err := client.Connect(t.Context(), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
+	c, err := client.Connect(rig.Context(t), client.Program(transport.CommandConfig{Argv: cmd.Args, Env: cmd.Env}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("through both"))
+	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"cat"}, Dir: "/"}, []byte("through both"))
 	if err != nil || string(r.Stdout) != "through both" {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -71,19 +71,19 @@ func TestConnectWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := client.DialURL(t.Context(), url); err == nil {
+	if c, err := client.DialURL(rig.Context(t), url); err == nil {
 		_ = c.Close()
 		t.Error("a client without the token comes in")
 	}
 	ids := map[string]bool{}
 	for range 3 {
-		c, err := client.DialURL(t.Context(), url, client.Token(strings.TrimSpace(string(token))))
+		c, err := client.DialURL(rig.Context(t), url, client.Token(strings.TrimSpace(string(token))))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		ids[c.SessionID()] = true
-		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}, Dir: "/"}, nil)
+		r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "here"}, Dir: "/"}, nil)
 		if err != nil || string(r.Stdout) != "here\n" {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -91,7 +91,7 @@ func TestConnectWebSocket(t *testing.T) {
 	if len(ids) != 3 {
 		t.Errorf("the sessions are %v", ids)
 	}
-	out, err := exec.Command(rig.Agent(t), "exec", "--url", url, "--token-file", file, "--", "echo", "by exec").CombinedOutput()
+	out, err := rig.Command(t, rig.Agent(t), "exec", "--url", url, "--token-file", file, "--", "echo", "by exec").CombinedOutput()
 	if err != nil || withoutWaits(string(out)) != "by exec\n" {
 		t.Errorf("%v: %s", err, out)
 	}

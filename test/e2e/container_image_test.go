@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -85,7 +84,7 @@ func TestImageLists(t *testing.T) {
 	if err := rig.WriteProgram(engine, []byte(podmanScript(nil))); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
+	if out, err := rig.Command(t, "make", "-C", "../..", "images", "CONTAINERS="+engine).CombinedOutput(); err != nil {
 		t.Fatalf("make images: %v\n%s", err, out)
 	}
 	for name, want := range map[string]struct{ port, volume string }{"agent": {"7000/tcp", ""}, "registry": {"8080/tcp", "/data"}} {

@@ -50,6 +50,7 @@ func TestReadmeContainer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), blockTime)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", b.text)
+			cmd.WaitDelay = patience
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("AGENT_CONFIG", "/nonexistent/config.toml"); err != nil {
 		panic(err)
 	}
+	http.DefaultClient.Timeout = patience
 	code := m.Run()
 	if containerDir != "" {
 		if err := os.RemoveAll(containerDir); err != nil {
@@ -105,7 +107,7 @@ var buildImages = sync.OnceValue(func() error {
 
 // podman is a podman of the tests' own.
 func podman(args ...string) *exec.Cmd {
-	const enter = `mount -t cgroup2 none /sys/fs/cgroup && exec podman "$@"`
+	const enter = `mount -t cgroup2 none /sys/fs/cgroup && exec timeout --foreground 1500 podman "$@"`
 	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", enter, "podman",
 		"--root", filepath.Join(containerDir, "store"), "--runroot", filepath.Join(containerDir, "run"),
 		"--tmpdir", filepath.Join(containerDir, "tmp"), "--cgroup-manager=cgroupfs"}, args...)...)

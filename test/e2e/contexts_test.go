@@ -30,7 +30,7 @@ func newAccount(t *testing.T, environ ...string) *account {
 // command is one of the agent's program.
 func (u *account) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), args...)
+	cmd := rig.Command(t, rig.Agent(t), args...)
 	cmd.Env = append([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "HOME=" + u.home}, u.environ...)
 	return cmd
 }
@@ -268,7 +268,7 @@ func TestRegistryStatus(t *testing.T) {
 	}
 	s.Registry.Terminate(t)
 	for _, args := range [][]string{{"status", "--data", s.Data}, {"status", "--url", s.URL()}} {
-		cmd := exec.CommandContext(t.Context(), rig.Registry(t), args...)
+		cmd := rig.Command(t, rig.Registry(t), args...)
 		cmd.Env = os.Environ()
 		if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 			t.Errorf("nobody serves, and %q says %v: %s", args, err, out)

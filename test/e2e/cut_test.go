@@ -175,7 +175,7 @@ func TestExecCutStart(t *testing.T) {
 	for n := int64(300); n < 3000; n += 150 {
 		ran := t.TempDir() + "/ran"
 		proxy.CutAfter(n, nil)
-		cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",
+		cmd := rig.Command(t, rig.Agent(t), "exec", "-n", "-e", "RAN="+ran, "--url", url, "--",
 			"sh", "-c", `echo once >>"$RAN"; seq 100; exit 7`)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr

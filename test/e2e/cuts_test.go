@@ -98,7 +98,7 @@ func cuts(t *testing.T, existing goleak.Option, seed uint64, server string, clie
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for total := 0; total < wanted && ctx.Err() == nil; total, _ = sum() {
-		<-tick.C
+		<-tick.C // the jobs have a bound
 	}
 	enough.Store(true)
 	working.Wait()
@@ -129,7 +129,7 @@ type cutWorker struct {
 }
 
 func (w *cutWorker) work(ctx context.Context, proxy *rig.Faulty) error {
-	for {
+	for late := time.Now().Add(patience); ; {
 		cfg, err := w.connect()
 		if err != nil {
 			return err
@@ -138,26 +138,31 @@ func (w *cutWorker) work(ctx context.Context, proxy *rig.Faulty) error {
 		if err == nil {
 			break
 		}
-		if !client.Retryable(err) {
+		if !client.Retryable(err) || ctx.Err() != nil || time.Now().After(late) {
 			return fmt.Errorf("connecting: %w", err)
 		}
 	}
 	defer w.client.Close()
 	jobs := []func(context.Context) error{w.printed, w.echoed, w.files}
 	for !w.enough.Load() {
-		if err := jobs[w.random.IntN(len(jobs))](ctx); err != nil {
+		job, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the job takes too long"))
+		err := jobs[w.random.IntN(len(jobs))](job)
+		cancel()
+		if err != nil {
 			return err
 		}
 		w.jobs++
 	}
 	proxy.Heal()
 	w.connections = w.client.Generation()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("what was started does not end"))
+	defer cancel()
 	// What was started and given up ends as well.
 	for {
 		running := 0
 		list, err := w.client.Processes(ctx)
 		if err != nil {
-			if client.Retryable(err) || lostAnswer(err) {
+			if ctx.Err() == nil && (client.Retryable(err) || lostAnswer(err)) {
 				continue
 			}
 			return err
@@ -170,7 +175,7 @@ func (w *cutWorker) work(ctx context.Context, proxy *rig.Faulty) error {
 		if running == 0 {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // the calls have a bound
 	}
 }
 
@@ -240,13 +245,13 @@ func (w *cutWorker) echoed(ctx context.Context) error {
 	}
 	written := make(chan error, 1)
 	go func() {
+		var err error
 		for _, piece := range pieces {
-			if err := p.Write(ctx, piece); err != nil {
-				written <- err
-				return
+			if err = p.Write(ctx, piece); err != nil {
+				break
 			}
 		}
-		written <- p.CloseStdin(ctx)
+		written <- errors.Join(err, p.CloseStdin(ctx)) // or the command would wait for more
 	}()
 	var got bytes.Buffer
 	code, err := p.CopyOutput(ctx, &got, &got)

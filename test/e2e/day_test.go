@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -166,24 +165,22 @@ func TestDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.DialURL(t.Context(), url, client.Token(token), client.TLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
+	c, err := client.DialURL(rig.Context(t), url, client.Token(token), client.TLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
-	if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL}); err != nil {
+	if _, err := c.HTTP(rig.Context(t), protocol.HTTPRequestParams{Method: "GET", URL: service.URL + "/?" + inURL}); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	watch, err := c.FS(nil).Watch(ctx, dir, false)
+	watch, err := c.FS(nil).Watch(rig.Context(t), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = watch
 	for _, name := range []string{"agent.key", "ca.crt", "token"} {
-		p, err := c.Start(t.Context(), protocol.StartParams{
+		p, err := c.Start(rig.Context(t), protocol.StartParams{
 			Argv: []string{"cat", in(name)}, Cwd: protocol.NewPathURI(dir), Sandbox: (&escapeRig{repo: dir}).policy("work"),
 			Env: map[string]string{"PATH": os.Getenv("PATH")},
 		})

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDescriptorsUnderWay: a user may have only so many descriptors in messages that nobody has
@@ -22,7 +24,7 @@ func TestDescriptorsUnderWay(t *testing.T) {
 				r := newEscapeRig(t, site)
 				p := r.start(t, "ww", "descriptors")
 				var said strings.Builder
-				for ev, err := range p.Events(t.Context()) {
+				for ev, err := range p.Events(rig.Context(t)) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -37,7 +39,7 @@ func TestDescriptorsUnderWay(t *testing.T) {
 				if _, err := fmt.Sscan(limit, &most); err != nil || sent < most/2 {
 					t.Fatalf("only %d of %s are under way, %v", sent, limit, err)
 				}
-				content, err := r.client.FS(r.policy("ww")).ReadFile(t.Context(), r.repo+"/file")
+				content, err := r.client.FS(r.policy("ww")).ReadFile(rig.Context(t), r.repo+"/file")
 				if err != nil || string(content) != r.secret {
 					t.Errorf("a file request: %q, %v", content, err)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -53,9 +54,12 @@ func tryBomb(t *testing.T, site escapeSite) {
 	mark := "bomb-" + r.secret
 	// A process that cannot fork ends; its children stay.
 	p := r.startShell(t, "ro", mark, "f() { sleep 300 & f & f & wait; }; f")
-	t.Cleanup(func() { _ = p.Terminate(context.WithoutCancel(t.Context())) }) // it has ended, unless the test failed
-	late, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	t.Cleanup(func() { // it has ended, unless the test failed
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		_ = p.Terminate(ctx)
+	})
+	late := rig.Context(t)
 	var said []byte
 	for ev, err := range p.Events(late) {
 		if err != nil {
@@ -77,7 +81,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	if n := len(marked(mark)); n < bombLimit/4 {
 		t.Errorf("only %d processes: that was no bomb", n)
 	}
-	if err := p.Terminate(t.Context()); err != nil {
+	if err := p.Terminate(rig.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	noneLeft(t, mark)
@@ -120,7 +124,7 @@ func TestLimitedWithListener(t *testing.T) {
 // descendants.
 func (r *escapeRig) startShell(t *testing.T, mode, mark, script string) *client.Process {
 	t.Helper()
-	p, err := r.client.Start(t.Context(), protocol.StartParams{
+	p, err := r.client.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{"/bin/sh", "-c", script}, Cwd: protocol.NewPathURI("/"),
 		Env: map[string]string{"PATH": "/usr/bin:/bin", "E2E_MARK": mark}, Sandbox: r.policy(mode),
 	})

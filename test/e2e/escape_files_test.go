@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestEscapeFiles makes the file requests of sandbox.md 17, and more, over the wire. Each row
@@ -40,7 +41,7 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 			t.Run(site.name+"/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
 				agent := fmt.Sprint("/proc/", r.agentPID())
-				ctx, fs := t.Context(), r.client.FS(r.policy(mode))
+				ctx, fs := rig.Context(t), r.client.FS(r.policy(mode))
 				removed := readOnly
 				if mode == "ww" {
 					removed = busy
@@ -161,7 +162,7 @@ func refusedWith(err error, want string) bool {
 // escapeWalk makes attempt 68: a walk that follows links lists nothing that is denied.
 func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 	t.Helper()
-	result, err := fs.Walk(t.Context(), r.repo, protocol.WalkOptions{
+	result, err := fs.Walk(rig.Context(t), r.repo, protocol.WalkOptions{
 		MaxDepth: 16, MaxDirectories: 1000, MaxEntries: 1000, FollowDirectorySymlinks: true,
 	})
 	if err != nil {
@@ -213,13 +214,13 @@ func TestEscapeSwap(t *testing.T) {
 		requests.Go(func() {
 			for i := 0; time.Now().Before(end); i++ {
 				name := fmt.Sprintf("%s/swapped-%d", turn, n)
-				if err := writer.WriteFile(t.Context(), name, []byte("x")); err != nil && !refusedWith(err, "(os error 30)|(os error 2)") {
+				if err := writer.WriteFile(rig.Context(t), name, []byte("x")); err != nil && !refusedWith(err, "(os error 30)|(os error 2)") {
 					t.Errorf("writing: %v", err)
 				}
-				if err := reader.WriteFile(t.Context(), filepath.Join(inside, fmt.Sprint("mixed-", n)), []byte("x")); !refusedWith(err, "(os error 30)") {
+				if err := reader.WriteFile(rig.Context(t), filepath.Join(inside, fmt.Sprint("mixed-", n)), []byte("x")); !refusedWith(err, "(os error 30)") {
 					t.Errorf("writing under the read-only policy: %v", err)
 				}
-				data, err := reader.ReadFile(t.Context(), r.repo+"/vault/x")
+				data, err := reader.ReadFile(rig.Context(t), r.repo+"/vault/x")
 				if !refusedWith(err, "(os error 13)") || bytes.Contains(data, []byte(r.secret)) {
 					t.Errorf("reading what is denied: %v", err)
 				}

@@ -103,7 +103,7 @@ func (r *escapeRig) fill(t *testing.T) {
 func (r *escapeRig) startAgent(t *testing.T) {
 	t.Helper()
 	r.agent = r.site.agent(t, r)
-	r.agent.Stderr = t.Output()
+	r.agent.Stderr, r.agent.WaitDelay = t.Output(), patience // commands may have it, too
 	in, err := r.agent.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -115,15 +115,15 @@ func (r *escapeRig) startAgent(t *testing.T) {
 	if err := r.agent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.client, err = client.Connect(t.Context(), client.Config{Single: true, InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
+	r.client, err = client.Connect(rig.Context(t), client.Config{Single: true, InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
 	t.Cleanup(func() {
+		late := time.AfterFunc(patience, func() { _ = r.agent.Process.Kill() })
+		defer late.Stop()
 		if r.client != nil {
 			_ = r.client.Close() // it may be gone
 		}
-		late := time.AfterFunc(patience, func() { _ = r.agent.Process.Kill() })
-		defer late.Stop()
 		_ = r.agent.Wait()
 	})
 	if err != nil {
@@ -134,7 +134,8 @@ func (r *escapeRig) startAgent(t *testing.T) {
 // outside is the process that is not confined: the program escape with the argument "outside".
 type outside struct {
 	process  *client.Process
-	lines    *bufio.Reader
+	output   *io.PipeReader
+	lines    *bufio.Reader // of it
 	tcp, pts string
 	pid      int
 }
@@ -151,7 +152,7 @@ func (r *escapeRig) startOutside(t *testing.T) {
 		_, err := p.CopyOutput(context.WithoutCancel(t.Context()), output, os.Stderr)
 		output.CloseWithError(err)
 	}()
-	r.outside = &outside{process: p, lines: bufio.NewReader(lines)}
+	r.outside = &outside{process: p, output: lines, lines: bufio.NewReader(lines)}
 	var said struct {
 		TCP, PTS string
 		PID      int
@@ -162,6 +163,8 @@ func (r *escapeRig) startOutside(t *testing.T) {
 
 func (o *outside) read(t *testing.T, into any) {
 	t.Helper()
+	late := time.AfterFunc(patience, func() { o.output.CloseWithError(errors.New("it says nothing")) })
+	defer late.Stop()
 	line, err := o.lines.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, into)
@@ -174,7 +177,7 @@ func (o *outside) read(t *testing.T, into any) {
 // unreached ends the process and fails if a connection, a datagram or a signal has reached it.
 func (o *outside) unreached(t *testing.T) {
 	t.Helper()
-	if err := o.process.CloseStdin(t.Context()); err != nil {
+	if err := o.process.CloseStdin(rig.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	var noticed struct{ Reached, Signals int }
@@ -200,7 +203,7 @@ func (r *escapeRig) environ() map[string]string {
 // startFree starts the program of attempts as one that is not confined.
 func (r *escapeRig) startFree(t *testing.T, args ...string) *client.Process {
 	t.Helper()
-	p, err := r.client.Start(t.Context(), protocol.StartParams{
+	p, err := r.client.Start(rig.Context(t), protocol.StartParams{
 		Argv: append([]string{r.base + "/escape"}, args...), Cwd: protocol.NewPathURI("/"), Env: r.environ(), PipeStdin: true,
 	})
 	if err != nil {
@@ -212,7 +215,7 @@ func (r *escapeRig) startFree(t *testing.T, args ...string) *client.Process {
 // start starts the program of attempts, confined.
 func (r *escapeRig) start(t *testing.T, mode string, args ...string) *client.Process {
 	t.Helper()
-	p, err := r.client.Start(t.Context(), protocol.StartParams{
+	p, err := r.client.Start(rig.Context(t), protocol.StartParams{
 		TTY: mode == "tty", Argv: append([]string{r.base + "/escape"}, args...), Cwd: protocol.NewPathURI(r.repo),
 		Env: r.environ(), Sandbox: r.policy(mode),
 	})

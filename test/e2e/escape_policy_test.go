@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // policy returns the policy of a mode that the attempts are made under. Plain, view and ro allow
@@ -129,11 +130,11 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 	// What only a process in the container can see, the agent is asked for.
 	unconfined := r.client.FS(nil)
 	for _, file := range []string{"core_pattern", "printk", "hostname", "modprobe"} {
-		value, err := unconfined.ReadFile(t.Context(), "/proc/sys/kernel/"+file)
+		value, err := unconfined.ReadFile(rig.Context(t), "/proc/sys/kernel/"+file)
 		state[file] = fmt.Sprintf("%s %v", value, err) // not every kernel has them all
 	}
 	for _, dir := range []string{"/tmp", "/etc", "/usr", "/var/tmp", "/dev/shm"} {
-		info, err := unconfined.Stat(t.Context(), dir+"/escape-new")
+		info, err := unconfined.Stat(rig.Context(t), dir+"/escape-new")
 		state[dir] = fmt.Sprint(info, err)
 	}
 	return state

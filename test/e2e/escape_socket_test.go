@@ -131,7 +131,7 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	if id := strconv.Itoa(r.site.uid); r.site.uid != os.Geteuid() {
 		connect = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, connect...)
 	}
-	r.client, err = client.Connect(t.Context(), client.Command(connect...))
+	r.client, err = client.Connect(rig.Context(t), client.Command(connect...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +140,13 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	tries := func(path string) (ends map[string]string) {
 		id := "socket-" + filepath.Base(path)
 		var started protocol.StartResult
-		err := r.client.Call(t.Context(), protocol.MethodProcessStart, protocol.StartParams{
+		err := r.client.Call(rig.Context(t), protocol.MethodProcessStart, protocol.StartParams{
 			ProcessID: id, Argv: []string{r.base + "/escape", "socket", path}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{}, Sandbox: r.custom(c),
 		}, &started)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := r.client.Attach(t.Context(), id)
+		p, err := r.client.Attach(rig.Context(t), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	if after := lstat(t, own); !os.SameFile(after, before) || after.Mode() != before.Mode() {
 		t.Errorf("the socket was %v and is %v", before.Mode(), after.Mode())
 	}
-	if _, err := r.client.Status(t.Context()); err != nil {
+	if _, err := r.client.Status(rig.Context(t)); err != nil {
 		t.Errorf("the agent: %v", err)
 	}
 	if !c.free {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestEscape makes the attempts of sandbox.md 17, and more, from inside a sandbox, as root and as
@@ -38,7 +39,7 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 				}
 				judge(t, site, mode, []byte(stdout))
 				sameState(t, before, r.protected(t, mode))
-				if _, err := r.client.Status(t.Context()); err != nil {
+				if _, err := r.client.Status(rig.Context(t)); err != nil {
 					t.Errorf("the agent: %v", err)
 				}
 				r.outside.unreached(t)
@@ -65,7 +66,7 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 func outcome(t *testing.T, p *client.Process) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, complaints strings.Builder
-	code, err := p.CopyOutput(t.Context(), &out, &complaints)
+	code, err := p.CopyOutput(rig.Context(t), &out, &complaints)
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, &out, &complaints)
 	}
@@ -124,7 +125,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 			t.Run(site.name+"/terminate/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
 				p := r.startDaemon(t, mode)
-				if err := p.Terminate(t.Context()); err != nil {
+				if err := p.Terminate(rig.Context(t)); err != nil {
 					t.Fatal(err)
 				}
 				r.daemonEnds(t)
@@ -153,7 +154,7 @@ func tryDaemons(t *testing.T, sites []escapeSite) {
 func (r *escapeRig) startDaemon(t *testing.T, mode string) *client.Process {
 	t.Helper()
 	p := r.start(t, mode, "daemon", r.daemon())
-	for ev, err := range p.Events(t.Context()) {
+	for ev, err := range p.Events(rig.Context(t)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -171,7 +171,7 @@ func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
 	dialer := c.At(c.harnesses.Address()).Dialer(t, c.environment)
 	dialer.Logger = slog.New(slog.NewTextHandler(c.Log, nil))
-	connected, err := client.Connect(t.Context(), client.Config{Dial: dialer.Dial, Single: true, ConnectTimeout: faultBound})
+	connected, err := client.Connect(rig.Context(t), client.Config{Dial: dialer.Dial, Single: true, ConnectTimeout: faultBound})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ type flow struct {
 // startFlow starts a command and looks at its output until the end of the test.
 func (c *crew) startFlow(t *testing.T, name, script string) *flow {
 	t.Helper()
-	p, err := c.client.Start(t.Context(), protocol.StartParams{
+	p, err := c.client.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{"/bin/bash", "-c", script}, Cwd: protocol.NewPathURI("/"),
 		Env: map[string]string{"PATH": os.Getenv("PATH"), "LC_ALL": "C", "E2E_MARK": c.mark()},
 	})

@@ -96,7 +96,7 @@ func TestFiles(t *testing.T) {
 			{`agent ls; agent rm -rf $HOME/up keep; agent ls`, "keep\n"},
 			{`agent cp -q --timeout 1ms site :x`, "agent: timed out after 1ms\nexit 124\n"},
 		} {
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", step.line)
+			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "HOME="+here, "THERE="+there, "TZ=UTC"), here
 			out, err := cmd.CombinedOutput()
 			got := withoutWaits(string(out))
@@ -171,7 +171,7 @@ func TestCopyThroughCuts(t *testing.T) {
 		} {
 			before, _ := proxy.Seen()
 			stop := proxy.CutEach(6_000_000)
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", step.line)
+			cmd := rig.Command(t, "sh", "-c", step.line)
 			cmd.Env, cmd.Dir = environ, here
 			out, err := cmd.CombinedOutput()
 			stop()
@@ -256,7 +256,7 @@ func TestCopyInterrupted(t *testing.T) {
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			p := rig.Start(t, cmd)
-			<-held
+			p.Until(t, "the copy is held up", isClosed(held))
 			if err := p.Process.Signal(tt.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -275,6 +275,18 @@ func TestCopyInterrupted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// isClosed returns what tells whether a channel is.
+func isClosed(c <-chan struct{}) func() bool {
+	return func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
 }
 
 // TestCopyProgress: on a terminal a bar shows how far the copy is. A script sees nothing of it.
@@ -296,7 +308,7 @@ func TestCopyProgress(t *testing.T) {
 			cmd := exec.Command(rig.Agent(t), args...)
 			cmd.Env, cmd.Dir = append(slices.Clone(environ), "NO_COLOR=1"), here
 			u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
-			<-held
+			rig.Until(t, "the copy is held up", isClosed(held))
 			u.sees(t, "[=")
 			u.sees(t, "% ")
 			u.sees(t, "of 41.9 MB")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -50,6 +51,15 @@ func throughUpper(to io.Writer, end func() error, from io.Reader) error {
 	return err
 }
 
+// dial connects, for as long as patience.
+func dial(network, address string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, patience)
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(patience))
+	}
+	return conn, err
+}
+
 // TestPortForward: ports and sockets here are those there, while every connection to the agent is
 // cut after some bytes.
 func TestPortForward(t *testing.T) {
@@ -84,7 +94,7 @@ func TestPortForward(t *testing.T) {
 					network = "unix"
 				}
 				for range 2 {
-					conn, err := net.Dial(network, address)
+					conn, err := dial(network, address)
 					if err == nil {
 						err = throughUpper(conn, conn.(interface{ CloseWrite() error }).CloseWrite, conn)
 						_ = conn.Close()
@@ -101,7 +111,7 @@ func TestPortForward(t *testing.T) {
 			t.Errorf("it says %s", text)
 		}
 		// Nobody is there: the connection is reset, and the reason told.
-		if conn, err := net.Dial("tcp", local[3]); err == nil { // it may be reset already
+		if conn, err := dial("tcp", local[3]); err == nil { // it may be reset already
 			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
 				t.Errorf("read %d bytes of nobody, %v", n, err)
 			}
@@ -114,7 +124,7 @@ func TestPortForward(t *testing.T) {
 			t.Errorf("%d connections", connections)
 		}
 		// One that is open ends with the program, on both sides.
-		conn, err := net.Dial("tcp", local[0])
+		conn, err := dial("tcp", local[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +179,7 @@ func TestPortForwardTaken(t *testing.T) {
 	_, url := behindProxy(t)
 	taken := rig.Listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {}).(*net.TCPAddr)
 	var stderr bytes.Buffer
-	cmd := exec.Command(rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
+	cmd := rig.Command(t, rig.Agent(t), "port-forward", "--url", url, fmt.Sprintf("%d:80", taken.Port))
 	cmd.Stderr = &stderr
 	want := fmt.Sprintf("agent: listen tcp4 %v: bind: address already in use\n", taken)
 	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 || withoutWaits(stderr.String()) != want {

@@ -63,13 +63,13 @@ func TestExecInterrupts(t *testing.T) {
 func TestExecInBackground(t *testing.T) {
 	t.Parallel()
 	u := inShell(t)
-	gate, open := gates(t, 1)
-	u.types(t, "$AGENT exec -- sh -c 'echo begun; read x <"+gate+"0; echo done; cat' &\r")
+	path, open := gate(t)
+	u.types(t, "$AGENT exec -- sh -c 'echo begun; read x <"+path+"; echo done; cat' &\r")
 	u.sees(t, "begun\r\n")
 	u.types(t, "echo one $((1+1))\r")
 	u.sees(t, "one 2\r\n")
 	u.types(t, "wait %1 2>/dev/null; jobs; echo now\r")
-	open(0)
+	open()
 	u.sees(t, "done\r\n")
 	// In the foreground it reads.
 	u.types(t, "\x03")

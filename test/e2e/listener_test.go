@@ -79,7 +79,7 @@ func TestCommandIsNoClient(t *testing.T) {
 				}
 			})
 			url := strings.Replace(agent.Line(t), "0.0.0.0", "127.0.0.1", 1)
-			c, err := client.Connect(t.Context(), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
+			c, err := client.Connect(rig.Context(t), client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
 				return transport.Dial(ctx, url, transport.DialConfig{})
 			}})
 			if err != nil {
@@ -95,7 +95,7 @@ func TestCommandIsNoClient(t *testing.T) {
 			r := &escapeRig{repo: work}
 			run := func(argv ...string) (int, string) {
 				t.Helper()
-				p, err := c.Start(t.Context(), protocol.StartParams{
+				p, err := c.Start(rig.Context(t), protocol.StartParams{
 					Argv: argv, Cwd: protocol.NewPathURI(work), Sandbox: r.policy("net"),
 					Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": work},
 				})

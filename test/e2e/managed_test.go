@@ -25,7 +25,7 @@ func TestManagedNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", escapes, "../../helper/confine")
+	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../helper/confine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -50,6 +50,7 @@ func TestManagedNetwork(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 4*patience)
 			defer stop()
 			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+			cmd.WaitDelay = patience
 			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
 			if tt.user != nil {
 				if cmd.SysProcAttr == nil {

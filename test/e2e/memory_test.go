@@ -24,11 +24,17 @@ import (
 // dialAgent is a connection to an agent that has said hello.
 func dialAgent(t *testing.T, url string) rpc.Conn {
 	t.Helper()
-	conn, err := transport.Dial(t.Context(), url, transport.DialConfig{HandshakeTimeout: patience, PeerTimeout: patience})
+	conn, err := transport.Dial(rig.Context(t), url, transport.DialConfig{HandshakeTimeout: patience, PeerTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	// An agent that answers nothing may still answer pings.
+	late := time.AfterFunc(2*patience, func() {
+		t.Error("a connection is needed for too long")
+		conn.Close()
+	})
+	t.Cleanup(func() { late.Stop() })
 	if answer := request(t, conn, `{"id":1,"method":"initialize","params":{"clientName":"e2e"}}`); answer == nil {
 		t.Fatal("no session")
 	}
@@ -204,8 +210,10 @@ func TestMemoryOfContainer(t *testing.T) {
 			for _, conn := range conns {
 				all.Go(func() {
 					defer conn.Close() // the flood goes on, and is kept for its session
-					request(t, conn, `{"id":6,"method":"process/start","params":{"processId":"flood","argv":["/bin/sh","-c","yes 0123456789abcdef; :"],`+
-						`"cwd":"file:///","env":{"PATH":"/usr/bin:/bin"},"tty":false}}`)
+					if request(t, conn, `{"id":6,"method":"process/start","params":{"processId":"flood","argv":["/bin/sh","-c","yes 0123456789abcdef; :"],`+
+						`"cwd":"file:///","env":{"PATH":"/usr/bin:/bin"},"tty":false}}`) == nil {
+						return
+					}
 					for got := 0; got < enough; {
 						message, err := conn.Read()
 						if err != nil {

@@ -40,7 +40,7 @@ type page map[string]*dto.MetricFamily
 // scrape asks for a page, and holds it to the rules of Prometheus.
 func scrape(t testing.TB, url string) page {
 	t.Helper()
-	response, err := http.Get(url) //nolint:noctx // the agent answers in seconds or ends the connection
+	response, err := http.Get(url) //nolint:noctx // the client has a bound, see TestMain
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (o *observed) moved(t *testing.T, by map[string]float64) {
 func (o *observed) connect(t *testing.T, cfg client.Config) *client.Client {
 	t.Helper()
 	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, o.url, transport.DialConfig{}) }
-	c, err := client.Connect(t.Context(), cfg)
+	c, err := client.Connect(rig.Context(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,12 +147,12 @@ func (o *observed) connect(t *testing.T, cfg client.Config) *client.Client {
 func ran(t *testing.T, c *client.Client, params protocol.StartParams) *client.Process {
 	t.Helper()
 	params.Cwd, params.Env = protocol.NewPathURI("/"), map[string]string{"PATH": "/usr/bin:/bin"}
-	p, err := c.Start(t.Context(), params)
+	p, err := c.Start(rig.Context(t), params)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !params.PipeStdin {
-		if _, err := p.Wait(t.Context()); err != nil {
+		if _, err := p.Wait(rig.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	cat := ran(t, c, protocol.StartParams{ProcessID: "cat", Argv: []string{"cat"}, PipeStdin: true})
-	if err := cat.Write(t.Context(), []byte("123456789")); err != nil {
+	if err := cat.Write(rig.Context(t), []byte("123456789")); err != nil {
 		t.Fatal(err)
 	}
 	o.moved(t, map[string]float64{"agent_input_bytes_total": 9, "agent_processes running": 1, "agent_output_bytes_total stdout": 9})
@@ -214,10 +214,10 @@ func TestMetrics(t *testing.T) {
 	}
 	o.moved(t, map[string]float64{"agent_processes_started_total " + means: 1, "agent_process_start_seconds " + means: 1})
 
-	if err := c.FS(box).WriteFile(t.Context(), dir+"/f", []byte("x")); err != nil {
+	if err := c.FS(box).WriteFile(rig.Context(t), dir+"/f", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.FS(box).Stat(t.Context(), dir+"/f"); err != nil {
+	if _, err := c.FS(box).Stat(rig.Context(t), dir+"/f"); err != nil {
 		t.Fatal(err)
 	}
 	o.moved(t, map[string]float64{
@@ -227,25 +227,25 @@ func TestMetrics(t *testing.T) {
 		t.Error("no policy was in use already")
 	}
 
-	if _, err := c.FS(nil).Stat(t.Context(), dir+"/missing"); err == nil {
+	if _, err := c.FS(nil).Stat(rig.Context(t), dir+"/missing"); err == nil {
 		t.Error("a file that is missing has metadata")
 	}
 	wrong := *box
 	wrong.WindowsSandboxLevel = "mxc"
-	if _, err := c.FS(&wrong).Stat(t.Context(), dir); err == nil {
+	if _, err := c.FS(&wrong).Stat(rig.Context(t), dir); err == nil {
 		t.Error("a sandbox of another system is served")
 	}
-	_ = c.Call(t.Context(), "fs/unheardOf", &protocol.PathParams{Path: protocol.NewPathURI("/")}, nil)
+	_ = c.Call(rig.Context(t), "fs/unheardOf", &protocol.PathParams{Path: protocol.NewPathURI("/")}, nil)
 	o.moved(t, map[string]float64{
 		"agent_request_errors_total -32004": 1, "agent_request_errors_total -32601": 1, "agent_request_errors_total -32600": 1,
 		"agent_request_duration_seconds other": 1, "agent_sandbox_refusals_total request": 1,
 	})
 
-	watch, err := c.FS(nil).Watch(t.Context(), dir, true)
+	watch, err := c.FS(nil).Watch(rig.Context(t), dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := c.FS(nil).Open(t.Context(), dir+"/f", protocol.OpenRead)
+	file, err := c.FS(nil).Open(rig.Context(t), dir+"/f", protocol.OpenRead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,14 +254,14 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	socket, err := c.DialSocket(t.Context(), "tcp://"+server.Addr().String(), nil)
+	socket, err := c.DialSocket(rig.Context(t), "tcp://"+server.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.moved(t, map[string]float64{"agent_watches": 1, "agent_file_handles": 1, "agent_sockets": 1})
 	_, _, _ = watch.Close(), file.Close(), socket.Close()
 	o.moved(t, map[string]float64{"agent_watches": -1, "agent_file_handles": -1, "agent_sockets": -1})
-	if err := c.FS(nil).Copy(t.Context(), dir+"/f", dir+"/g"); err != nil {
+	if err := c.FS(nil).Copy(rig.Context(t), dir+"/f", dir+"/g"); err != nil {
 		t.Fatal(err)
 	}
 	o.moved(t, map[string]float64{"agent_request_duration_seconds fs/copy": 1})
@@ -317,7 +317,7 @@ func TestMetricsOfListener(t *testing.T) {
 		{"by a browser", o.url, "GET", "let me in", "null", 403},
 		{"where nobody asked for it", silent.url, "GET", "let me in", "", 404},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), tt.method, "http"+strings.TrimPrefix(tt.url, "ws")+"/metrics", nil)
+		request, err := http.NewRequestWithContext(rig.Context(t), tt.method, "http"+strings.TrimPrefix(tt.url, "ws")+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,13 +344,13 @@ func TestMetricsOfListener(t *testing.T) {
 			t.Errorf("%s: it says %s", tt.name, text)
 		}
 	}
-	if _, err := transport.Dial(t.Context(), o.url, transport.DialConfig{}); err == nil {
+	if _, err := transport.Dial(rig.Context(t), o.url, transport.DialConfig{}); err == nil {
 		t.Error("a client without a token is let in")
 	}
 	o.moved(t, map[string]float64{"agent_refused_clients_total token": 3, "agent_refused_clients_total origin": 1, "agent_connections websocket": 0})
 
 	for _, args := range [][]string{{"--listen", "stdio"}, {"--remote", "http://127.0.0.1:1", "--environment-id", "e"}} {
-		out, err := exec.CommandContext(t.Context(), rig.Agent(t), append(args, "--metrics")...).CombinedOutput()
+		out, err := rig.Command(t, rig.Agent(t), append(args, "--metrics")...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "--metrics needs a listener") {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
@@ -386,7 +386,7 @@ func TestMetricsOfSecureListener(t *testing.T) {
 
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
-	knowing := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	knowing := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	defer knowing.CloseIdleConnections()
 	for _, tt := range []struct {
 		name, token string
@@ -398,7 +398,7 @@ func TestMetricsOfSecureListener(t *testing.T) {
 		{"with a wrong one", "x", knowing, 401},
 		{"by who does not know the authority", "let me in", http.DefaultClient, 0},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https"+strings.TrimPrefix(o.url, "wss")+"/metrics", nil)
+		request, err := http.NewRequestWithContext(rig.Context(t), http.MethodGet, "https"+strings.TrimPrefix(o.url, "wss")+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,7 +432,7 @@ func TestMetricsHostile(t *testing.T) {
 	t.Parallel()
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
-	conn, err := rawclient.Dial(t.Context(), o.url)
+	conn, err := rawclient.Dial(rig.Context(t), o.url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,8 +443,8 @@ func TestMetricsHostile(t *testing.T) {
 		random := rand.Text()
 		raw.Sendf(t, `{"id":%d,"method":"%s\n\" } 1","params":{"path":"file:///%[2]s"}}`, 2*i, random)
 		raw.Sendf(t, `{"id":%d,"method":"fs/%s","params":{}}`, 2*i+1, random)
-		_, _ = c.FS(nil).Stat(t.Context(), "/"+random)
-		_ = c.Call(t.Context(), protocol.MethodProcessRead, &protocol.ReadParams{ProcessID: random}, nil)
+		_, _ = c.FS(nil).Stat(rig.Context(t), "/"+random)
+		_ = c.Call(rig.Context(t), protocol.MethodProcessRead, &protocol.ReadParams{ProcessID: random}, nil)
 		raw.Next(t)
 		raw.Next(t)
 	}
@@ -465,7 +465,7 @@ func TestMetricsInFlood(t *testing.T) {
 	const size = 256 << 20
 	o := observe(t, rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 	c := o.connect(t, client.Config{})
-	p, err := c.Start(t.Context(), protocol.StartParams{
+	p, err := c.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{"/usr/bin/head", "-c", fmt.Sprint(size), "/dev/zero"}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{},
 	})
 	if err != nil {
@@ -473,7 +473,7 @@ func TestMetricsInFlood(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.CopyOutput(t.Context(), io.Discard, io.Discard)
+		_, err := p.CopyOutput(rig.Context(t), io.Discard, io.Discard)
 		ended <- err
 	}()
 	pages, last := 0, 0.0

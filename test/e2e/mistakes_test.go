@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -38,7 +37,7 @@ func TestRegistryMistakes(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(tt.line, "/", "|")+" "+tt.key, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), rig.Agent(t), strings.Fields(place.Replace(tt.line))...)
+			cmd := rig.Command(t, rig.Agent(t), strings.Fields(place.Replace(tt.line))...)
 			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "AGENT_LOG_LEVEL=warn", "CODEX_API_KEY=" + place.Replace(tt.key)}
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out

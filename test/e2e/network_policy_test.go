@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
@@ -49,10 +48,10 @@ func TestNetworkPolicy(t *testing.T) {
 		}
 	}
 	write(`allow = ["127.0.0.1"]`)
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
+	cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file, "--require-network-enforcement")
 	agent := rig.Start(t, cmd)
 	url := agent.Line(t)
-	c, err := client.Connect(t.Context(), client.Config{
+	c, err := client.Connect(rig.Context(t), client.Config{
 		Dial: func(ctx context.Context) (rpc.Conn, error) { return transport.Dial(ctx, url, transport.DialConfig{}) },
 	})
 	if err != nil {
@@ -61,7 +60,7 @@ func TestNetworkPolicy(t *testing.T) {
 	defer c.Close()
 	script := func(text string) string {
 		t.Helper()
-		p, err := c.Spawn(t.Context(), client.Spec{
+		p, err := c.Spawn(rig.Context(t), client.Spec{
 			Argv: []string{"/bin/sh", "-c", text}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
 			Sandbox: &protocol.Sandbox{WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Permissions: protocol.Permissions{
 				Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
@@ -77,7 +76,7 @@ func TestNetworkPolicy(t *testing.T) {
 			t.Errorf("nothing enforces the network: %+v", answer)
 		}
 		var out strings.Builder
-		if _, err := p.CopyOutput(t.Context(), &out, &out); err != nil {
+		if _, err := p.CopyOutput(rig.Context(t), &out, &out); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -113,7 +112,7 @@ func TestNetworkPolicy(t *testing.T) {
 	if got := script("cat " + file); strings.Contains(got, "allow") {
 		t.Errorf("a confined command reads the policy: %s", got)
 	}
-	_, err = c.Start(t.Context(), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
+	_, err = c.Start(rig.Context(t), protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
 	if err == nil || !strings.Contains(err.Error(), "--require-network-enforcement") {
 		t.Errorf("a command with the host's network: %v", err)
 	}
@@ -128,7 +127,7 @@ func TestNetworkPolicyMistake(t *testing.T) {
 	if err := os.WriteFile(file, []byte("allow = [\n  \"a{b\"\n]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	agent := rig.Start(t, exec.CommandContext(t.Context(), rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file))
+	agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--network-policy", file))
 	if code := agent.Exit(t); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
@@ -168,10 +167,8 @@ func TestSandboxNetwork(t *testing.T) {
 	for name, launch := range map[string][]string{"namespaces": nil, "supervised": {launcher, "--"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer stop()
 			argv := append(launch, rig.Agent(t), "sandbox", "--network", "allow="+place, "--network", "deny=denied.invalid", "--", "bash", "-c", script)
-			cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+			cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 			cmd.Env = []string{"PATH=/usr/bin:/bin"}
 			cmd.SysProcAttr.Setsid = true // without a terminal
 			var stdout, stderr strings.Builder

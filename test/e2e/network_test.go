@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -70,9 +69,7 @@ func runNetworkProgram(t *testing.T, launch, argv []string, sandbox func(work st
 	t.Helper()
 	work := networkWorkspace(t)
 	argv = slices.Concat(launch, sandbox(work), argv)
-	ctx, stop := context.WithTimeout(t.Context(), patience)
-	defer stop()
-	cmd := rig.Leash(exec.CommandContext(ctx, argv[0], argv[1:]...))
+	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 	cmd.Dir = work
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + work, "TMPDIR=" + work, "PYTHONDONTWRITEBYTECODE=1"}
 	out, err := cmd.CombinedOutput()

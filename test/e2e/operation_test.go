@@ -68,10 +68,16 @@ func (g *guide) find(t *testing.T, starts ...string) (found []string) {
 	return found
 }
 
-func (g *guide) command(line string) *exec.Cmd {
-	cmd := exec.Command("sh", "-eu", "-c", line)
+// in has a command run where the guide's do.
+func (g *guide) in(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir, cmd.Env = g.dir, g.environ
 	return cmd
+}
+
+// command is one that ends by itself.
+func (g *guide) command(t *testing.T, line string) *exec.Cmd {
+	t.Helper()
+	return rig.Leash(g.in(rig.Command(t, "sh", "-eu", "-c", line)))
 }
 
 // run runs commands and returns what they print.
@@ -79,7 +85,7 @@ func (g *guide) run(t *testing.T, lines ...string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, line := range lines {
-		out, err := rig.Leash(g.command(line)).CombinedOutput()
+		out, err := g.command(t, line).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
@@ -91,7 +97,7 @@ func (g *guide) run(t *testing.T, lines ...string) string {
 // start starts a server.
 func (g *guide) start(t *testing.T, line string) *rig.Program {
 	t.Helper()
-	return rig.Start(t, g.command("exec "+line))
+	return rig.Start(t, g.in(exec.Command("sh", "-eu", "-c", "exec "+line)))
 }
 
 func needOpenSSL(t *testing.T) {
@@ -160,7 +166,7 @@ func TestOperationTLS(t *testing.T) {
 			t.Errorf("%s: %s", line, out)
 		}
 	}
-	if out, err := rig.Leash(g.command(execs[0])).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate required (see --tls-cert)") {
+	if out, err := g.command(t, execs[0]).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate required (see --tls-cert)") {
 		t.Errorf("without a certificate: %v, %s", err, out)
 	}
 }

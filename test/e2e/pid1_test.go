@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,7 +65,7 @@ func sleepers(t *testing.T, parent int) []kin {
 func TestPID1(t *testing.T) {
 	t.Parallel()
 	enter := []string{"unshare", "-pf", "--mount-proc", "--kill-child"}
-	if out, err := exec.CommandContext(t.Context(), enter[0], append(enter[1:], "true")...).CombinedOutput(); err != nil {
+	if out, err := rig.Command(t, enter[0], append(enter[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("a PID namespace cannot be made here: %v: %s", err, out)
 	}
 	mark := fmt.Sprintf("pid1-%d", os.Getpid())

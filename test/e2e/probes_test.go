@@ -108,7 +108,7 @@ func TestHealthSocket(t *testing.T) {
 		t.Errorf("it says %q, exit code %d", out, code)
 	}
 	var dialer net.Dialer
-	scraper := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	scraper := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", socket)
 	}}}
 	response, err := scraper.Get("http://agent/metrics")
@@ -123,12 +123,12 @@ func TestHealthSocket(t *testing.T) {
 	if out, code := asks(nobody, socket); code != 1 || !strings.Contains(out, "permission denied") {
 		t.Errorf("another user gets %q, exit code %d", out, code)
 	}
-	c, err := client.DialURL(t.Context(), url)
+	c, err := client.DialURL(rig.Context(t), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	command, err := c.Start(t.Context(), protocol.StartParams{
+	command, err := c.Start(rig.Context(t), protocol.StartParams{
 		Argv: []string{dir + "/agent", "health", "--probe", "unix://" + socket}, Cwd: protocol.NewPathURI(dir),
 		Sandbox: (&escapeRig{repo: dir}).policy("net"), Env: map[string]string{"PATH": os.Getenv("PATH")},
 	})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -19,8 +21,36 @@ import (
 // own, since tests want to see how that ends while the program lives.
 type running struct {
 	*rig.Program
-	stdin  io.WriteCloser
+	stdin  patient
 	stdout *bufio.Reader
+}
+
+// patient is a pipe or a terminal that a test uses: no read and no write takes longer than
+// patience.
+type patient struct{ file *os.File }
+
+func (p patient) Read(to []byte) (int, error) {
+	if err := p.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return p.file.Read(to)
+}
+
+func (p patient) Write(from []byte) (int, error) {
+	if err := p.file.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return p.file.Write(from)
+}
+
+func (p patient) Close() error { return p.file.Close() }
+
+// heedDeadlines is for a file whose descriptor a package has used as a number: then it has none.
+func (p patient) heedDeadlines(t *testing.T) {
+	t.Helper()
+	if err := syscall.SetNonblock(int(p.file.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // startAgent starts the agent, which is killed at the end of the test if it still runs. The mark
@@ -41,18 +71,20 @@ func startProgram(t *testing.T, mark string, argv ...string) *running {
 // connect starts a program and takes its standard input and output.
 func connect(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = errors.Join(r.Close(), w.Close()) }) // most are closed already
+		return r, w
 	}
-	out, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = out.Close() })
-	defer theirs.Close()
-	cmd.Stdout = theirs
-	return &running{rig.Start(t, cmd), stdin, bufio.NewReader(out)}
+	in, stdin := pipe()
+	stdout, out := pipe()
+	defer in.Close()
+	defer out.Close()
+	cmd.Stdin, cmd.Stdout = in, out
+	return &running{rig.Start(t, cmd), patient{stdin}, bufio.NewReader(patient{stdout})}
 }
 
 // line reads a line of the agent's standard output.
@@ -60,7 +92,7 @@ func (a *running) line(t *testing.T) string {
 	t.Helper()
 	line, err := a.stdout.ReadString('\n')
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("waiting for a line: %v\n%s", err, a.Printed)
 	}
 	return strings.TrimSuffix(line, "\n")
 }
@@ -301,7 +333,7 @@ func TestNoLeaks(t *testing.T) {
 	url := a.line(t)
 	run := func() {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
+		if out, err := rig.Command(t, rig.Agent(t), "exec", "--url", url, "--", "echo", "x").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}

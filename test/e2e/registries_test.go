@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
@@ -25,7 +24,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -110,14 +108,12 @@ func TestRegistries(t *testing.T) {
 		for enforcement, launch := range map[string]string{"namespaces": "", "supervised": launcher} {
 			t.Run(name+"/"+enforcement, func(t *testing.T) {
 				t.Parallel()
-				if out, err := exec.CommandContext(t.Context(), "sh", "-c", client.needs).CombinedOutput(); err != nil && name == "npm" {
+				if out, err := rig.Command(t, "sh", "-c", client.needs).CombinedOutput(); err != nil && name == "npm" {
 					t.Skipf("%s: %v: %s", client.needs, err, out) // CI does not install it
 				} else if err != nil {
 					missing(t, fmt.Errorf("%s: %w: %s", client.needs, err, out))
 				}
-				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-				defer stop()
-				inside := rig.Leash(exec.CommandContext(ctx, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
+				inside := rig.Leash(rig.Command(t, "unshare", "--map-root-user", "--net", "--mount", "--kill-child",
 					"sh", "-c", registriesSetup, "sh", filepath.Join(tools, "hosts"), os.Args[0], "-test.run", "^TestRegistries$"))
 				inside.Env = append(os.Environ(), "E2E_REGISTRIES="+name+"/"+launch, "E2E_PROGRAMS="+filepath.Dir(rig.Agent(t)))
 				if out, err := inside.CombinedOutput(); err != nil {
@@ -160,7 +156,7 @@ func fetchFromRegistries(t *testing.T, client registryClient, launcher string) {
 	if launcher != "" {
 		argv = append([]string{launcher, "--"}, argv...)
 	}
-	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))
+	cmd := rig.Leash(rig.Command(t, argv[0], argv[1:]...))
 	cmd.Dir, cmd.Env = work, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + tmp}
 	cmd.SysProcAttr.Setsid = true // without a terminal
 	var stdout, stderr strings.Builder
@@ -285,7 +281,7 @@ func goProxy(t *testing.T) http.Handler {
 func gitForge(t *testing.T) http.Handler {
 	t.Helper()
 	dir := t.TempDir()
-	make := exec.CommandContext(t.Context(), "sh", "-ec", `
+	make := rig.Command(t, "sh", "-ec", `
 		git --exec-path
 		git init -q work && cd work
 		echo content >file && git add file && git -c user.name=n -c user.email=e@example.org commit -q -m one

@@ -104,11 +104,14 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
 	shown := func() (serial int64, err error) {
-		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
 		if err != nil {
 			return 0, err
 		}
 		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			return 0, err
+		}
 		if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n")); err != nil {
 			return 0, err
 		}
@@ -155,9 +158,8 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 	before := strings.Count(p.Printed.String(), "cannot be read again")
 	replace(t, key, []byte("no key\n"))
 	p.Says(t, "cannot be read again", before+1)
-	for begun := served.Load(); served.Load() < begun+200; {
-		time.Sleep(time.Millisecond)
-	}
+	begun := served.Load()
+	p.Until(t, "two hundred more clients are served", func() bool { return served.Load() >= begun+200 })
 	time.Sleep(1200 * time.Millisecond) // it looks again after a second
 	see(last)
 	if n := strings.Count(p.Printed.String(), "cannot be read again"); n != before+1 {

@@ -36,16 +36,22 @@ func startNATS(t *testing.T, options server.Options) *server.Server {
 		t.Fatal(err)
 	}
 	s.Start()
-	t.Cleanup(func() { stopNATS(s) })
+	t.Cleanup(func() { stopNATS(t, s) })
 	if !s.ReadyForConnections(rig.Patience) {
 		t.Fatal("NATS does not start")
 	}
 	return s
 }
 
-func stopNATS(s *server.Server) {
-	s.Shutdown()
-	s.WaitForShutdown()
+func stopNATS(t *testing.T, s *server.Server) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Shutdown()
+		s.WaitForShutdown()
+	}()
+	rig.Until(t, "NATS ends", isClosed(ended))
 }
 
 // TestRegistryWithoutNATS: what is wrong with NATS is told in one line, at once, and no password
@@ -133,14 +139,14 @@ func TestRegistryLosesNATS(t *testing.T) {
 	nats := startNATS(t, options)
 	site := &rig.Site{Pattern: "ci-*", Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}
 	site.Open(t)
-	stopNATS(nats)
+	stopNATS(t, nats)
 	site.Registry.Says(t, `msg="NATS is away" reason=`, 1)
 	ready := func(want int) func() bool {
 		return func() bool { return rig.Status(site.URL()+"/readyz") == want }
 	}
 	site.Registry.Until(t, "it is not ready", ready(http.StatusServiceUnavailable))
 	for range 30 {
-		request, err := http.NewRequestWithContext(t.Context(), "POST", site.URL()+"/cloud/environment/ci-1/connect", strings.NewReader("{}"))
+		request, err := http.NewRequestWithContext(rig.Context(t), "POST", site.URL()+"/cloud/environment/ci-1/connect", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -98,7 +97,7 @@ func oldRegistry(t *testing.T, commit string) string {
 	t.Helper()
 	dir := t.TempDir()
 	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o old-registry ./cmd/registry`
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", commit, dir).CombinedOutput(); err != nil {
+	if out, err := rig.Command(t, "sh", "-c", script, "sh", commit, dir).CombinedOutput(); err != nil {
 		t.Fatalf("building the registry of %s: %v\n%s", commit, err, out)
 	}
 	return filepath.Join(dir, "old-registry")

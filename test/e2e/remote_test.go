@@ -379,7 +379,7 @@ func TestRemoteSecrets(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), rig.Registry(t), "demo", "--agent", rig.Agent(t))
+	cmd := rig.Command(t, rig.Registry(t), "demo", "--agent", rig.Agent(t))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()

@@ -39,11 +39,11 @@ func TestAgentRestarted(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no box")
 	}
-	c, err := box.Client(t.Context())
+	c, err := box.Client(rig.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Dir: "/"})
+	p, err := c.Spawn(rig.Context(t), client.Spec{Argv: []string{"sh", "-c", "echo begun; exec sleep 1000"}, Dir: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,18 +63,18 @@ func TestAgentRestarted(t *testing.T) {
 			t.Errorf("%s gives %v", what, err)
 		}
 	}
-	_, err = p.Wait(t.Context())
+	_, err = p.Wait(rig.Context(t))
 	check("Wait", err)
-	_, err = c.Run(t.Context(), client.Spec{Argv: []string{"true"}}, nil)
+	_, err = c.Run(rig.Context(t), client.Spec{Argv: []string{"true"}}, nil)
 	check("Run", err)
 	check("Err", c.Err())
 	if !client.Retryable(err) {
 		t.Errorf("%v is not to be tried again", err)
 	}
-	if c, err = box.Client(t.Context()); err != nil {
+	if c, err = box.Client(rig.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "again"}}, nil)
+	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "again"}}, nil)
 	if err != nil || string(r.Stdout) != "again\n" {
 		t.Errorf("the next client gives %+v, %v", r, err)
 	}
@@ -98,29 +98,29 @@ func TestAgentReplaced(t *testing.T) {
 	}
 	defer set.Close()
 	box, _ := set.Get("box")
-	old, err := box.Client(t.Context())
+	old, err := box.Client(rig.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := box.Refresh(t.Context()); err != nil {
+	if err := box.Refresh(rig.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := box.Client(t.Context()); c != old || err != nil {
+	if c, err := box.Client(rig.Context(t)); c != old || err != nil {
 		t.Fatalf("the client has changed with the same agent: %v", err)
 	}
 	first.Terminate(t)
 	s.Serve(t, "ci-0")
-	if err := box.Refresh(t.Context()); err != nil {
+	if err := box.Refresh(rig.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(old.Err(), client.ErrReplaced) && !strings.Contains(old.Err().Error(), "another executor than before") {
 		t.Errorf("the old client ends with %v", old.Err())
 	}
-	c, err := box.Client(t.Context())
+	c, err := box.Client(rig.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "new"}}, nil); err != nil || string(r.Stdout) != "new\n" {
+	if r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"echo", "new"}}, nil); err != nil || string(r.Stdout) != "new\n" {
 		t.Errorf("the new agent gives %+v, %v", r, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -127,7 +126,7 @@ func TestSandboxKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	noneLeft(t, mark)
-	if out, err := exec.CommandContext(t.Context(), rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
+	if out, err := rig.Command(t, rig.Agent(t), "sandbox", "--workspace", dir, "--", "true").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	left, err := os.ReadDir(dir)
@@ -151,7 +150,7 @@ func TestSandboxOrphans(t *testing.T) {
 // TestSandboxStdin passes standard input on as it is, to its end.
 func TestSandboxStdin(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), "sandbox", "--", "wc", "-c")
+	cmd := rig.Command(t, rig.Agent(t), "sandbox", "--", "wc", "-c")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

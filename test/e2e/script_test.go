@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -31,6 +32,7 @@ func TestScripts(t *testing.T) {
 	bin := filepath.Dir(rig.Agent(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
+		Deadline:            time.Now().Add(blockTime),
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
@@ -68,11 +70,17 @@ func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
 	stdout, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
+	bound := func() (end func() bool) {
+		return time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop
+	}
 	ts.Defer(func() {
+		defer bound()()
 		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
 		ts.Check(cmd.Wait())
 	})
+	end := bound()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
+	end()
 	ts.Check(err)
 	ts.Setenv("URL", strings.TrimSuffix(line, "\n"))
 	ts.Setenv("PID", fmt.Sprint(cmd.Process.Pid))

@@ -57,13 +57,13 @@ func TestSecretRenewal(t *testing.T) {
 			}
 			agent := rig.Start(t, exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token",
 				"--ws-token-file", filepath.Join(dir, renewal.path)))
-			c, err := client.DialURL(t.Context(), agent.Line(t), client.Token(token))
+			c, err := client.DialURL(rig.Context(t), agent.Line(t), client.Token(token))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			start := func(script string) *client.Process {
-				p, err := c.Start(t.Context(), protocol.StartParams{
+				p, err := c.Start(rig.Context(t), protocol.StartParams{
 					Argv: []string{"sh", "-c", script, "sh", dir}, Cwd: protocol.NewPathURI(work), Sandbox: (&escapeRig{repo: work}).policy("work"),
 					Env: map[string]string{"PATH": os.Getenv("PATH")},
 				})
@@ -87,7 +87,7 @@ func TestSecretRenewal(t *testing.T) {
 			put(t, work+"/stop")
 			for _, p := range []*client.Process{p, start(read + "; echo done")} {
 				var out, complaints bytes.Buffer
-				code, err := p.CopyOutput(t.Context(), &out, &complaints)
+				code, err := p.CopyOutput(rig.Context(t), &out, &complaints)
 				if got := out.String(); code != 0 || err != nil || got != "done\n" {
 					t.Errorf("exit code %d, %v, %d lines of output, %s", code, err, strings.Count(got, "\n"), complaints.String())
 				}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +44,7 @@ func eachWay(t *testing.T, test func(t *testing.T, w *way)) {
 // command is a command of agent, not yet started.
 func (w *way) command(t *testing.T, command string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), rig.Agent(t), append(append([]string{command}, w.flags...), args...)...)
+	cmd := rig.Command(t, rig.Agent(t), append(append([]string{command}, w.flags...), args...)...)
 	cmd.Env = append(os.Environ(), w.environ...)
 	return cmd
 }
@@ -72,18 +73,22 @@ func (w *way) must(t *testing.T, command string, args ...string) string {
 	return stdout
 }
 
-// gates are files for a command to wait at, each once: a second reader of the same one could
-// see the end of what was written for the first. Gate i has the path and i as its name.
-func gates(t *testing.T, n int) (path string, open func(i int)) {
+// gate makes a file that a command waits at by reading a line of it, until it is opened.
+func gate(t *testing.T) (path string, open func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
-	for i := range n {
-		if err := syscall.Mkfifo(fmt.Sprint(path, i), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return path, func(i int) {
-		if err := os.WriteFile(fmt.Sprint(path, i), []byte("\n"), 0); err != nil {
+	// Who can read, too, waits for nobody to come to the other end; and what was written stays
+	// there for who comes later.
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return path, func() {
+		if _, err := file.WriteString("go\n"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -94,8 +99,8 @@ func gates(t *testing.T, n int) (path string, open func(i int)) {
 func TestSessionsThroughCuts(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w *way) {
-		path, open := gates(t, 3)
-		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s$i; done; exit 3", path)
+		path, open := gate(t)
+		script := fmt.Sprintf("for i in 0 1 2; do echo line $i; echo err $i >&2; read x <%s; done; exit 3", path)
 		if name := w.must(t, "exec", "-d", "--name", "job", "--", "sh", "-c", script); name != "job\n" {
 			t.Fatalf("the name is %q", name)
 		}
@@ -112,7 +117,7 @@ func TestSessionsThroughCuts(t *testing.T) {
 				rig.Until(t, "both are connected", func() bool { n, _ := w.proxy.Seen(); return n >= 3 })
 				w.proxy.Cut()
 			}
-			open(i)
+			open()
 		}
 		if code := waited.Exit(t); code != 3 {
 			t.Errorf("wait ends with %d", code)
@@ -294,7 +299,7 @@ func TestAttachWithoutTerminal(t *testing.T) {
 	u.types(t, "three\r")
 	u.sees(t, "got three\r\n")
 	u.ptmx.Close()
-	_ = u.Wait()
+	u.exits(t)
 	if code := u.ProcessState.ExitCode(); code != 128+1 {
 		t.Errorf("without its window it ends with %d", code)
 	}
@@ -368,9 +373,10 @@ func TestNamedSessionTTL(t *testing.T) {
 	rig.Until(t, "a session ends when its time is over", func() bool { return w.must(t, "ps", "-q") == "" })
 	w.must(t, "exec", "-d", "--name", "held", "--", "sh", "-c", "echo $$; exec sleep 600")
 	pid := strings.TrimSpace(w.must(t, "logs", "--since", "1h", "held"))
-	for pid == "" {
-		pid = strings.TrimSpace(w.must(t, "logs", "held"))
-	}
+	rig.Until(t, "the command says its PID", func() bool {
+		pid = cmp.Or(pid, strings.TrimSpace(w.must(t, "logs", "held")))
+		return pid != ""
+	})
 	if code := server.Stop(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

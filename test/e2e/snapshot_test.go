@@ -60,7 +60,7 @@ func TestSnapshots(t *testing.T) {
 					argv = append(argv, "--exec-policy", rules, "--exec-policy-enforce", "tree")
 				}
 				url := rig.Start(t, exec.Command(argv[0], argv[1:]...)).Line(t)
-				c, err := client.DialURL(t.Context(), url)
+				c, err := client.DialURL(rig.Context(t), url)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +104,7 @@ sleep %[4]s & setsid sleep %[4]s & (setsid setsid sleep %[4]s &)
 				for _, id := range []string{"a", "b"} {
 					params["processId"] = id
 					var started protocol.StartResult
-					if err := c.Call(t.Context(), protocol.MethodProcessStart, params, &started); err != nil {
+					if err := c.Call(rig.Context(t), protocol.MethodProcessStart, params, &started); err != nil {
 						t.Fatal(err)
 					}
 					if got := outputOf(t, c, id); got != want {
@@ -146,7 +146,7 @@ func outputOf(t *testing.T, c *client.Client, id string) string {
 	var text strings.Builder
 	for after := uint64(0); ; {
 		var r protocol.ReadResult
-		if err := c.Call(t.Context(), protocol.MethodProcessRead, map[string]any{"processId": id, "afterSeq": after, "waitMs": 60_000}, &r); err != nil {
+		if err := c.Call(rig.Context(t), protocol.MethodProcessRead, map[string]any{"processId": id, "afterSeq": after, "waitMs": 60_000}, &r); err != nil {
 			t.Fatal(err)
 		}
 		for _, chunk := range r.Chunks {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"net"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -22,7 +21,7 @@ func TestSupervisedProbe(t *testing.T) {
 		t.Run(tt.flag, func(t *testing.T) {
 			t.Parallel()
 			run := func(argv ...string) (string, string) {
-				cmd := rig.Leash(exec.CommandContext(t.Context(), launcher, append([]string{tt.flag, "--", rig.Agent(t)}, argv...)...))
+				cmd := rig.Leash(rig.Command(t, launcher, append([]string{tt.flag, "--", rig.Agent(t)}, argv...)...))
 				var complaints strings.Builder
 				cmd.Dir, cmd.Stderr = "/", &complaints
 				out, _ := cmd.Output() // both end with an error, which is in the output
@@ -67,7 +66,7 @@ func TestWithoutPidfd(t *testing.T) {
 	launcher := rig.Launcher(t, t.TempDir())
 	run := func(argv ...string) string {
 		t.Helper()
-		cmd := rig.Leash(exec.CommandContext(t.Context(), launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))
+		cmd := rig.Leash(rig.Command(t, launcher, append([]string{"-only-pidfd", "--", rig.Agent(t)}, argv...)...))
 		cmd.Dir = "/"
 		var complaints strings.Builder
 		cmd.Stderr = &complaints

@@ -19,7 +19,7 @@ import (
 // user is somebody at a terminal in which agent exec runs.
 type user struct {
 	*exec.Cmd
-	ptmx   *os.File
+	ptmx   patient
 	screen *bufio.Reader
 }
 
@@ -44,14 +44,14 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 		u.Env = os.Environ()
 	}
 	u.Env = append(append(u.Env, "TERM=vt220", "PS1="), environ...)
-	var err error
-	if u.ptmx, err = pty.StartWithSize(u.Cmd, size); err != nil {
+	ptmx, err := pty.StartWithSize(u.Cmd, size)
+	if err != nil {
 		t.Fatal(err)
 	}
+	u.ptmx = patient{ptmx}
+	u.ptmx.heedDeadlines(t)
 	u.screen = bufio.NewReader(u.ptmx)
-	timer := time.AfterFunc(patience, func() { _ = u.Process.Kill() })
 	t.Cleanup(func() {
-		timer.Stop()
 		_ = u.Process.Kill() // it has ended, unless the test failed
 		_ = u.Wait()
 		u.ptmx.Close()
@@ -83,10 +83,21 @@ func (u *user) ends(t *testing.T, want int) {
 	t.Helper()
 	// The rest is read, since a full terminal could keep the program from ending.
 	_, _ = io.Copy(io.Discard, u.screen) // EIO when the program has ended
-	_ = u.Wait()
+	u.exits(t)
 	if got := u.ProcessState.ExitCode(); got != want {
 		t.Errorf("exit code %d, want %d", got, want)
 	}
+}
+
+// exits waits for the end of the program, behind which another one may still have the terminal.
+func (u *user) exits(t *testing.T) {
+	t.Helper()
+	late := time.AfterFunc(patience, func() {
+		t.Errorf("%q does not end", u.Args)
+		_ = u.Process.Kill()
+	})
+	defer late.Stop()
+	_ = u.Wait() // the state says how
 }
 
 func TestExecTerminal(t *testing.T) {
@@ -124,9 +135,10 @@ func TestExecResize(t *testing.T) {
 		"trap 'stty size' WINCH; trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done")
 	u.sees(t, "ready\r\n")
 	for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
-		if err := pty.Setsize(u.ptmx, &size); err != nil {
+		if err := pty.Setsize(u.ptmx.file, &size); err != nil {
 			t.Fatal(err)
 		}
+		u.ptmx.heedDeadlines(t)
 		u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
 	}
 	u.types(t, "\x03")
@@ -170,17 +182,11 @@ func TestExecRestoresTerminal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
-			cmd := exec.Command("bash", "-c", script, rig.Agent(t))
-			ptmx, err := pty.Start(cmd)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ptmx.Close()
-			screen, _ := io.ReadAll(ptmx) // EIO at the end
-			_ = cmd.Wait()                // the code is that of the command
-			if !strings.HasSuffix(string(screen), "restored\r\n") {
+			u := at(t, exec.Command("bash", "-c", script, rig.Agent(t)), &pty.Winsize{Rows: 24, Cols: 200})
+			if screen := u.rest(); !strings.HasSuffix(screen, "restored\r\n") {
 				t.Errorf("on the screen is %q", screen)
 			}
+			u.ends(t, 0)
 		})
 	}
 }
@@ -193,7 +199,7 @@ func TestExecTerminalWithoutOne(t *testing.T) {
 		"one":   "onegot one\r\nend\r\n",
 		"":      "end\r\n",
 	} {
-		cmd := exec.CommandContext(t.Context(), rig.Agent(t), "exec", "-t", "--", "bash", "-c",
+		cmd := rig.Command(t, rig.Agent(t), "exec", "-t", "--", "bash", "-c",
 			`read -r line && echo "got $line" && read -r line; [ "$line" ] && echo "got $line"; echo end`)
 		cmd.Stdin = strings.NewReader(input)
 		cmd.Stderr = t.Output()

@@ -47,7 +47,7 @@ func listenAt(t *testing.T, path string, flags ...string) *rig.Program {
 // said runs an agent and returns its output and exit code.
 func said(t *testing.T, uid int, argv ...string) (string, int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd := rig.Command(t, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -85,12 +85,12 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("health without an agent: %q, %d", out, code)
 	}
 	second := listenAt(t, path)
-	c, err := client.DialURL(t.Context(), url)
+	c, err := client.DialURL(rig.Context(t), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"cat"}, Dir: "/"}, bytes.Repeat([]byte("\u0888"), 1<<20))
+	r, err := c.Run(rig.Context(t), client.Spec{Argv: []string{"cat"}, Dir: "/"}, bytes.Repeat([]byte("\u0888"), 1<<20))
 	if err != nil || len(r.Stdout) != 3<<20 {
 		t.Errorf("%d bytes come back, %v", len(r.Stdout), err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOneInotify: whatever is watched, and by however many clients, the agent has one inotify
@@ -17,13 +18,13 @@ func TestOneInotify(t *testing.T) {
 	agent := startAgent(t, "none", "--listen", "ws://127.0.0.1:0")
 	url, dir := agent.line(t), t.TempDir()
 	for range 3 {
-		c, err := client.DialURL(t.Context(), url)
+		c, err := client.DialURL(rig.Context(t), url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		for _, path := range []string{dir, "/", filepath.Join(dir, "missing")} {
-			w, err := c.FS(nil).Watch(t.Context(), path, path == dir)
+			w, err := c.FS(nil).Watch(rig.Context(t), path, path == dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -31,7 +32,7 @@ func TestOneInotify(t *testing.T) {
 		}
 		var missing protocol.WatchMissingResult
 		params := protocol.WatchMissingParams{WatchID: 1, Missing: []protocol.PathURI{protocol.NewPathURI(filepath.Join(dir, "missing"))}}
-		if err := c.Call(t.Context(), protocol.MethodFSWatchMissing, &params, &missing); err != nil || !missing.Watching {
+		if err := c.Call(rig.Context(t), protocol.MethodFSWatchMissing, &params, &missing); err != nil || !missing.Watching {
 			t.Fatalf("watching for what is missing gives %+v, %v", missing, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ func Launcher(t T, dir string) string {
 		t.Fatalf("%v", err)
 	}
 	launcher := filepath.Join(dir, "nouserns")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", launcher, "./test/rig/nouserns")
+	build := Command(t, "go", "build", "-o", launcher, "./test/rig/nouserns")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -60,7 +61,9 @@ var Build = sync.OnceValues(func() (bin string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if out, err := exec.Command("make", "-C", root, "build").CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "make", "-C", root, "build").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make build: %w\n%s", err, out)
 	}
 	return filepath.Join(root, "bin"), nil

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,11 @@ func Start(t T, cmd *exec.Cmd) *Program {
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-p.ended
+		select {
+		case <-p.ended:
+		case <-time.After(Patience):
+			t.Errorf("%s is killed, and others have its output", strings.Join(cmd.Args, " "))
+		}
 		if t.Failed() {
 			t.Logf("%s:\n%s", strings.Join(cmd.Args, " "), p.Printed)
 		}
@@ -56,6 +61,24 @@ func also(w io.Writer, others ...io.Writer) io.Writer {
 		return w
 	}
 	return io.MultiWriter(append(others, w)...)
+}
+
+// Command returns a command that runs to its end, not yet started. One that takes too long is
+// killed, and fails the test.
+func Command(t T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	// It may wait for more than one thing, each of which may take long.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error {
+		if t.Context().Err() == nil {
+			t.Errorf("%s: it does not end", strings.Join(cmd.Args, " "))
+		}
+		return cmd.Process.Kill()
+	}
+	cmd.WaitDelay = Patience // for those that it has started, and that have its output
+	return cmd
 }
 
 // Leash has a program end with this one, also if that ends before its tests do.

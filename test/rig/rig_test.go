@@ -57,7 +57,7 @@ func TestProxy(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{}}
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	p := NewProxy(t, FreeAddress(t), server.Listener.Addr().String()) // at the first one nobody listens
 	url := "http://" + p.Address()

@@ -112,7 +112,7 @@ func (s *Site) Ask(t T, command ...string) string {
 // registry is a command of the registry's program.
 func (s *Site) registry(t T, command ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), s.program(t), append(command, s.state()...)...)
+	cmd := Command(t, s.program(t), append(command, s.state()...)...)
 	cmd.Env = append(os.Environ(), s.Environ...)
 	return cmd
 }
@@ -176,7 +176,7 @@ func (s *Site) Exec(t T, environment string, command ...string) *exec.Cmd {
 func (s *Site) ExecWith(t T, environment string, flags []string, command ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"exec", "--registry", s.URL(), "--environment-id", environment}, flags...)
-	cmd := exec.CommandContext(t.Context(), Agent(t), append(append(args, "--"), command...)...)
+	cmd := Command(t, Agent(t), append(append(args, "--"), command...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AGENT_REGISTRY_TOKEN=" + s.Harness}
 	cmd.Stderr = s.Log
 	return cmd

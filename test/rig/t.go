@@ -14,6 +14,16 @@ import (
 // may have much else to do.
 const Patience = 5 * time.Minute
 
+// Context returns the context of one call that something must come of. It ends with the test, or
+// when the call takes too long.
+func Context(t T) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), Patience, errLate)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+var errLate = errors.New("it takes too long")
+
 // T is what the rig needs of a test.
 type T interface {
 	Helper()
