@@ -22,6 +22,8 @@ import (
 // byBothWays runs a test at an agent by its URL and at one behind a registry. environ names it for
 // agents of this test, which reach it by way of the proxy; there is its working directory.
 func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *rig.Proxy, there string)) {
+	t.Helper()
+	environ := slices.Clip([]string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_WAIT=5m"})
 	t.Run("url", func(t *testing.T) {
 		t.Parallel()
 		there := t.TempDir()
@@ -29,7 +31,7 @@ func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *r
 		cmd.Dir = there
 		url := connect(t, cmd).line(t)
 		proxy := rig.NewProxy(t, strings.TrimPrefix(url, "ws://"))
-		test(t, []string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_URL=" + proxy.Address()}, proxy, there)
+		test(t, append(environ, "AGENT_URL="+proxy.Address()), proxy, there)
 	})
 	t.Run("registry", func(t *testing.T) {
 		t.Parallel()
@@ -39,8 +41,7 @@ func byBothWays(t *testing.T, test func(t *testing.T, environ []string, proxy *r
 		s.Start(t, "/bin/sh", []string{"CODEX_API_KEY=" + s.Executor}, nil, "-c", `cd "$1" && shift && exec "$@"`, "sh", there,
 			rig.Agent(t), "--remote", s.URL(), "--environment-id", "ci-1").Says(t, "connected to the rendezvous", 1)
 		proxy := rig.NewProxy(t, s.Address)
-		test(t, []string{"PATH=" + filepath.Dir(rig.Agent(t)) + ":" + os.Getenv("PATH"), "AGENT_REGISTRY=http://" + proxy.Address(),
-			"AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN=" + s.Harness}, proxy, there)
+		test(t, append(environ, "AGENT_REGISTRY=http://"+proxy.Address(), "AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+s.Harness), proxy, there)
 	})
 }
 

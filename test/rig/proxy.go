@@ -99,7 +99,8 @@ func (p *Proxy) Cut() {
 }
 
 // CutAfter has the next websocket cut when it has carried n bytes, both ways counted, at that
-// byte. With a function it is not cut: that is called instead.
+// byte. With a function it is not cut: that is called instead. Of a websocket that is lost before,
+// the next one carries the rest.
 func (p *Proxy) CutAfter(n int64, instead func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,6 +216,9 @@ func (p *Proxy) serve(from net.Conn) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.conns, c)
+		if p.counted == c && p.strike != nil {
+			p.counted = nil
+		}
 	}()
 	reader := bufio.NewReader(from)
 	method, err := reader.Peek(len(http.MethodGet))
