@@ -323,16 +323,9 @@ func TestCopyProgress(t *testing.T) {
 		cmd := exec.Command(rig.Agent(t), "cp", "-q", "file", ":file")
 		cmd.Env, cmd.Dir = environ, here
 		u := at(t, cmd, &pty.Winsize{Rows: 24, Cols: 100})
-		if rest := withoutWaits(u.rest()); rest != "" {
+		if rest := withoutWaits(u.exits(t)); rest != "" {
 			t.Errorf("--quiet shows %q", rest)
 		}
 		u.ends(t, 0)
 	})
-}
-
-// rest reads the screen until the program ends.
-func (u *user) rest() string {
-	var seen bytes.Buffer
-	_, _ = seen.ReadFrom(u.screen) // EIO when the program has ended
-	return seen.String()
 }

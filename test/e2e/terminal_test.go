@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -62,6 +63,7 @@ func at(t *testing.T, cmd *exec.Cmd, size *pty.Winsize, environ ...string) *user
 // sees reads the screen up to a text.
 func (u *user) sees(t *testing.T, text string) {
 	t.Helper()
+	defer u.hurry(t, fmt.Sprintf("%q is not on the screen", text))()
 	var seen bytes.Buffer
 	for !strings.HasSuffix(seen.String(), text) {
 		b, err := u.screen.ReadByte()
@@ -81,23 +83,32 @@ func (u *user) types(t *testing.T, text string) {
 
 func (u *user) ends(t *testing.T, want int) {
 	t.Helper()
-	// The rest is read, since a full terminal could keep the program from ending.
-	_, _ = io.Copy(io.Discard, u.screen) // EIO when the program has ended
 	u.exits(t)
 	if got := u.ProcessState.ExitCode(); got != want {
 		t.Errorf("exit code %d, want %d", got, want)
 	}
 }
 
-// exits waits for the end of the program, behind which another one may still have the terminal.
-func (u *user) exits(t *testing.T) {
+// exits waits for the end of the program and returns what is on the screen then.
+func (u *user) exits(t *testing.T) (screen string) {
+	t.Helper()
+	defer u.hurry(t, fmt.Sprintf("%q does not end", u.Args))()
+	// The rest is read, since a full terminal could keep the program from ending.
+	var rest bytes.Buffer
+	_, _ = rest.ReadFrom(u.screen) // EIO when the program has ended
+	_ = u.Wait()                   // the state says how
+	return rest.String()
+}
+
+// hurry has the terminal closed, and the program killed, if something takes too long. Others may
+// have the terminal, too, and fill the screen for ever.
+func (u *user) hurry(t *testing.T, what string) (done func()) {
 	t.Helper()
 	late := time.AfterFunc(patience, func() {
-		t.Errorf("%q does not end", u.Args)
-		_ = u.Process.Kill()
+		t.Error(what)
+		_ = errors.Join(u.Process.Kill(), u.ptmx.Close()) // either may be over
 	})
-	defer late.Stop()
-	_ = u.Wait() // the state says how
+	return func() { late.Stop() }
 }
 
 func TestExecTerminal(t *testing.T) {
@@ -183,7 +194,7 @@ func TestExecRestoresTerminal(t *testing.T) {
 			t.Parallel()
 			script := `before=$(stty -g); ` + tt.command + `; test "$before" = "$(stty -g)" && echo restored`
 			u := at(t, exec.Command("bash", "-c", script, rig.Agent(t)), &pty.Winsize{Rows: 24, Cols: 200})
-			if screen := u.rest(); !strings.HasSuffix(screen, "restored\r\n") {
+			if screen := u.exits(t); !strings.HasSuffix(screen, "restored\r\n") {
 				t.Errorf("on the screen is %q", screen)
 			}
 			u.ends(t, 0)
