@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/internal/procstat"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -136,18 +136,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // alive tells whether a process exists and is not a zombie.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	var state string
-	for i := len(stat) - 1; i >= 0; i-- {
-		if stat[i] == ')' {
-			state = string(stat[i+2])
-			break
-		}
-	}
-	return state != "Z" && state != "X"
+	stat, err := procstat.Of(pid)
+	return err == nil && !stat.Dead()
 }
 
 // wantCode fails unless err is a wire error of that code.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // cgroupRoles are the things that a child of a test may do, in a control group that
@@ -365,7 +367,7 @@ func TestCgroupCrash(t *testing.T) {
 	if left := groupsIn(dir); len(left) != 0 {
 		t.Errorf("%q are left", left)
 	}
-	if s, ok := statOf(daemon); ok && !s.dead {
+	if s, err := procstat.Of(daemon); err == nil && !s.Dead() {
 		t.Error("the daemon of the dead agent lives")
 	}
 }

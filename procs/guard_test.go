@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 func testGuard() *Guard {
@@ -50,7 +52,7 @@ func gone(t *testing.T, pgid int) {
 // they are reaped: that is up to the init of this machine.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
-		if s, ok := statOf(pid); ok && s.group == pgid && !s.dead {
+		if s, err := procstat.Of(pid); err == nil && s.Number(procstat.Group) == pgid && !s.Dead() {
 			return false
 		}
 	}

@@ -1,13 +1,13 @@
 package procs
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // A job of a shell with job control leads a group of its own, but stays in the
@@ -39,7 +39,7 @@ func killSessions(until map[int]uint64) (done bool) {
 	killed := map[process]bool{}
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
-		for _, pid := range pids() {
+		for _, pid := range procstat.List() {
 			// Most processes are sorted out by this system call. To read a file
 			// of /proc for each would cost fifty times as much.
 			session, err := unix.Getsid(pid)
@@ -58,16 +58,17 @@ func killSessions(until map[int]uint64) (done bool) {
 			// The stat is read after FindProcess has opened a pidfd. So if the
 			// stat is that of the session's member, the pidfd is of the same
 			// process, or of one that has ended.
-			s, ok := statOf(pid)
+			stat, err := procstat.Of(pid)
+			start := uint64(stat.Number(procstat.Start))
 			switch {
-			case !ok || s.session != session:
-			case s.start > known:
+			case err != nil || stat.Number(procstat.Session) != session:
+			case start > known:
 				doubted = true
 			default:
 				proved = true
 				until[session] = max(known, at)
-				p := process{pid, s.start}
-				if !s.dead && s.group != session && !killed[p] && child.Kill() == nil {
+				p := process{pid, start}
+				if !stat.Dead() && stat.Number(procstat.Group) != session && !killed[p] && child.Kill() == nil {
 					killed[p] = true
 				}
 			}
@@ -90,49 +91,6 @@ func ticks() uint64 {
 		return 1 // without a clock, no process counts as ours
 	}
 	return uint64(max(t.Nano()/int64(tick), 1))
-}
-
-// pids lists all processes.
-func pids() []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what was read before an error still counts
-	list := make([]int, 0, len(names))
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			list = append(list, pid)
-		}
-	}
-	return list
-}
-
-// stat is what this package uses of proc_pid_stat(5).
-type stat struct {
-	dead           bool // a zombie
-	group, session int
-	start          uint64 // in ticks
-}
-
-// statOf reads the stat of a process. Field 2, its name, may have anything in
-// it, so fields are counted from its closing parenthesis.
-func statOf(pid int) (stat, bool) {
-	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return stat{}, false // it has just gone
-	}
-	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
-	if len(fields) < 20 {
-		return stat{}, false
-	}
-	group, err1 := strconv.Atoi(string(fields[2]))
-	session, err2 := strconv.Atoi(string(fields[3]))
-	start, err3 := strconv.ParseUint(string(fields[19]), 10, 64)
-	state := fields[0][0]
-	return stat{dead: state == 'Z' || state == 'X', group: group, session: session, start: start},
-		err1 == nil && err2 == nil && err3 == nil
 }
 
 // sweep kills the members of the session that are in other groups. The caller

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // startJobs does what a shell with job control does: it starts a job that leads
@@ -16,7 +18,7 @@ import (
 // own, and prints their pids. With "stay" it waits for them. Both start at least a
 // tick later than the process that runs startJobs.
 func startJobs(mode string) error {
-	for self, _ := statOf(os.Getpid()); ticks() == self.start; {
+	for self, _ := procstat.Of(os.Getpid()); ticks() == uint64(self.Number(procstat.Start)); {
 		time.Sleep(time.Millisecond)
 	}
 	job := exec.Command("sleep", "60")
@@ -117,15 +119,16 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	p.Begin()
 	waitFor(t, p, "\n")
 	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
-	born, ok := statOf(p.PID())
-	if !ok {
-		t.Fatal("no stat of the leader")
+	stat, err := procstat.Of(p.PID())
+	if err != nil {
+		t.Fatal(err)
 	}
-	killSessions(map[int]uint64{p.PID(): born.start - 1})
+	born := uint64(stat.Number(procstat.Start))
+	killSessions(map[int]uint64{p.PID(): born - 1})
 	if endsWithin(t, job, 20) {
 		t.Fatal("a member of a session was killed that is younger than our claim to its number")
 	}
-	killSessions(map[int]uint64{p.PID(): born.start})
+	killSessions(map[int]uint64{p.PID(): born})
 	if !endsWithin(t, job, waitMs) {
 		t.Error("a member of a session survived whose leader has never changed")
 	}
@@ -144,8 +147,8 @@ func TestKillForkingSession(t *testing.T) {
 	waitFor(t, p, "up")
 	p.KillGroup()
 	finish(t, p)
-	for _, pid := range pids() {
-		if s, ok := statOf(pid); ok && s.session == p.PID() && !s.dead {
+	for _, pid := range procstat.List() {
+		if s, err := procstat.Of(pid); err == nil && s.Number(procstat.Session) == p.PID() && !s.Dead() {
 			fd, err := unix.PidfdOpen(pid, 0)
 			if err != nil {
 				continue // the process has just ended
@@ -158,28 +161,14 @@ func TestKillForkingSession(t *testing.T) {
 	}
 }
 
-func TestStatOf(t *testing.T) {
+func TestTicks(t *testing.T) {
 	t.Parallel()
 	before := ticks()
-	self, ok := statOf(os.Getpid())
-	sid, err := unix.Getsid(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !ok || self.group != syscall.Getpgrp() || self.session != sid || self.dead || self.start > before {
-		t.Errorf("statOf(self) = %+v, %v, want group %d, session %d, start before %d", self, ok, syscall.Getpgrp(), sid, before)
-	}
-	// The name of the program looks like the rest of the line.
-	exe := script(t, t.TempDir(), "a) R 1 2 3", "#!/bin/sh\necho up; sleep 60\n", 0o755)
-	p, _ := launch(t, Spec{Argv: []string{exe}})
+	p, _ := launch(t, Spec{Argv: []string{"/bin/sleep", "60"}})
 	p.Begin()
-	waitFor(t, p, "up")
-	s, ok := statOf(p.PID())
-	if !ok || s.group != p.PID() || s.session != p.PID() || s.start < before || s.start > ticks() {
-		t.Errorf("statOf(%d) = %+v, %v, want a start between %d and now", p.PID(), s, ok, before)
-	}
-	if _, ok := statOf(1 << 30); ok {
-		t.Error("statOf knows a process that does not exist")
+	stat, err := procstat.Of(p.PID())
+	if start := uint64(stat.Number(procstat.Start)); err != nil || start < before || start > ticks() {
+		t.Errorf("a process has started at %d, %v, want between %d and now", start, err, before)
 	}
 }
 
@@ -188,5 +177,5 @@ func BenchmarkKillSession(b *testing.B) {
 	for b.Loop() {
 		killSessions(map[int]uint64{1 << 30: 1})
 	}
-	b.ReportMetric(float64(len(pids())), "processes")
+	b.ReportMetric(float64(len(procstat.List())), "processes")
 }

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // group is the process group of a child that made itself the leader of a
@@ -163,7 +165,7 @@ type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {
 	l := left{pids: map[int]bool{}, groups: map[int]bool{}}
-	for _, pid := range pids() {
+	for _, pid := range procstat.List() {
 		l.pids[pid] = true
 		pgrp, err1 := unix.Getpgid(pid)
 		session, err2 := unix.Getsid(pid)

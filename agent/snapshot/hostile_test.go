@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/snapshot"
+	"github.com/execagent/execagent/internal/procstat"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -140,9 +141,8 @@ func TestNothingLeft(t *testing.T) {
 
 // running tells whether a process is there, and no zombie.
 func running(pid string) bool {
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return err == nil && !strings.HasPrefix(state, "Z")
+	stat, err := procstat.Read("/proc/" + pid)
+	return err == nil && !stat.Dead()
 }
 
 // TestLoops: a startup file that does not end is ended with the capture.

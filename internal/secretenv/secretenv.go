@@ -12,9 +12,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"unsafe"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // Secrets are variables as NAME=VALUE. They are bytes and not strings so that
@@ -108,23 +109,13 @@ func clearDenied(denied func(name string) bool) error {
 }
 
 // environRegion returns the addresses between which the kernel has put the
-// environment: fields 50 and 51 of proc_pid_stat(5). Field 2, the name of the
-// program, may contain blanks and parentheses. So the fields are counted from
-// its closing parenthesis on, the last one of the line.
+// environment.
 func environRegion() (start, end int64, err error) {
-	stat, err := os.ReadFile("/proc/self/stat")
+	stat, err := procstat.Read("/proc/self")
 	if err != nil {
 		return 0, 0, err
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 49 {
-		return 0, 0, errors.New("/proc/self/stat is too short")
-	}
-	start, err1 := strconv.ParseInt(fields[47], 10, 64)
-	end, err2 := strconv.ParseInt(fields[48], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, 0, err
-	}
+	start, end = int64(stat.Number(procstat.EnvironStart)), int64(stat.Number(procstat.EnvironEnd))
 	// The kernel bounds the environment too: see ARG_MAX in execve(2).
 	const limit = 1 << 30
 	if start <= 0 || end < start || end-start > limit {

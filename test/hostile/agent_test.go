@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/procstat"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
@@ -208,8 +209,8 @@ func (c *command) left() error {
 		if isInit(pid) {
 			return fmt.Errorf("the init %d is left", pid)
 		}
-		if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); strings.Contains(string(stat), ") Z ") {
-			return fmt.Errorf("nobody has reaped %s", stat)
+		if stat, err := procstat.Of(pid); err == nil && stat.Dead() {
+			return fmt.Errorf("nobody has reaped %d: %q", pid, stat)
 		}
 	}
 	return nil

@@ -6,20 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
-// CPU returns the CPU time that a process itself has used, without its children: fields 14 and 15
-// of proc_pid_stat(5), in hundredths of a second. It is 0 of a process that is gone.
+// CPU returns the CPU time that a process itself has used, without its children. It is 0 of a
+// process that is gone.
 func CPU(pid int) time.Duration {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	stat, _ := procstat.Of(pid)
+	return time.Duration(stat.Number(procstat.UserTime)+stat.Number(procstat.SystemTime)) * 10 * time.Millisecond
 }
 
 // Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one:

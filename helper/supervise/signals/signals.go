@@ -1,11 +1,9 @@
 package signals
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/procstat"
 	"github.com/execagent/execagent/internal/thread"
 )
 
@@ -321,36 +320,19 @@ func (all processes) ofCommand(id int) bool {
 // listProcesses returns all processes in /proc.
 func listProcesses() processes {
 	all := processes{}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return all
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // those before an error
-	for _, name := range names {
-		if id, err := strconv.Atoi(name); err == nil {
-			if p, err := readProcess(id); err == nil {
-				all[id] = p
-			}
+	for _, id := range procstat.List() {
+		if p, err := readProcess(id); err == nil {
+			all[id] = p
 		}
 	}
 	return all
 }
 
 // readProcess reads what there is of a process or thread.
-func readProcess(id int) (p process, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", "/proc", id))
+func readProcess(id int) (process, error) {
+	stat, err := procstat.Of(id)
 	if err != nil {
-		return p, unix.ESRCH
+		return process{}, unix.ESRCH
 	}
-	// The name of the program, in parentheses, may have any characters. Behind it
-	// are the state, the parent and the group.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 3 {
-		return p, unix.ESRCH
-	}
-	if p.parent, err = strconv.Atoi(fields[1]); err == nil {
-		p.group, err = strconv.Atoi(fields[2])
-	}
-	return p, err
+	return process{parent: stat.Number(procstat.Parent), group: stat.Number(procstat.Group)}, nil
 }

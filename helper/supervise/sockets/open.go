@@ -1,13 +1,14 @@
 package sockets
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // maxRounds bounds how often the processes of a command are listed until no new one
@@ -123,12 +124,8 @@ func findAt(thread string, wanted map[uint64]bool) error {
 // hasEnded tells whether a thread is gone or a zombie, whose descriptors nobody but
 // uid 0 may list.
 func hasEnded(thread string) bool {
-	stat, err := os.ReadFile(thread + "/stat")
-	if err != nil {
-		return true
-	}
-	_, state, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
-	return len(state) == 0 || state[0] == 'Z' || state[0] == 'X'
+	stat, err := procstat.Read(thread)
+	return err != nil || stat.Dead()
 }
 
 // Inode returns the inode of the socket that a link in /proc/PID/fd leads to, if it

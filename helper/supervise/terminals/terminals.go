@@ -1,32 +1,24 @@
 package terminals
 
 import (
-	"bytes"
-	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // Controlling returns the number of the controlling terminal of a thread; ENXIO if
 // it has none.
 func Controlling(thread int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", thread))
+	stat, err := procstat.Of(thread)
 	if err != nil {
 		return 0, err
 	}
-	// Before the last parenthesis is the name of the program, which may be
-	// anything. After it come the state, the parent, the group, the session, and
-	// the terminal; proc_pid_stat(5).
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 5 {
-		return 0, unix.ENXIO
-	}
-	number, err := strconv.ParseInt(string(fields[4]), 10, 64)
-	if err != nil || number == 0 {
+	number := stat.Number(procstat.Terminal)
+	if number == 0 {
 		return 0, unix.ENXIO
 	}
 	n := uint32(number)

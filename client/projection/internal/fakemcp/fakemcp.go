@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/internal/procstat"
 )
 
 // Variables that make a test binary a server.
@@ -71,12 +73,8 @@ const patience = 5 * time.Minute
 // isGone tells whether there is no such process, or only what nobody has waited for: an orphan,
 // where nobody is responsible for those.
 func isGone(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return strings.HasPrefix(rest, "Z")
+	stat, err := procstat.Of(pid)
+	return err != nil || stat.Dead()
 }
 
 // flood is what a server says again and again. It is large, so that a slow machine says it faster
