@@ -54,6 +54,7 @@ type heard struct {
 		ExitCode int
 		Decision string
 		Source   string
+		Rule     string
 	}
 }
 
@@ -309,7 +310,7 @@ func TestQuestionReports(t *testing.T) {
 			for {
 				h := c.hears()
 				if h.Method == protocol.MethodExecDecision {
-					got = append(got, h.Params.Decision+" "+h.Params.Source)
+					got = append(got, h.Params.Decision+" "+h.Params.Source+h.Params.Rule)
 				}
 				if h.Method == protocol.MethodProcessClosed {
 					break
@@ -368,7 +369,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 					c.replies(h, answers[min(len(asked), 3)])
 					asked = append(asked, strings.Join(h.Params.Argv, " "))
 				case protocol.MethodExecDecision:
-					told = append(told, h.Params.Decision+" "+h.Params.Source)
+					told = append(told, h.Params.Decision+" "+h.Params.Source+" "+h.Params.Rule)
 				case protocol.MethodProcessOutput:
 					output.WriteString(string(h.Params.Chunk))
 				case protocol.MethodProcessClosed:
@@ -383,7 +384,7 @@ sh -c "$i -g" >/dev/null; echo $?`)
 			if got := strings.Join(asked, ";"); got != "id;id;id;id -g" {
 				t.Errorf("asked %q", got)
 			}
-			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule;forbidden approval;allow approval;forbidden approval;allow approval" {
+			if got := strings.Join(slices.Compact(told), ";"); got != "forbidden rule client;forbidden approval client;allow approval client;forbidden approval client;allow approval client" {
 				t.Errorf("told %q", got)
 			}
 			if !slices.Contains(lines, "126") || !slices.Contains(lines, "0") {

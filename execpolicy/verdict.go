@@ -98,17 +98,22 @@ func (v Verdict) Reason() string {
 	}
 }
 
+// What decides where no rule does, as the flags are called.
+const (
+	Unmatched = "unmatched"
+	ForcedRm  = "forcedRm"
+)
+
 // Decider names what has decided, and nothing of the command: the [rule.Rule.Origin] of the rule of
-// which [Verdict.Reason] tells, or what holds without one, unmatched or forcedRm, as the flags are
-// called.
+// which [Verdict.Reason] tells, or [Unmatched] or [ForcedRm].
 func (v Verdict) Decider() string {
 	switch f := &v.deciding; {
 	case f.Match.Rule != nil:
 		return f.Match.Origin
 	case f.ForcedRm:
-		return "forcedRm"
+		return ForcedRm
 	}
-	return "unmatched"
+	return Unmatched
 }
 
 // Proposed is the beginning of a command that a rule could allow, so that it is not asked about

@@ -197,7 +197,9 @@ type ExecDecision struct {
 	Argv       []string `json:"argv"`
 	Decision   string   `json:"decision"` // allow or forbidden
 	Source     string   `json:"source"`   // rule, heuristic, approval, memo, or why the question was closed
-	Rule       string   `json:"rule,omitempty"`
+	// Rule is the place of the rule that has forbidden the command or has had it asked about, as
+	// FILE:LINE:COLUMN without a folder, or client for one of the client; "" if there is none.
+	Rule string `json:"rule,omitempty"`
 	// Dropped is how many decisions before this one are not told, since there were too many.
 	Dropped int `json:"dropped,omitempty"`
 }

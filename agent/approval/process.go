@@ -106,16 +106,13 @@ func (p *Process) take(asked judge.Question) {
 	if !json.Valid(q.matched) {
 		q.matched = []byte("[]")
 	}
-	decision := protocol.ExecDecision{PID: q.pid, PPID: q.ppid, Exe: text(q.exe, maxArgv), Argv: q.params().Argv}
 	switch {
 	case asked.Told:
 		p.desk.Refused(asked)
-		decision.Source = "rule"
-		p.tell(decision, false, false)
+		p.tell(q.decision(byRule), false, false)
 	case p.remembers(&q):
 		p.below.Answer(asked.ID, true)
-		decision.Source = "memo"
-		p.tell(decision, true, false)
+		p.tell(q.decision(byMemo), true, false)
 	default:
 		ctx, cancel := context.WithCancelCause(p.ctx)
 		p.mu.Lock()
@@ -271,7 +268,7 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 		params.ProcessID, params.TimeoutMs = p.id, uint64(p.plan.timeout.Milliseconds())
 		answer, err := p.turns(ctx, q.operator, &params)
 		if err == nil {
-			source, o = "approval", q.read(answer)
+			source, o = byApproval, q.read(answer)
 			p.accepted(q, o)
 			p.noted(q, o, accepted, declined)
 			break
@@ -299,9 +296,8 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 			p.noted(q, o, withdrawn, withdrawn)
 		}
 	}
-	decision := protocol.ExecDecision{
-		ApprovalID: params.ApprovalID, PID: q.pid, PPID: q.ppid, Exe: params.Exe, Argv: params.Argv, Source: source,
-	}
+	decision := q.decision(source)
+	decision.ApprovalID = params.ApprovalID
 	p.tell(decision, o.allowed, true)
 	return o
 }
@@ -337,16 +333,16 @@ func (p *Process) anew(q *question) (source string, o outcome) {
 		v = p.plan.both(q.operator).Start(p.plan.argv, p.plan.find)
 		q.about(v)
 		if v.Decision == rule.Allow {
-			return "rule", outcome{allowed: true}
+			return byRule, outcome{allowed: true}
 		}
 	case p.remembers(q):
-		return "memo", outcome{allowed: true}
+		return byMemo, outcome{allowed: true}
 	case policy != nil:
 		v = policy.Exec(program(slices.Concat([]string{q.exe}, q.argv[min(1, len(q.argv)):])))
 	}
 	if v.Decision == rule.Forbidden {
 		q.decider = v.Decider()
-		return "rule", outcome{text: v.Reason()}
+		return byRule, outcome{text: v.Reason()}
 	}
 	return "", outcome{}
 }
@@ -376,6 +372,13 @@ func (p *Process) turns(ctx context.Context, operator *execpolicy.Policy, q *pro
 	defer stop()
 	return p.desk.ask(ctx, q)
 }
+
+// What has decided, as the client is told; else it is why a question was closed.
+const (
+	byRule     = "rule"
+	byMemo     = "memo" // an answer before
+	byApproval = "approval"
+)
 
 // tell tells the client of a decision, if it wants to hear of it.
 func (p *Process) tell(d protocol.ExecDecision, allowed, asked bool) {

@@ -103,6 +103,20 @@ func (q *question) params() protocol.ExecApprovalParams {
 	return params
 }
 
+// decision returns what the client is told of it. A rule of the operator is named by its place in a
+// file, and not by the folder of that.
+func (q *question) decision(source string) protocol.ExecDecision {
+	params := q.params()
+	d := protocol.ExecDecision{PID: q.pid, PPID: q.ppid, Exe: params.Exe, Argv: params.Argv, Source: source}
+	switch {
+	case q.decider != execpolicy.Unmatched && q.decider != execpolicy.ForcedRm:
+		d.Rule = text(path.Base(q.decider), maxReason)
+	case source == byRule:
+		d.Source = "heuristic"
+	}
+	return d
+}
+
 // clip returns the words of a command that can be shown.
 func clip(argv []string) (shown []string, truncated bool) {
 	shown = []string{}
