@@ -48,17 +48,7 @@ func TestOnlineExchanges(t *testing.T) {
 	c := newCluster(t)
 	s := c.server(settings{})
 	nc := c.nats()
-	all, err := nc.SubscribeSync(">")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	online, err := nc.SubscribeSync(toAll)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all, online := subscribed(t, nc, ">"), subscribed(t, nc, toAll)
 	s.dial(s.ticket(ticket.Executor))
 	for { // until the server has said that the executor is online
 		message, err := online.NextMsg(soon)
@@ -161,10 +151,7 @@ func TestTooBusyToNote(t *testing.T) {
 	s := c.server(settings{})
 	e := s.executor()
 	nc := c.nats()
-	tries, err := nc.SubscribeSync("$KV.execagent_presence." + c.environmentID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tries := subscribed(t, nc, "$KV.execagent_presence."+c.environmentID)
 	c.forget(c.environmentID)
 	if _, err := tries.NextMsg(soon); err != nil { // to forget is a write, too
 		t.Fatal(err)
