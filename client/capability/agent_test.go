@@ -315,6 +315,7 @@ func TestConfined(t *testing.T) {
 	thread, err := capability.New(capability.Config{
 		Roots:   []capability.Root{root("n", "new", home+"/r"), root("o", "old", home+"/r")},
 		Sandbox: func(string) *protocol.Sandbox { return now },
+		Timeout: patience,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -322,9 +323,12 @@ func write(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
+// patience is how long an executor may take on a machine that has much else to do.
+const patience = 5 * time.Minute
+
 func newThread(t testing.TB, roots ...capability.Root) *capability.Thread {
 	t.Helper()
-	thread, err := capability.New(capability.Config{Roots: roots})
+	thread, err := capability.New(capability.Config{Roots: roots, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -317,6 +317,7 @@ func TestSandbox(t *testing.T) {
 	thread, err := capability.New(capability.Config{
 		Roots:   []capability.Root{root("1", "k", "/1"), root("2", "i", "/2")},
 		Sandbox: func(string) *protocol.Sandbox { return now },
+		Timeout: patience,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		selected = append(selected, capability.Root{ID: id, EnvironmentID: environmentID, Path: protocol.NewPathURI(filepath.Join(w.dir, name))})
 	}
 	slices.SortFunc(selected, func(a, b capability.Root) int { return strings.Compare(a.ID, b.ID) })
-	if w.roots, err = capability.New(capability.Config{Roots: selected}); err != nil {
+	if w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: patience}); err != nil {
 		t.Fatal(err)
 	}
 	w.Thread = w.thread(cfg)

@@ -88,7 +88,7 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 	if _, err := e.Client(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	roots, err := capability.New(capability.Config{Roots: []capability.Root{{ID: "demo@1", EnvironmentID: "e", Path: protocol.NewPathURI(root)}}})
+	roots, err := capability.New(capability.Config{Roots: []capability.Root{{ID: "demo@1", EnvironmentID: "e", Path: protocol.NewPathURI(root)}}, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	if fakemcp.Main() {
 		return
 	}
+	mcpserver.Unasked(16<<20, 8<<10)
 	goleak.VerifyTestMain(m)
 }
 

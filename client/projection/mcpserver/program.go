@@ -34,15 +34,15 @@ const (
 	// stdinChunk is how much of a message goes into one request, in bytes.
 	stdinChunk = 256 << 10
 
-	// maxUnasked is how many bytes a program may print that are no answer, at once;
-	// unaskedRate of them are forgotten in a second.
-	maxUnasked  = 64 << 20
-	unaskedRate = 1 << 20
 	// maxAsked is how many requests of the server may wait for an answer.
 	maxAsked = 64
 	// maxStderr is how much of the standard error an error repeats, in bytes.
 	maxStderr = 1 << 10
 )
+
+// maxUnasked is how many bytes a program may print that are no answer, at once; unaskedRate of them
+// are forgotten in a second. Tests have less, which also a slow machine prints in time.
+var maxUnasked, unaskedRate = 64 << 20, 1 << 20
 
 var errAsked = fmt.Errorf("more than %d requests of the server wait for an answer", maxAsked)
 
@@ -369,9 +369,9 @@ type allowance struct {
 
 func (a *allowance) spend(n int, now time.Time) bool {
 	if !a.at.IsZero() {
-		a.spent = max(0, a.spent-now.Sub(a.at).Seconds()*unaskedRate)
+		a.spent = max(0, a.spent-now.Sub(a.at).Seconds()*float64(unaskedRate))
 	}
 	a.at = now
 	a.spent += float64(n)
-	return a.spent <= maxUnasked
+	return a.spent <= float64(maxUnasked)
 }
