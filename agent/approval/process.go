@@ -109,10 +109,10 @@ func (p *Process) take(asked judge.Question) {
 	switch {
 	case asked.Told:
 		p.desk.Refused(asked)
-		p.tell(q.decision(byRule), false, false)
+		p.tell(&q, byRule, "", false, false)
 	case p.remembers(&q):
 		p.below.Answer(asked.ID, true)
-		p.tell(q.decision(byMemo), true, false)
+		p.tell(&q, byMemo, "", true, false)
 	default:
 		ctx, cancel := context.WithCancelCause(p.ctx)
 		p.mu.Lock()
@@ -296,9 +296,7 @@ func (p *Process) ask(ctx context.Context, q *question) (o outcome) {
 			p.noted(q, o, withdrawn, withdrawn)
 		}
 	}
-	decision := q.decision(source)
-	decision.ApprovalID = params.ApprovalID
-	p.tell(decision, o.allowed, true)
+	p.tell(q, source, params.ApprovalID, o.allowed, true)
 	return o
 }
 
@@ -381,12 +379,13 @@ const (
 )
 
 // tell tells the client of a decision, if it wants to hear of it.
-func (p *Process) tell(d protocol.ExecDecision, allowed, asked bool) {
+func (p *Process) tell(q *question, source, approvalID string, allowed, asked bool) {
 	able, _ := p.desk.now()
 	if !able || allowed && p.plan.report != protocol.ReportAll && (!asked || p.plan.report == protocol.ReportRefused) {
 		return
 	}
-	d.ProcessID, d.Decision = p.id, rule.Forbidden.String()
+	d := q.decision(source)
+	d.ProcessID, d.ApprovalID, d.Decision = p.id, approvalID, rule.Forbidden.String()
 	if allowed {
 		d.Decision = rule.Allow.String()
 	}
