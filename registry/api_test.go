@@ -496,13 +496,7 @@ func TestReadyIsCheap(t *testing.T) {
 	defer st.Close()
 	s := startServer(t, Config{Store: st})
 	nc := storetest.Connect(t, ns.ClientURL())
-	writes, err := nc.SubscribeSync("$KV.execagent_health.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	writes := storetest.Subscribe(t, nc, "$KV.execagent_health.>")
 	flood := func(want int) (most int) {
 		began := time.Now()
 		var wg sync.WaitGroup

@@ -124,7 +124,7 @@ func TestOfflineOnce(t *testing.T) {
 	s := c.server(settings{Logger: slog.New(log)})
 	e := s.executor()
 	nc := c.nats()
-	notices := subscribed(t, nc, toAll)
+	notices := storetest.Subscribe(t, nc, toAll)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

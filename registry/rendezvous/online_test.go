@@ -48,7 +48,7 @@ func TestOnlineExchanges(t *testing.T) {
 	c := newCluster(t)
 	s := c.server(settings{})
 	nc := c.nats()
-	all, online := subscribed(t, nc, ">"), subscribed(t, nc, toAll)
+	all, online := storetest.Subscribe(t, nc, ">"), storetest.Subscribe(t, nc, toAll)
 	s.dial(s.ticket(ticket.Executor))
 	for { // until the server has said that the executor is online
 		message, err := online.NextMsg(soon)
@@ -151,7 +151,7 @@ func TestTooBusyToNote(t *testing.T) {
 	s := c.server(settings{})
 	e := s.executor()
 	nc := c.nats()
-	tries := subscribed(t, nc, "$KV.execagent_presence."+c.environmentID)
+	tries := storetest.Subscribe(t, nc, "$KV.execagent_presence."+c.environmentID)
 	c.forget(c.environmentID)
 	if _, err := tries.NextMsg(soon); err != nil { // to forget is a write, too
 		t.Fatal(err)

@@ -69,19 +69,6 @@ func (c *cluster) nats() *nats.Conn {
 	return storetest.Connect(c.t, c.where)
 }
 
-// subscribed subscribes to what others write from now on, also by other connections.
-func subscribed(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
-	t.Helper()
-	sub, err := nc.SubscribeSync(subject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	return sub
-}
-
 // toAll is the subject of what servers write to all.
 const toAll = "execagent.rendezvous"
 

@@ -109,6 +109,19 @@ func Connect(t testing.TB, where string) *nats.Conn {
 	return nc
 }
 
+// Subscribe subscribes to what others write from now on, also by other connections.
+func Subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
+	t.Helper()
+	sub, err := nc.SubscribeSync(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil { // what is answered after it was heard after it
+		t.Fatal(err)
+	}
+	return sub
+}
+
 // folder dials the socket of the embedded server that has its files in the folder.
 type folder string
 
