@@ -64,7 +64,7 @@ demo: build ## registry, agent and a command through the encrypted relay, on thi
 
 .PHONY: test
 test: build ## run all tests, with the race detector where there is a C compiler
-	$(GO) test -C tools -count=1 ./testrun
+	$(GO) test -C tools -count=1 ./testrun ./archtest
 	@$(TESTRUN) $(PACKAGES)
 
 .PHONY: race

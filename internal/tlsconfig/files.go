@@ -98,14 +98,14 @@ func (f Files) paths() []string {
 
 // read reads the files. If they cannot be used the configuration stays.
 func (r *reader) read() error {
-	paths := r.files.paths()
+	names := r.files.paths()
 	r.state = nil
-	for _, path := range paths { // before they are read: what changes since is seen next time
+	for _, path := range names { // before they are read: what changes since is seen next time
 		r.state = append(r.state, regularfile.Look(path))
 	}
 	var texts [][]byte
 	all := sha256.New()
-	for _, path := range paths {
+	for _, path := range names {
 		text, err := r.files.readFile(path)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package execagent_test
+package archtest
 
 import (
 	"go/parser"
