@@ -161,7 +161,8 @@ func (t *target) startConnecting(*supervisor) error {
 
 // connectNetworkOnly does that for a policy that restricts only the network.
 func (c *config) connectNetworkOnly() error {
-	if err := c.restrictNetwork(); err != nil {
+	t := &target{config: c, policy: c.Policy}
+	if err := t.addLayers(); err != nil {
 		return err
 	}
 	return c.Endpoint.connectHere()

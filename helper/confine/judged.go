@@ -11,7 +11,6 @@ import (
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // A command whose programs are judged by rules has a filter that leaves every execve to a listener,
@@ -34,37 +33,6 @@ func (c *config) judge() (*judge.Judge, error) {
 		return nil, nil
 	}
 	return judge.New(c.Rules, c.argv(), c.judgeFD())
-}
-
-// addJudged puts the filters on the calling thread, of which one leaves also execve to a listener.
-// Only one of the filters of a thread can have a listener.
-func (t *target) addJudged() (err error) {
-	l, filter := t.config.Backend, enforce.FilterExecs
-	switch {
-	case l.Has(sandbox.Supervised):
-		filter = enforce.FilterSupervised(l, t.policy.Network)
-	case !t.policy.Confined:
-		if !t.policy.RestrictsNothing() {
-			filter = enforce.FilterNetwork
-		}
-	case t.policy.Network == sandbox.NetworkEnabled:
-		filter = enforce.FilterEnabled
-	case t.policy.AllUnixSockets:
-		filter = enforce.FilterManagedUnix
-	case t.policy.Network == sandbox.NetworkManaged:
-		filter = enforce.FilterManaged
-	case l.Has(sandbox.MountNS):
-		filter = enforce.FilterRestricted
-	default:
-		if !t.policy.FullRead {
-			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
-				return err
-			}
-		}
-		filter = enforce.FilterLandlock
-	}
-	t.listener, err = filter.LoadExecs()
-	return err
 }
 
 // Judged has the programs that a command executes decided about by rules. It has to be closed.

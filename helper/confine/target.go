@@ -120,8 +120,8 @@ func (t *target) judgeDir() error {
 }
 
 // addLayers puts the layers of the backend on the calling thread. Filters come
-// last: a filter could forbid the calls that put the other layers on.
-func (t *target) addLayers() (err error) {
+// last, because a filter could forbid the calls that put the other layers on.
+func (t *target) addLayers() error {
 	l := t.config.Backend
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
@@ -138,28 +138,19 @@ func (t *target) addLayers() (err error) {
 			return err
 		}
 	}
-	if t.config.Rules != nil {
-		return t.addJudged()
-	}
-	switch {
-	case l.Has(sandbox.Supervised):
-		t.listener, err = enforce.FilterSupervised(l, t.policy.Network).LoadNotify()
-	case t.policy.Network == sandbox.NetworkEnabled:
-		t.listener, err = enforce.FilterEnabled.LoadNotify()
-	case t.policy.AllUnixSockets:
-		err = enforce.FilterManagedUnix.LoadThread()
-	case t.policy.Network == sandbox.NetworkManaged:
-		err = enforce.FilterManaged.LoadThread()
-	case l.Has(sandbox.MountNS):
-		err = enforce.FilterRestricted.LoadThread()
-	default:
-		if !t.policy.FullRead {
-			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
-				return err
-			}
+	return t.addFilters()
+}
+
+// addFilters puts the filters on the calling thread, and keeps the listener of the last one.
+func (t *target) addFilters() (err error) {
+	filters, asked := enforce.FiltersFor(t.config.Backend, t.policy, t.config.Rules != nil)
+	last := len(filters) - 1
+	for _, f := range filters[:last] {
+		if _, err := f.Load(enforce.NoListener); err != nil {
+			return err
 		}
-		err = enforce.FilterLandlock.LoadThread()
 	}
+	t.listener, err = filters[last].Load(asked)
 	return err
 }
 
@@ -194,19 +185,12 @@ func (c *config) becomeCommand() error {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
 	}
-	if err := c.restrictNetwork(); err != nil {
+	t := &target{config: c, policy: c.Policy}
+	if err := t.addLayers(); err != nil {
 		return err
 	}
 	restoreOpenFiles()
 	return withFewerFiles(c.exec)
-}
-
-// restrictNetwork puts what a command gets whose files are not confined on the calling thread.
-func (c *config) restrictNetwork() error {
-	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
-		return err
-	}
-	return enforce.FilterNetwork.LoadThread()
 }
 
 // exec executes the command in the place of this process, with its limits.
