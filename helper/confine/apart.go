@@ -47,15 +47,6 @@ const (
 // maxMade bounds the list of mounts in the memfd, in bytes.
 const maxMade = 64 << 20
 
-// superviseLimited starts a second init, which becomes the command with limits, and looks after it.
-func (c *config) superviseLimited() (code int, err error) {
-	t, err := c.prepare(roleLimited)
-	if err != nil {
-		return 0, err
-	}
-	return t.run(t.startApart)
-}
-
 // startApart starts the second process and returns once the second process has executed the
 // command. Init has no capabilities then.
 func (t *target) startApart() error {

@@ -147,16 +147,13 @@ func decodeResult(data, control []byte) (net.Conn, error) {
 // connects reports whether this init connects to an endpoint and runs no program.
 func (c *config) connects() bool { return c.Endpoint != (Endpoint{}) }
 
-// superviseConnection connects to the endpoint as the command would have to, in its view.
-func (c *config) superviseConnection() error {
+// connect connects to the endpoint as the command would have to, in its view.
+func (c *config) connect() error {
 	t, err := c.prepare(roleConnect)
 	if err != nil {
 		return err
 	}
-	if err := t.enterView(); err != nil {
-		return err
-	}
-	if err := t.launch(t.startConnecting); err != nil {
+	if err := t.launch((*target).startConnecting); err != nil {
 		return err
 	}
 	t.supervisor.finish()

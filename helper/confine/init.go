@@ -78,8 +78,8 @@ const (
 	roleBind                    // binds one name of the file system (package supervise)
 )
 
-// initMain finds out the role of this process and plays it. Each step of a role relies on the steps before it,
-// and after a failure no further step is done.
+// initMain finds out the role of this process and plays it. Each step of a role relies on the
+// steps before it, and after a failure no further step is done.
 func initMain() (code int, err error) {
 	r, c, err := decideRole(os.Args, openConfig)
 	if err != nil {
@@ -95,13 +95,13 @@ func initMain() (code int, err error) {
 	case roleApart:
 		return 0, c.becomeApart()
 	case roleOuter:
-		return c.superviseInner()
+		return c.run(r, (*target).startInner)
 	case roleConnect:
-		return 0, c.superviseConnection()
+		return 0, c.connect()
 	case roleLimited:
-		return c.superviseLimited()
+		return c.run(r, (*target).startApart)
 	default:
-		return c.superviseCommand()
+		return c.run(r, (*target).start)
 	}
 }
 
@@ -184,19 +184,25 @@ func readConfig() (*config, error) {
 	return c, c.check()
 }
 
-// superviseCommand starts the command in its view and looks after it.
-func (c *config) superviseCommand() (code int, err error) {
-	t, err := c.prepare(roleCommand)
+// run starts the command with start, and looks after it until it has ended.
+func (c *config) run(r role, start func(*target) error) (code int, err error) {
+	t, err := c.prepare(r)
 	if err != nil {
 		return 0, err
 	}
-	if err := t.enterView(); err != nil {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	if err := t.launch(start); err != nil {
 		return 0, err
 	}
-	return t.run(t.start)
+	letGo(null)
+	return t.supervisor.attend()
 }
 
-// prepare does what an init has to do before it may enter the view or start anything.
+// prepare does what an init has to do before it may start anything. It also enters the view,
+// unless the init only starts another one, which does that.
 func (c *config) prepare(r role) (*target, error) {
 	if err := c.enter(r); err != nil {
 		return nil, err
@@ -216,34 +222,20 @@ func (c *config) prepare(r role) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &target{config: c, role: r, supervisor: s, resolved: resolved, policy: resolved.Policy, watch: watch}, nil
-}
-
-// enterView makes the policy's view the root of this process, and notes its mounts.
-func (t *target) enterView() error {
-	made, err := t.config.enterView(t.resolved)
+	t := &target{config: c, role: r, supervisor: s, resolved: resolved, policy: resolved.Policy, watch: watch}
+	if r == roleOuter || r == roleLimited {
+		return t, nil
+	}
+	made, err := c.enterView(resolved)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.watch.record(made)
-}
-
-// run launches the command and looks after it until it has ended.
-func (t *target) run(start func() error) (code int, err error) {
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
-	}
-	if err := t.launch(start); err != nil {
-		return 0, err
-	}
-	letGo(null)
-	return t.supervisor.attend()
+	return t, watch.record(made)
 }
 
 // launch calls start, once the calls of the command can be answered, and then watches the
 // mounts of the view. On failure it kills what start has started.
-func (t *target) launch(start func() error) error {
+func (t *target) launch(start func(*target) error) error {
 	c, s := t.config, t.supervisor
 	rules, err := t.judge()
 	if err != nil {
@@ -255,7 +247,7 @@ func (t *target) launch(start func() error) error {
 		Executed: hideMemory,
 	})
 	if err == nil {
-		err = start()
+		err = start(t)
 	}
 	if err == nil {
 		err = t.watch.begin(s)

@@ -36,15 +36,6 @@ import (
 // inner marks the arguments of the inner init ([isMarked]).
 const inner = "inner"
 
-// superviseInner starts the inner init of a supervised command and looks after it.
-func (c *config) superviseInner() (code int, err error) {
-	t, err := c.prepare(roleOuter)
-	if err != nil {
-		return 0, err
-	}
-	return t.run(t.startInner)
-}
-
 // startInner starts the inner init, and returns once the inner init takes signals or has
 // ended.
 func (t *target) startInner() error {
