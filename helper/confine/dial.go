@@ -98,7 +98,7 @@ func (c *Connecting) Stage(procs.Program) (*procs.Stage, error) {
 	return stage, nil
 }
 
-// Await returns the connection, or an error that wraps the errno of the failed call.
+// Await returns the connection, or an error. If a system call has failed the error wraps its errno.
 func (c *Connecting) Await(ctx context.Context) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.result.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
