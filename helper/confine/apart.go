@@ -15,31 +15,27 @@ import (
 	"github.com/execagent/execagent/sandbox/view"
 )
 
-// A command with limits is not forked from T1. Its limits have to hold from its
-// first moment on, so the process that forks it would have to have them. But
-// limits are those of a whole process, and the runtime of init could not go on
-// with a limited address space. So init starts itself once more. That second
-// process builds the view, confines and limits itself, and executes the command
-// in its own place. Init only watches. It shares the mount namespace, and its
-// root becomes the view too, since pivot_root(2) moves the root of every
-// process that had the old one.
+// A command with limits is not forked from T1. The limits have to hold from the
+// command's first moment on, so the process that forks it would need them too. But
+// limits apply to a whole process, and Go's runtime in init could not go on
+// with a limited address space. So init starts itself once more. This
+// second process builds the view, confines and limits itself, and executes the command
+// in its own place. Init only watches. It shares the mount namespace, and the view
+// becomes its root too, because pivot_root(2) moves the root of every
+// process that had the old root.
 //
 //	init                  second process
 //
 //	  ◄── view, memfd ──  the view is built; the memfd lists the mounts that it depends on
-//	  ─────── go ──────►  all of them are there
-//	  ◄─ listener, fd ──  only if the filter leaves calls to a listener: this one
+//	  ─────── go ──────►  init has found all of them
+//	  ◄─ listener, fd ──  only if the filter leaves calls to a listener: this listener
 //	  ◄─ end of socket ─  the command is executed
 //
-// Each packet is one byte. The list of mounts is in a memfd, since a view may
+// Each packet is one byte. The list of mounts is in a memfd, because a view may
 // depend on thousands.
 
-// apart is the third of the four arguments of the second process. The fourth is
-// empty, so that no other command line looks like this one.
+// apart marks the arguments of the second process ([isMarked]).
 const apart = "apart"
-
-// isApart tells whether a process with these arguments is the second one.
-func isApart(args []string) bool { return len(args) == 4 && args[2] == apart && args[3] == "" }
 
 // The packets between the two processes.
 const (
@@ -51,15 +47,15 @@ const (
 // maxMade bounds the list of mounts in the memfd, in bytes.
 const maxMade = 64 << 20
 
-// startApart starts the second process and returns once that has executed the
+// startApart starts the second process and returns once the second process has executed the
 // command. Init has no capabilities then.
-func (t *target) startApart(s *supervisor, watch *mountWatch) error {
+func (t *target) startApart() error {
 	c := t.config
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("socketpair", err))
 	}
-	err = s.bear(func() (int, error) {
+	err = t.supervisor.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, apart, ""}, &syscall.ProcAttr{
 			Env:   os.Environ(),
 			Files: []uintptr{0, 1, 2, configFD, uintptr(pair[1])},
@@ -71,19 +67,19 @@ func (t *target) startApart(s *supervisor, watch *mountWatch) error {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
 	t.drop = caps.Drop
-	if !c.Policy.Confined { // the command keeps those that it has, and who has none could not trace it
+	if !c.Policy.Confined { // the command keeps its capabilities, and an init without them could not trace it
 		t.drop = func() error { return nil }
 	}
-	if err = t.awaitApart(pair[0], watch); err != nil {
-		// pair[0] stays open: when it is closed the second process gets an error
-		// and prints that one too, beside this one.
+	if err = t.awaitApart(pair[0], t.watch); err != nil {
+		// pair[0] stays open. If it were closed, the second process would get an
+		// error too, and print it beside this one.
 		return err
 	}
 	unix.Close(pair[0])
 	return nil
 }
 
-// becomeApart is what the second process does. It returns only if the command
+// becomeApart does what the second process has to do. It returns only if the command
 // cannot be executed.
 func (c *config) becomeApart() error {
 	runtime.LockOSThread()
@@ -113,7 +109,8 @@ func (c *config) becomeApart() error {
 	}
 	if t.listener > 0 {
 		// The first init answers the calls of the command. This thread has the
-		// filter, which may leave sendmsg(2) to nobody yet, so another one sends.
+		// filter, which may leave sendmsg(2) to the listener, where nobody answers
+		// yet. So another thread sends.
 		sent := make(chan error)
 		go func() { sent <- sendApart(leashFD, apartListener, t.listener) }()
 		if err := <-sent; err != nil {
@@ -149,7 +146,7 @@ func passMade(socket int, made []view.Mounted) error {
 	return nil
 }
 
-// readMade reads what passMade has passed on.
+// readMade reads the list that passMade has sent.
 func readMade(fd int) ([]view.Mounted, error) {
 	list, err := pack.ReadFile(fd, maxMade)
 	if err != nil {
@@ -168,29 +165,30 @@ func readMade(fd int) ([]view.Mounted, error) {
 }
 
 // awaitApart waits until the second process has executed the command, or has
-// ended and said why. It lets the process go on once watch has found the mounts
-// of its view. Until awaitApart returns no signal is passed on: it would hit
-// the runtime of the second process, and not the command. The calls of the
-// command are served from the moment on at which the listener arrives: the
+// ended and printed the reason. It lets the process go on once watch has found the mounts
+// of its view. Until awaitApart returns, no signal is passed on, because it would reach
+// Go's runtime in the second process and not the command. The calls of the
+// command are served as soon as the listener arrives, because the
 // execve of the second process may be the first of them.
 func (t *target) awaitApart(socket int, watch *mountWatch) error {
 	for {
 		what, fd, err := receiveApart(socket)
 		switch {
 		case errors.Is(err, errApartEnd) && t.listener > 0:
-			return nil // the capabilities were dropped before
+			return nil // the capabilities were dropped when the listener came
 		case errors.Is(err, errApartEnd):
 			return t.drop()
 		case err != nil:
 			return fmt.Errorf("waiting for the second init: %w", err)
 		case what == apartListener && fd >= 0 && t.listener == 0:
 			t.listener = fd
-			// Every thread is sent a signal to drop its capabilities, and those that
-			// serve block all signals: init would wait for them for good.
+			// The capabilities are dropped first: the runtime sends every thread a
+			// signal for that, and would wait forever for threads that serve, because
+			// they block all signals.
 			if err := t.drop(); err != nil {
 				return err
 			}
-			t.serve(fd)
+			t.serve()
 		case what == apartView && fd >= 0:
 			made, err := readMade(fd)
 			unix.Close(fd)
@@ -219,7 +217,7 @@ func sendApart(socket int, what byte, fd int) error {
 }
 
 // errApartEnd is the error of receiveApart when the other process has closed
-// its end of the socket, by executing something or by ending.
+// its end of the socket, because it has executed a program or has ended.
 var errApartEnd = errors.New("the socket has ended")
 
 // receiveApart receives a packet; fd is -1 if the packet has no descriptor.

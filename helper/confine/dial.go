@@ -16,18 +16,18 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// A connection that a policy has to allow is made by an init too: a thread of it
-// that is confined as a command would be makes the socket and connects it, and
-// nothing else decides whether it may. The init passes the socket on, on one more
-// descriptor, and ends.
+// An init also makes the connections that a policy has to allow. One of its threads,
+// confined as a command would be, makes the socket and connects it; nothing
+// else decides whether the connection is allowed. The init sends the socket on one
+// more descriptor, and ends.
 //
 //	agent ──► init ── T1, confined: socket(2), connect(2)
 //	  ▲         │
 //	  └─────────┘ result: the socket, or why there is none
 //
-// A name of a host is looked up by threads of init that are not confined, but in
-// the command's view and its namespaces, and only once T1 has been given a socket:
-// a command without a network asks nobody for names.
+// Threads of init that are not confined look up host names, in the command's view
+// and namespaces. They do so only after T1 could make a socket, because a
+// command without a network may not look up names.
 
 // Endpoint is what to connect to.
 type Endpoint struct {
@@ -36,20 +36,20 @@ type Endpoint struct {
 }
 
 const (
-	// resultFD is where an init that connects tells the outcome, a SEQPACKET socket.
+	// resultFD is a SEQPACKET socket, to which an init that connects sends the outcome.
 	resultFD = leashFD + 1
-	// maxResult bounds a packet of that, in bytes.
+	// maxResult bounds a packet on that socket, in bytes.
 	maxResult = 1 << 10
 )
 
 // The first byte of the packet.
 const (
-	resultSocket = 's' // the packet has the descriptor
+	resultSocket = 's' // the descriptor comes with the packet
 	resultErrno  = 'e' // 4 bytes of errno, and the name of the call
-	resultText   = 't' // why, in words
+	resultText   = 't' // the reason in words
 )
 
-// Connecting is an endpoint that is being connected to from inside a sandbox.
+// Connecting is an attempt to connect to an endpoint from inside a sandbox.
 type Connecting struct {
 	held     *Held
 	endpoint Endpoint
@@ -58,11 +58,12 @@ type Connecting struct {
 }
 
 // ErrNoResult is the error of [Connecting.Await] for an init that has ended without
-// a word there: what it said on stderr says why.
+// a result. It has written the reason to stderr.
 var ErrNoResult = errors.New("the sandbox has ended before it connected")
 
-// Connect prepares to connect from inside the sandbox. The caller starts a process
-// with the stage that [Connecting.Stage] makes, awaits the result, and closes both.
+// Connect prepares a connection from inside the sandbox. The caller starts a process
+// with the stage that [Connecting.Stage] makes, awaits the result, and closes the process
+// and the Connecting.
 func (h *Held) Connect(e Endpoint) (*Connecting, error) {
 	if h.gate != nil {
 		return nil, errConnects
@@ -81,7 +82,7 @@ func (h *Held) Connect(e Endpoint) (*Connecting, error) {
 	return &Connecting{held: h, endpoint: e, theirs: theirs, result: result.(*net.UnixConn)}, nil
 }
 
-// Stage makes the stage that connects; it is meant for [procs.Spec.Stage].
+// Stage makes the stage that connects, for [procs.Spec.Stage].
 func (c *Connecting) Stage(procs.Program) (*procs.Stage, error) {
 	if c.held.refusal != nil {
 		return nil, c.held.refusal
@@ -97,7 +98,7 @@ func (c *Connecting) Stage(procs.Program) (*procs.Stage, error) {
 	return stage, nil
 }
 
-// Await returns the connection, or an error of the system with its errno in it.
+// Await returns the connection, or an error. If a system call has failed the error wraps its errno.
 func (c *Connecting) Await(ctx context.Context) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.result.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -112,7 +113,7 @@ func (c *Connecting) Await(ctx context.Context) (net.Conn, error) {
 	return decodeResult(data[:n], control[:size])
 }
 
-// Close ends the wait for a result.
+// Close releases the sockets. The result is not needed any more.
 func (c *Connecting) Close() {
 	_ = c.result.Close()
 	if c.theirs != nil {
@@ -120,7 +121,7 @@ func (c *Connecting) Close() {
 	}
 }
 
-// decodeResult reads what an init has passed on.
+// decodeResult reads the packet that an init has sent.
 func decodeResult(data, control []byte) (net.Conn, error) {
 	switch what, rest := data[0], data[1:]; {
 	case what == resultErrno && len(rest) >= 4:
@@ -143,32 +144,48 @@ func decodeResult(data, control []byte) (net.Conn, error) {
 	return net.FileConn(socket)
 }
 
-// connects tells whether this init connects to an endpoint, and runs no program.
+// connects reports whether this init connects to an endpoint and runs no program.
 func (c *config) connects() bool { return c.Endpoint != (Endpoint{}) }
 
-// startConnecting confines T1 and connects there.
-func (t *target) startConnecting(*supervisor) error {
+// connect connects to the endpoint as the command would have to, in its view.
+func (c *config) connect() error {
+	t, err := c.prepare(roleConnect)
+	if err != nil {
+		return err
+	}
+	if err := t.launch((*target).startConnecting); err != nil {
+		return err
+	}
+	t.supervisor.finish()
+	return nil
+}
+
+// startConnecting connects on a confined thread.
+func (t *target) startConnecting() error {
 	return t.config.pass(onThreadOfItsOwn(func() error {
 		if err := t.confineHere(); err != nil {
 			return err
 		}
 		if t.listener > 0 {
-			t.serve(t.listener)
+			t.serve()
 		}
 		return t.config.Endpoint.connectHere()
 	}))
 }
 
-// connectNetworkOnly does that for a policy that restricts only the network.
-func (c *config) connectNetworkOnly() error {
-	if err := c.restrictNetwork(); err != nil {
-		return err
-	}
-	return c.Endpoint.connectHere()
+// connectOnly connects under a policy that restricts only the network.
+func (c *config) connectOnly() error {
+	return c.pass(onThreadOfItsOwn(func() error {
+		t := &target{config: c, policy: c.Policy}
+		if err := t.addLayers(); err != nil {
+			return err
+		}
+		return c.Endpoint.connectHere()
+	}))
 }
 
-// pass tells the agent the outcome of connectHere. Any other error is one of the
-// sandbox, which the caller tells.
+// pass sends the agent the outcome of connectHere. It returns any other error, which is one of
+// the sandbox.
 func (c *config) pass(outcome error) error {
 	connected, ok := errors.AsType[*connected](outcome)
 	if !ok {
@@ -190,11 +207,11 @@ func (c *config) pass(outcome error) error {
 	return os.NewSyscallError("sendmsg", unix.Sendmsg(resultFD, packet, rights, nil, 0))
 }
 
-// connected is the outcome of connectHere, as the error of a function that runs on
-// a thread of its own.
+// connected is the outcome of connectHere. It is an error, so that the function that runs on a
+// thread of its own can return it.
 type connected struct {
 	fd   int
-	call string // that has failed
+	call string // the call that has failed
 	err  error
 }
 
@@ -202,13 +219,12 @@ func (c *connected) Error() string { return "the outcome of a connection" }
 
 func failed(call string, err error) *connected { return &connected{call: call, err: err} }
 
-// connectHere makes a socket on the calling thread and connects it there. The result is always a
-// *connected.
+// connectHere makes a socket on the calling thread and connects it there. It never returns nil.
 func (e Endpoint) connectHere() *connected {
 	if e.Network == "unix" {
 		return connectSocket(unix.AF_UNIX, &unix.SockaddrUnix{Name: e.Target})
 	}
-	// Without a network this fails, and no name is looked up.
+	// Without a network this call fails, and no name is looked up.
 	probe, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return failed("socket", err)
@@ -233,7 +249,7 @@ func connectSocket(domain int, to unix.Sockaddr) *connected {
 		return failed("socket", err)
 	}
 	for {
-		// An interrupted one goes on, and the next call waits for it.
+		// An interrupted connect goes on, and the next call waits for it.
 		switch err = unix.Connect(fd, to); err {
 		case unix.EINTR, unix.EALREADY:
 			continue
@@ -251,7 +267,7 @@ type inetAddress struct {
 	sockaddr unix.Sockaddr
 }
 
-// resolve looks the host up, on another thread than the confined one that calls it.
+// resolve looks up the host on another thread, because the calling one is confined.
 func (e Endpoint) resolve() (addresses []inetAddress, err error) {
 	done := make(chan struct{})
 	go func() {

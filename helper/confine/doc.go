@@ -19,10 +19,11 @@
 // still signal the command. A command with [Limits] is not forked: it takes the
 // place of a second init (apart.go).
 //
-// With more arguments a sandbox-init does another job. An init starts one to
-// become a command with limits (apart.go), or to bind one name of the file
-// system for its command (supervise). The agent starts one that says in one
-// line why nothing is run, and ends (refuse.go).
+// A sandbox-init has one of several roles, which decideRole chooses from the
+// arguments and the description. An init starts another one to
+// become a command with limits (apart.go), to supervise a command (inner.go),
+// or to bind one name of the file system for its command (supervise). The agent
+// also starts one that only writes in one line why nothing is run (refuse.go).
 //
 // With the network enabled init also does the command's connect(2) and bind(2),
 // on copies of the addresses: see package supervise.

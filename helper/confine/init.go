@@ -21,11 +21,10 @@ import (
 )
 
 const (
-	// setupFailed is the exit code of an init that has not run the command, or
-	// has ended it because its view had changed (sandbox.md 9.2).
+	// setupFailed is the exit code of an init that has not run the command, or that
+	// has ended the command because its view had changed (sandbox.md 9.2).
 	setupFailed = 101
-	// killed is the exit code of an init whose leash was let go: 128 and
-	// SIGKILL.
+	// killed is the exit code of an init whose leash was closed: 128 and SIGKILL.
 	killed = 128 + int(unix.SIGKILL)
 
 	configFD, leashFD = 3, 4 // the description of the command, and init's end of the leash
@@ -40,13 +39,13 @@ const (
 )
 
 // Main runs the command that the agent has described on descriptor 3, and
-// returns its exit code, or 128 and the signal that ended it. If the command
-// cannot be run Main says why on stderr and returns 101, or what ShellCodes asks
-// for. It is for a process of its own, which [Command.Prepare] describes.
+// returns the command's exit code, or 128 and the signal that ended it. If the command
+// cannot be run, Main writes one line with the reason to stderr and returns 101, or the code
+// that ShellCodes asks for. Main needs a process of its own; [Command.Prepare] describes it.
 func Main() int {
 	// A collection before the command's first program runs would not end: the thread that
-	// forks waits for the supervisor's answer, and the collection for that thread
-	// (execcheck.md 4). Nearly every init allocates so little that none pays later.
+	// forks waits for the supervisor's answer, and the collection waits for that thread
+	// (execcheck.md 4). Nearly every init allocates so little that it never needs one.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetTraceback("crash") // an init without memory ends by SIGABRT, not with a code that could be the command's
@@ -56,7 +55,7 @@ func Main() int {
 		if len(line) > maxLine {
 			line = line[:maxLine/2] + " ... " + line[len(line)-maxLine/2:]
 		}
-		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the code says it too
+		_, _ = fmt.Fprintf(os.Stderr, "sandbox: %s\n", line) // the exit code reports the failure too
 		if failed, ok := errors.AsType[*notExecuted](err); ok {
 			return failed.code
 		}
@@ -65,112 +64,103 @@ func Main() int {
 	return code
 }
 
-// initMain goes through the steps in their order. Each relies on those before
-// it, and on failure none of those after it is done.
+// role is what a process with the argument [Arg] does.
+type role int
+
+const (
+	roleCommand     role = iota // starts the command and looks after it; the inner one of two inits does so too
+	roleLimited                 // starts a second init for a command with limits, and looks after it
+	roleConnect                 // connects to an endpoint, under the whole policy
+	roleOuter                   // starts the inner init of a supervised command, and looks after it
+	roleApart                   // is the second init, and becomes the command with limits
+	roleBecome                  // becomes a command whose files are not confined
+	roleConnectOnly             // connects to an endpoint where only the network is restricted
+	roleBind                    // binds one name of the file system (package supervise)
+)
+
+// initMain finds out the role of this process and plays it. Each step of a role relies on the
+// steps before it, and after a failure no further step is done.
 func initMain() (code int, err error) {
-	if supervise.IsBind(os.Args) {
+	r, c, err := decideRole(os.Args, openConfig)
+	if err != nil {
+		return 0, err
+	}
+	switch r {
+	case roleBind:
 		return 0, supervise.BindMain(os.Args)
-	}
-	if err := closeOnExec(); err != nil {
-		return 0, err
-	}
-	if err := refusalIn(os.Args); err != nil {
-		return 0, err
-	}
-	cfg, err := readConfig()
-	if err != nil {
-		return 0, err
-	}
-	if len(os.Args) == 3 { // the kernel's refusal of the namespaces, see procs.Stage
-		return 0, fmt.Errorf("creating namespaces: %s", os.Args[2])
-	}
-	if !cfg.Policy.Confined && cfg.connects() {
-		return 0, cfg.pass(onThreadOfItsOwn(cfg.connectNetworkOnly))
-	}
-	if !cfg.Policy.Confined && cfg.Rules == nil {
-		return 0, cfg.becomeCommand()
-	}
-	if isApart(os.Args) {
-		return 0, cfg.becomeApart()
-	}
-	if err := cfg.enter(); err != nil {
-		return 0, err
-	}
-	if err := cfg.openGate(); err != nil {
-		return 0, fmt.Errorf("making the listeners of the proxy: %w", err)
-	}
-	s, err := newSupervisor(cfg)
-	if err != nil {
-		return 0, err
-	}
-	resolved, err := cfg.resolve()
-	if err != nil {
-		return 0, err
-	}
-	defer resolved.Close()
-	watch, err := newMountWatch(cfg.Backend, resolved)
-	if err != nil {
-		return 0, err
-	}
-	t := &target{config: cfg, policy: resolved.Policy}
-	var start func(*supervisor) error
-	switch {
-	case cfg.isOuter():
-		start = t.startInner
-	case cfg.Limits != (Limits{}) && !cfg.connects():
-		start = func(s *supervisor) error { return t.startApart(s, watch) }
+	case roleConnectOnly:
+		return 0, c.connectOnly()
+	case roleBecome:
+		return 0, c.becomeCommand()
+	case roleApart:
+		return 0, c.becomeApart()
+	case roleOuter:
+		return c.run(r, (*target).startInner)
+	case roleConnect:
+		return 0, c.connect()
+	case roleLimited:
+		return c.run(r, (*target).startApart)
 	default:
-		made, err := cfg.enterView(resolved)
-		if err == nil {
-			err = watch.record(made)
-		}
-		if err != nil {
-			return 0, err
-		}
-		start = t.start
-		if cfg.connects() {
-			start = t.startConnecting
-		}
+		return c.run(r, (*target).start)
 	}
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+}
+
+// decideRole decides the role of this process, from the arguments and the config, and returns both.
+// It calls open to read the config, except for a process that binds a name, which has no config
+// and other descriptors.
+func decideRole(args []string, open func(args []string) (*config, error)) (role, *config, error) {
+	if supervise.IsBind(args) {
+		return roleBind, nil, nil
+	}
+	c, err := open(args)
 	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+		return 0, nil, err
 	}
-	rules, err := cfg.judge()
+	switch {
+	case !c.Policy.Confined && c.connects():
+		return roleConnectOnly, c, nil
+	case !c.Policy.Confined && c.Rules == nil:
+		return roleBecome, c, nil
+	case isMarked(args, apart):
+		return roleApart, c, nil
+	case c.Backend.Has(sandbox.Supervised) && !isMarked(args, inner):
+		return roleOuter, c, nil
+	case c.connects():
+		return roleConnect, c, nil
+	case c.Limits != (Limits{}):
+		return roleLimited, c, nil
+	}
+	return roleCommand, c, nil
+}
+
+// isMarked reports whether args are those of an init that another init has started with the mark.
+// An empty argument comes after the mark, so that no other command line looks like this.
+func isMarked(args []string, mark string) bool {
+	return len(args) == 4 && args[2] == mark && args[3] == ""
+}
+
+// openConfig makes sure that the command inherits no descriptors of this process, and reads the
+// config. The error may also be a reason, in args, why no command is run.
+func openConfig(args []string) (*config, error) {
+	if err := closeOnExec(); err != nil {
+		return nil, err
+	}
+	if err := refusalIn(args); err != nil {
+		return nil, err
+	}
+	c, err := readConfig()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, err := supervise.New(supervise.Config{
-		Judge:  rules,
-		Policy: t.policy, Level: cfg.Backend.Level, Shm: cfg.Shm, Ports: cfg.AgentPorts, Proxy: cfg.teller(), Self: []string{cfg.Argv0, Arg},
-		Executed: hideMemory,
-	})
-	if err == nil {
-		s.calls = n
-		t.serve = func(listener int) { go n.Serve(listener) }
-		err = start(s)
+	if len(args) == 3 { // the kernel has refused the namespaces, see procs.Stage
+		return nil, fmt.Errorf("creating namespaces: %s", args[2])
 	}
-	if err == nil {
-		err = watch.begin(s)
-	}
-	if err != nil {
-		if _, ok := errors.AsType[*notExecuted](err); ok {
-			s.finish()
-		}
-		s.killRest()
-		return 0, err
-	}
-	if cfg.connects() && !cfg.isOuter() {
-		s.finish()
-		return 0, nil
-	}
-	letGo(null)
-	return s.attend()
+	return c, nil
 }
 
 // closeOnExec keeps the command from inheriting more than descriptors 0 to 2.
-// The agent passes no others but the two of init. If one came in all the same,
-// this keeps it in init.
+// The agent passes only the two of init on. If init has inherited another one
+// all the same, the command does not get it.
 func closeOnExec() error {
 	err := unix.CloseRange(configFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == unix.ENOSYS || err == unix.EINVAL { // before Linux 5.11
@@ -181,20 +171,7 @@ func closeOnExec() error {
 	return os.NewSyscallError("close_range", err)
 }
 
-// letGo replaces init's descriptors 0 to 2 by null, which it takes over. When
-// the command closes a pipe the other end has to see that, although init lives
-// on. It also closes the description of the command, and leaves the working
-// directory.
-func letGo(null int) {
-	for fd := range 3 {
-		_ = unix.Dup3(null, fd, 0) // both exist
-	}
-	unix.Close(null)
-	unix.Close(configFD)
-	_ = unix.Chdir("/") // init does nothing in its directory, and would keep its file system busy
-}
-
-// readConfig reads the command from its descriptor, which stays open.
+// readConfig reads the config from its descriptor, which stays open, and checks it.
 func readConfig() (*config, error) {
 	encoded, err := pack.ReadFile(configFD, maxConfig)
 	if err != nil {
@@ -207,25 +184,117 @@ func readConfig() (*config, error) {
 	return c, c.check()
 }
 
+// run starts the command with start, and looks after it until it has ended.
+func (c *config) run(r role, start func(*target) error) (code int, err error) {
+	t, err := c.prepare(r)
+	if err != nil {
+		return 0, err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	if err := t.launch(start); err != nil {
+		return 0, err
+	}
+	letGo(null)
+	return t.supervisor.attend()
+}
+
+// prepare does what an init has to do before it may start anything. It also enters the view,
+// unless the init only starts another one, which does that.
+func (c *config) prepare(r role) (*target, error) {
+	if err := c.enter(r); err != nil {
+		return nil, err
+	}
+	if err := c.openGate(); err != nil {
+		return nil, fmt.Errorf("making the listeners of the proxy: %w", err)
+	}
+	s, err := newSupervisor(c, r)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	watch, err := newMountWatch(c.Backend, resolved)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{config: c, role: r, supervisor: s, resolved: resolved, policy: resolved.Policy, watch: watch}
+	if r == roleOuter || r == roleLimited {
+		return t, nil
+	}
+	made, err := c.enterView(resolved)
+	if err != nil {
+		return nil, err
+	}
+	return t, watch.record(made)
+}
+
+// launch calls start, once the calls of the command can be answered, and then watches the
+// mounts of the view. On failure it kills what start has started.
+func (t *target) launch(start func(*target) error) error {
+	c, s := t.config, t.supervisor
+	rules, err := t.judge()
+	if err != nil {
+		return err
+	}
+	s.calls, err = supervise.New(supervise.Config{
+		Judge:  rules,
+		Policy: t.policy, Level: c.Backend.Level, Shm: c.Shm, Ports: c.AgentPorts, Proxy: c.teller(), Self: []string{c.Argv0, Arg},
+		Executed: hideMemory,
+	})
+	if err == nil {
+		err = start(t)
+	}
+	if err == nil {
+		err = t.watch.begin(s)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*notExecuted](err); ok {
+		s.finish()
+	}
+	s.killRest()
+	return err
+}
+
+// letGo replaces init's descriptors 0 to 2 by null, which it closes. When
+// the command closes a pipe, the other end has to notice that, although init lives
+// on. letGo also closes the description of the command, and leaves the working
+// directory.
+func letGo(null int) {
+	for fd := range 3 {
+		_ = unix.Dup3(null, fd, 0) // both exist
+	}
+	unix.Close(null)
+	unix.Close(configFD)
+	_ = unix.Chdir("/") // init does nothing in its directory, and would keep its file system busy
+}
+
 // enter maps the ids of this process in its new user namespace, keeps others
-// out of its memory, and makes sure that it can kill all that it will start.
-func (c *config) enter() error {
+// out of its memory, and makes sure that it can kill everything that it will start.
+func (c *config) enter(r role) error {
 	if c.Backend.Has(sandbox.UserNS) {
-		// The ids come first. Once the process is not dumpable its files in
+		// The ids come first: once the process is not dumpable, its files in
 		// /proc belong to root, and it could not write the maps.
 		if err := userns.MapIDs(c.UID, c.GID); err != nil {
 			return err
 		}
 	}
 	// T1 will be in the command's Landlock domain for a moment, and the command
-	// has the same uid as init, even if that is 0. So neither of these keeps
-	// the command from tracing T1 and reading the memory of init. This does.
+	// has the same uid as init, even if that is 0. So neither the domain nor the
+	// uid keeps the command from tracing T1 and reading the memory of init; only
+	// hideMemory does.
 	//
-	// Where init traces the command around its execve, it does so around the first
-	// one too. The process that calls that is a copy of init which shares its
-	// memory, so it could not be traced: init hides its memory when the kernel has
-	// loaded the command, before that runs.
-	if c.Backend.Level < sandbox.LevelReads && c.Rules == nil || c.isOuter() {
+	// An init that traces the command around every execve traces it around the first
+	// one too. The process that makes this call is a copy of init and shares its
+	// memory, and if the memory were hidden it could not be traced. So such an init
+	// hides its memory later: when the kernel has loaded the command, before that runs.
+	if c.Backend.Level < sandbox.LevelReads && c.Rules == nil || r == roleOuter {
 		if err := hideMemory(); err != nil {
 			return err
 		}
@@ -254,9 +323,9 @@ func hideMemory() error {
 	return nil
 }
 
-// showMemory lets the first init trace this process. The kernel hides the memory of a program
-// that has more capabilities than the one before it, as the second init has where the uid is 0 in
-// a user namespace.
+// showMemory lets the first init trace this process, the second one. The kernel hides the memory
+// of a process that executes a program and gains capabilities by it, as the second init does
+// where the uid is 0 in a user namespace.
 func showMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("showing the memory of the second init: %w", os.NewSyscallError("prctl", err))
@@ -264,7 +333,7 @@ func showMemory() error {
 	return nil
 }
 
-// resolve looks the paths of the policy up. They have to lead where they led
+// resolve looks up the paths of the policy. They have to lead where they led
 // when the agent decided that the command may be started.
 func (c *config) resolve() (*resolve.Resolved, error) {
 	resolved, err := resolve.Policy(c.Policy)
@@ -285,7 +354,7 @@ func (c *config) resolve() (*resolve.Resolved, error) {
 }
 
 // enterView makes the policy's view the root of this process, if the backend
-// has views, and returns the mounts that it depends on.
+// has views, and returns the mounts that the view depends on.
 func (c *config) enterView(resolved *resolve.Resolved) ([]view.Mounted, error) {
 	if !c.Backend.Has(sandbox.MountNS) {
 		return nil, nil

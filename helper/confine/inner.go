@@ -9,48 +9,44 @@ import (
 
 	"github.com/execagent/execagent/internal/caps"
 	"github.com/execagent/execagent/procs"
-	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
 
 // A supervised command has two inits. The inner one starts the command, as any
-// init does, and does its calls. All of the inner one is in a Landlock domain,
-// the ceiling of what it may do. The kernel makes a domain for one thread, and
+// init does, and does its calls. Every thread of the inner one is in a Landlock domain,
+// the ceiling of what the inner init may do. The kernel puts a domain on one thread, and
 // only a thread whose domain contains the command's can read the command's
-// memory. So the domain has to be there before the process has a second thread:
-// the outer init puts it on a thread of its own, and forks the inner one from it.
+// memory. So the domain has to exist before the process has a second thread:
+// the outer init puts it on a thread of its own, and forks the inner init from that thread.
 //
 //	agent ──► outer init ── fork from a thread under the ceiling ──► inner init ── fork from T1 ──► command
 //	  leash ──┘  └── leash, signals, exit code ──────────────────────┘ └── listener
 //
-// The outer init has no part in the calls. It passes signals on, and when the
-// inner one dies of whatever, it kills what is left of the command, which has got
-// it as its new parent by then: without its supervisor a command can change
-// nothing more, but it could go on to read and compute.
+// The outer init takes no part in the calls. It passes signals on. If the inner
+// init dies, for whatever reason, the outer one becomes the parent of the command's
+// processes and kills them: without its supervisor a command can change nothing
+// more, but it could go on to read and compute.
 //
 // The inner init sends a byte on the leash when it is ready for signals, and
-// another one when it ends as it should, also where there is no program to execute.
-// Its exit code is the command's only if the second one has come: the runtime also
-// ends a process with a code, 2, that has failed beyond help, as for want of memory.
+// a second one when it ends in order, even if there is no program to execute.
+// Its exit code is the command's only if the second byte has come, because Go's runtime
+// also ends a process with a code, 2, when the process has failed beyond help, as for
+// want of memory.
 
-// inner is the third of the four arguments of the inner init. The fourth is empty,
-// so that no other command line looks like this one.
+// inner marks the arguments of the inner init ([isMarked]).
 const inner = "inner"
 
-// isInner tells whether a process with these arguments is the inner one.
-func isInner(args []string) bool { return len(args) == 4 && args[2] == inner && args[3] == "" }
-
-// startInner starts the inner init, and returns once that takes signals or has
+// startInner starts the inner init, and returns once the inner init takes signals or has
 // ended.
-func (t *target) startInner(s *supervisor) error {
+func (t *target) startInner() error {
 	ours, theirs, err := newLeash()
 	if err != nil {
 		return err
 	}
-	err = onThreadOfItsOwn(func() error { return t.forkInner(s, int(theirs.Fd())) })
+	err = onThreadOfItsOwn(func() error { return t.forkInner(int(theirs.Fd())) })
 	_ = theirs.Close()
 	if t.config.isManaged() {
-		unix.Close(gateFD) // the inner init alone speaks to the gate, which so sees its end
+		unix.Close(gateFD) // only the inner init holds it, so that the gate notices its end
 	}
 	if t.config.Rules != nil {
 		unix.Close(t.config.judgeFD())
@@ -58,37 +54,38 @@ func (t *target) startInner(s *supervisor) error {
 	if err != nil {
 		return err
 	}
-	// An end without a byte is the end of the inner init, which attend sees too.
+	// If the inner init has ended there is no byte; attend notices that too.
 	_, _ = ours.Read(make([]byte, 1))
-	// The inner init ends when its leash is let go.
-	s.inner = &innerInit{leash: ours}
-	return unix.Fstat(2, &s.inner.stderr)
+	// The inner init ends when this end of its leash is closed.
+	t.supervisor.inner = &innerInit{leash: ours}
+	return unix.Fstat(2, &t.supervisor.inner.stderr)
 }
 
-// innerInit is what the outer init knows of the inner one.
+// innerInit is what the outer init knows about the inner one.
 type innerInit struct {
 	leash  *os.File
-	stderr unix.Stat_t // what the inner init and the command were given
+	stderr unix.Stat_t // of the inner init and the command when they started
 }
 
-// finish tells the outer init that the exit code of this one is the command's.
+// finish tells the outer init that the exit code of this inner one is the command's. Any other
+// init has nobody to tell.
 func (s *supervisor) finish() {
-	if isInner(os.Args) {
-		_, _ = s.leash.Write([]byte{1}) // an outer init that is gone needs to know nothing
+	if s.isInner {
+		_, _ = s.leash.Write([]byte{1}) // this fails only if the outer init is gone
 	}
 }
 
-// finished tells whether the inner init, which has ended, has ended as it should.
+// finished reports whether the inner init, which has ended, has ended in order.
 func (i *innerInit) finished() bool {
-	n, _ := i.leash.Read(make([]byte, 1)) // its end of the leash is closed, so there is a byte or the end
+	n, _ := i.leash.Read(make([]byte, 1)) // its end of the leash is closed, so this is a byte or the end
 	return n == 1
 }
 
-// died tells the command's stderr how the inner init has ended, and returns the
-// exit code of the outer one. The outer init holds its own stderr
-// open no longer. So it looks for a process that the command has left, whose
-// descriptor 2 is still the pipe or terminal that was given to it: it opens
-// nothing else, whatever the command has put there.
+// died writes to the command's stderr how the inner init has ended, and returns the
+// exit code of the outer one, which has closed its own stderr by now. So died looks for
+// a process of the command whose descriptor 2 is still the pipe or terminal that the
+// command was started with, and opens that one. It opens no other file that the
+// command has put there.
 func (i *innerInit) died(status syscall.WaitStatus) (code int) {
 	how := fmt.Sprintf("exit code %d", status.ExitStatus())
 	if status.Signaled() {
@@ -103,8 +100,8 @@ func (i *innerInit) died(status syscall.WaitStatus) (code int) {
 	return lost.tell()
 }
 
-// reopen opens descriptor 2 of that process for writing, if it is the pipe or the
-// terminal that the command was given, and returns -1 otherwise.
+// reopen opens descriptor 2 of the process pid for writing, if it is the pipe or the
+// terminal that the command was started with. Otherwise it returns -1.
 func (i *innerInit) reopen(pid int) int {
 	found, err := unix.Open(fmt.Sprintf("/proc/%d/fd/2", pid), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -124,8 +121,8 @@ func (i *innerInit) reopen(pid int) int {
 }
 
 // forkInner puts the ceiling on the calling thread and starts the inner init from
-// it.
-func (t *target) forkInner(s *supervisor, leash int) error {
+// that thread.
+func (t *target) forkInner(leash int) error {
 	if err := caps.Drop(); err != nil {
 		return err
 	}
@@ -138,13 +135,13 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	}
 	files := []uintptr{0, 1, 2, configFD, uintptr(leash)}
 	if c.connects() || c.isManaged() {
-		files = append(files, resultFD) // or gateFD, which is the same
+		files = append(files, resultFD) // gateFD is the same number
 	}
 	if c.Rules != nil {
 		files = append(files, uintptr(c.judgeFD()))
 	}
 	environ := append([]string{threadsOfSupervisor}, beLax()...)
-	err := s.bear(func() (int, error) {
+	err := t.supervisor.bear(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{c.Argv0, Arg, inner, ""}, &syscall.ProcAttr{
 			Env:   environ,
 			Files: files,
@@ -156,11 +153,8 @@ func (t *target) forkInner(s *supervisor, leash int) error {
 	return nil
 }
 
-// threadsOfSupervisor is for an init that answers calls and checks programs. It has a thread
-// that receives calls, one that checks a program and one that waits for children. Each keeps
-// its place while it is in a system call, and the runtime's monitor does not have to wake up
-// for it.
+// threadsOfSupervisor is for an init that answers calls and checks programs. One of its threads
+// receives calls, one checks a program and one waits for children. With this number each keeps
+// its processor of the runtime while it is in a system call, so the runtime's monitor does not
+// have to wake up for it.
 const threadsOfSupervisor = "GOMAXPROCS=4"
-
-// isOuter tells whether this process is the outer init of a supervised command.
-func (c *config) isOuter() bool { return c.Backend.Has(sandbox.Supervised) && !isInner(os.Args) }

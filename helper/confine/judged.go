@@ -11,15 +11,14 @@ import (
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/enforce"
 )
 
-// A command whose programs are judged by rules has a filter that leaves every execve to a listener,
-// and an init that decides there: the one that it has anyway, or, without a sandbox, one that only
-// watches. The rules are a part of the description; what they leave to a client goes to the agent
-// by one more descriptor.
+// Rules can judge every program that a command executes. The command's filter then leaves every
+// execve to a listener, and an init decides there: the init that the command has anyway or,
+// without a sandbox, an init that only watches. The rules are part of the config. If they leave a
+// decision to a client, the init sends the question to the agent on one more descriptor.
 
-// judgeFD leads to who answers questions, and only if there are rules.
+// judgeFD is the descriptor for questions. It exists only if there are rules.
 func (c *config) judgeFD() int {
 	if c.isManaged() {
 		return gateFD + 1
@@ -27,56 +26,26 @@ func (c *config) judgeFD() int {
 	return gateFD
 }
 
-// judge returns who decides about the programs of the command; nil without rules, and in the outer
-// init of two.
-func (c *config) judge() (*judge.Judge, error) {
-	if c.Rules == nil || c.isOuter() {
+// judge returns the judge of the command's programs. It returns nil without rules, and in the outer
+// init, because the inner one judges.
+func (t *target) judge() (*judge.Judge, error) {
+	c := t.config
+	if c.Rules == nil || t.role == roleOuter {
 		return nil, nil
 	}
 	return judge.New(c.Rules, c.argv(), c.judgeFD())
 }
 
-// addJudged puts the filters on the calling thread, of which one leaves also execve to a listener.
-// Only one of the filters of a thread can have a listener.
-func (t *target) addJudged() (err error) {
-	l, filter := t.config.Backend, enforce.FilterExecs
-	switch {
-	case l.Has(sandbox.Supervised):
-		filter = enforce.FilterSupervised(l, t.policy.Network)
-	case !t.policy.Confined:
-		if !t.policy.RestrictsNothing() {
-			filter = enforce.FilterNetwork
-		}
-	case t.policy.Network == sandbox.NetworkEnabled:
-		filter = enforce.FilterEnabled
-	case t.policy.AllUnixSockets:
-		filter = enforce.FilterManagedUnix
-	case t.policy.Network == sandbox.NetworkManaged:
-		filter = enforce.FilterManaged
-	case l.Has(sandbox.MountNS):
-		filter = enforce.FilterRestricted
-	default:
-		if !t.policy.FullRead {
-			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
-				return err
-			}
-		}
-		filter = enforce.FilterLandlock
-	}
-	t.listener, err = filter.LoadExecs()
-	return err
-}
-
-// Judged has the programs that a command executes decided about by rules. It has to be closed.
+// Judged is the agent's part in judging the programs of a command. It has to be closed.
 type Judged struct {
-	// Desk has the questions of the command.
+	// Desk receives the questions about the command's programs.
 	Desk *judge.Desk
 
 	rules  []byte
 	theirs *os.File
 }
 
-// NewJudged is for one command.
+// NewJudged returns a Judged for one command, whose programs the rules of the policy judge.
 func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	ours, theirs, err := judge.Pair()
 	if err != nil {
@@ -85,7 +54,7 @@ func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	return &Judged{Desk: ours, rules: packed.Append(nil, policy), theirs: os.NewFile(uintptr(theirs), "judge")}, nil
 }
 
-// Close gives back what the stage has not taken.
+// Close closes the desk, and the init's end unless a stage has taken it. It does nothing for nil.
 func (j *Judged) Close() {
 	if j != nil {
 		_ = j.theirs.Close()
@@ -93,26 +62,26 @@ func (j *Judged) Close() {
 	}
 }
 
-// WatchOnly returns what confines nothing and judges the programs of a command.
+// WatchOnly returns a sandbox that confines nothing and only judges the programs of a command.
 func WatchOnly(j *Judged) *Held {
 	h := &Held{Layers: []string{}, command: Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, ShellCodes: true, Argv0: os.Args[0]}}
 	h.Judge(j)
 	return h
 }
 
-// Judge has the programs of the command judged. It is called before the command is started; the
-// stage takes the judge's end.
+// Judge makes the sandbox judge the programs of the command. It is called before the command is
+// started, and the stage then takes the init's end of j.
 func (h *Held) Judge(j *Judged) {
 	if h.refusal == nil {
 		h.judged, h.command.Rules = j, j.rules
 	}
 }
 
-// tryTime is how long the try of [TryJudged] may take. Nearly always that takes some milliseconds.
+// tryTime bounds the attempt of [TryJudged], which nearly always takes some milliseconds.
 const tryTime = 15 * time.Second
 
-// TryJudged finds out, by doing it, whether this host lets the programs of a command be judged. It
-// runs argv, which has to end with that exit code. Reaper is as in [procs.Spec].
+// TryJudged checks that the programs of a command can be judged on this host, by doing it. It
+// runs argv, which has to end with the exit code. Reaper is as in [procs.Spec].
 func TryJudged(argv []string, code int, reaper *procs.Reaper) error {
 	j, err := NewJudged(&execpolicy.Policy{})
 	if err != nil {

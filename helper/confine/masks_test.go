@@ -105,7 +105,7 @@ func maskChildMain() int {
 		if err := cfg.Policy.UnmarshalText([]byte(os.Args[2])); err != nil {
 			return err
 		}
-		if err := cfg.enter(); err != nil {
+		if err := cfg.enter(roleCommand); err != nil {
 			return err
 		}
 		resolved, err := resolve.Policy(cfg.Policy)

@@ -16,33 +16,35 @@ import (
 )
 
 // supervisor is the part of init that looks after a running command: it passes
-// signals on, reaps, and ends what the command leaves behind.
+// signals on, reaps, and kills the processes that the command leaves behind.
 type supervisor struct {
 	pidNS, newSession bool
 	signals           chan os.Signal
 	leash             *os.File
-	inner             *innerInit // of an outer init, whose command is the inner one; else nil
+	inner             *innerInit // in an outer init, whose command is the inner one; else nil
+	isInner           bool       // this is the inner init of two
 	// calls answers the command's calls, and traces its processes around an execve.
 	calls *supervise.Notifier
 
 	mu    sync.Mutex // protects the fields below
 	pid   int        // of the command; 0 before it is started
 	ended bool       // the command is being reaped, so another process may get its pid
-	lost  *loss      // why init has ended the command; nil: it has not
-	let   bool       // the leash was let go, and so the command was killed
+	lost  *loss      // why init has ended the command; nil: init has not
+	let   bool       // the leash was closed, and so the command was killed
 }
 
-// newSupervisor catches signals and then says so on the leash. The agent keeps
-// signals back until then: one that came earlier would end init, or be lost.
-func newSupervisor(cfg *config) (*supervisor, error) {
+// newSupervisor catches signals and then sends a byte on the leash. The agent holds
+// signals back until the byte comes, because an earlier signal would end init, or be lost.
+func newSupervisor(cfg *config, r role) (*supervisor, error) {
 	s := &supervisor{
 		pidNS:      cfg.Backend.Has(sandbox.PIDNS),
 		newSession: cfg.NewSession,
+		isInner:    cfg.Backend.Has(sandbox.Supervised) && r != roleOuter,
 		// Signals that come before the command is started wait in the channel.
 		signals: make(chan os.Signal, 2*len(caught())),
 	}
-	// Catching a signal would undo that the agent, and so init, was started with
-	// it ignored, as by nohup(1). The command has to ignore it too.
+	// A signal that init inherited as ignored, as from nohup(1), is not caught, because the
+	// command has to ignore it too.
 	signal.Notify(s.signals, slices.DeleteFunc(caught(), signal.Ignored)...)
 	if err := unix.SetNonblock(leashFD, true); err != nil {
 		return nil, fmt.Errorf("taking the leash: %w", os.NewSyscallError("fcntl", err))
@@ -63,8 +65,8 @@ func caught() []os.Signal {
 	}
 }
 
-// fromTerminal tells whether sig may come from the terminal, which sends it to a
-// command in the same session too: init must not send it a second time.
+// fromTerminal reports whether sig may come from the terminal. The terminal also sends it to a
+// command in the same session, so init must not send it a second time.
 func fromTerminal(sig os.Signal) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH:
@@ -74,9 +76,9 @@ func fromTerminal(sig os.Signal) bool {
 }
 
 // heed waits until the other end of the leash is closed, and then ends the
-// command, all that it has started, and init.
+// command, every process that the command has started, and init.
 func (s *supervisor) heed() {
-	_, _ = s.leash.Read(make([]byte, 1)) // nothing is sent: whatever comes is the end
+	_, _ = s.leash.Read(make([]byte, 1)) // nothing is ever sent, so this is the end
 	if s.pidNS {
 		os.Exit(killed)
 	}
@@ -87,13 +89,13 @@ func (s *supervisor) heed() {
 		os.Exit(killed)
 	}
 	if !s.ended {
-		// attend reaps the command, and then kills what it has left behind.
+		// attend reaps the command, and then kills the processes that are left.
 		_ = unix.Kill(s.pid, unix.SIGKILL) // this cannot fail: a child of the same user
 	}
 }
 
-// bear starts the command with fork, and notes its pid. No signal is sent, and
-// the leash is not heeded, before the pid is known.
+// bear starts the command with fork, and keeps its pid. Until the pid is known, forward sends
+// no signal and heed waits.
 func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *supervisor) bear(fork func() (pid int, err error)) (err error) {
 }
 
 // attend passes signals on and reaps every orphan until the command has ended.
-// Then it kills what the command has left behind, and returns the command's
+// Then it kills the processes that the command has left behind, and returns the command's
 // exit code.
 func (s *supervisor) attend() (code int, err error) {
 	go s.forward()
@@ -125,8 +127,8 @@ func (s *supervisor) attend() (code int, err error) {
 			return 0, os.NewSyscallError("wait4", err)
 		}
 		if status.Stopped() {
-			// A child has chosen its parent as its tracer (PTRACE_TRACEME), and only
-			// that could let it go on. It has asked for nothing that init does.
+			// A child has made its parent the tracer (PTRACE_TRACEME), and only the
+			// tracer could let it go on. Init traces nobody in this way, so the child is killed.
 			s.mu.Lock()
 			s.ended = false
 			_ = unix.Kill(pid, unix.SIGKILL)
@@ -137,7 +139,7 @@ func (s *supervisor) attend() (code int, err error) {
 			continue
 		}
 		if s.inner != nil && !s.inner.finished() {
-			code := killed // also if it was about to crash when the leash was let go
+			code := killed // also if the inner init was about to crash when the leash was closed
 			if !let {
 				code = s.inner.died(status)
 			}
@@ -156,7 +158,7 @@ func (s *supervisor) attend() (code int, err error) {
 	}
 }
 
-// forward sends the command the signals that init gets.
+// forward sends the command the signals that init receives.
 func (s *supervisor) forward() {
 	for sig := range s.signals {
 		if !s.newSession && fromTerminal(sig) {
@@ -174,7 +176,7 @@ func (s *supervisor) forward() {
 	}
 }
 
-// killRest kills what the command has left behind. In a PID namespace the end
+// killRest kills the processes that the command has left behind. In a PID namespace the end
 // of init does that. No other goroutine may wait for children meanwhile.
 func (s *supervisor) killRest() {
 	if !s.pidNS {
@@ -182,10 +184,10 @@ func (s *supervisor) killRest() {
 	}
 }
 
-// killTree kills and reaps all descendants of init, which is their subreaper:
+// killTree kills and reaps all descendants of init. Init is their subreaper, so
 // when a process dies, its children become children of init.
 func killTree() {
-	const maxUnseen = 1000 // lists without a child, before it gives up
+	const maxUnseen = 1000 // lists without a child, before killTree gives up
 	for unseen := 0; unseen < maxUnseen; {
 		options := 0
 		seen := procs.Children()
@@ -193,8 +195,8 @@ func killTree() {
 			_ = unix.Kill(pid, unix.SIGKILL) // the child is not reaped, so the pid is still its own
 		}
 		if len(seen) == 0 {
-			// Either no child is left, or one moved while we looked: waiting
-			// could take forever.
+			// Either no child is left, or a child moved during the listing, and a
+			// wait could take forever.
 			options = syscall.WNOHANG
 			unseen++
 		}

@@ -14,41 +14,47 @@ import (
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
+	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // target starts the command of an init.
 type target struct {
-	config *config
-	policy *sandbox.Policy // with canonical paths
+	config   *config
+	policy   *sandbox.Policy // with canonical paths
+	listener int             // of the command's filter; 0: the filter has none
 
-	// serve answers the calls that the command's filter leaves to a listener. It
-	// is called once, before there is a command, if the filter leaves any.
-	serve    func(listener int)
-	listener int // 0: the filter leaves no call to it
-	// drop takes the capabilities of init, once it needs them no more.
+	// The fields below are set by prepare.
+	role       role
+	supervisor *supervisor
+	resolved   *resolve.Resolved // open until this process ends
+	watch      *mountWatch       // nil: the backend has no views
+
+	// drop drops the capabilities of init, when init needs them no longer.
 	drop func() error
 }
 
-// start confines T1, a thread of init, and forks the command from it. T1 has
-// the command's Landlock domain, so the command could signal it. So T1 is a
-// thread that ends afterwards. And it is not the main thread: the kernel judges
-// a signal to init as a whole by the domain of that one.
-func (t *target) start(s *supervisor) error {
-	return onThreadOfItsOwn(func() error { return t.startHere(s) })
-}
+// serve starts to answer the calls that the command's filter leaves to the listener. It is called
+// before there is a command, if there is a listener.
+func (t *target) serve() { go t.supervisor.calls.Serve(t.listener) }
 
-// onThreadOfItsOwn calls do on a thread that is not the main one, and that ends
-// afterwards with all that do has put on it.
+// start confines T1, a thread of init, and forks the command from it. T1 has
+// the command's Landlock domain, so the command could signal T1. Therefore T1
+// ends afterwards. It is not the main thread either, because the kernel uses the
+// domain of the main thread to judge a signal to init as a whole.
+func (t *target) start() error { return onThreadOfItsOwn(t.startHere) }
+
+// onThreadOfItsOwn calls do on a thread that is not the main one. The thread ends
+// afterwards, and with it every restriction that do has put on it.
 func onThreadOfItsOwn(do func() error) error {
 	done := make(chan error, 1)
 	var run func()
 	run = func() {
-		// A goroutine that does not unlock its thread ends the thread with
-		// itself.
+		// When a goroutine ends that has not unlocked its thread, the thread ends
+		// too.
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// This is the main thread. While this goroutine holds it, another
-			// one runs on another thread.
+			// goroutine has to run on another thread.
 			other := make(chan struct{})
 			go func() { defer close(other); run() }()
 			<-other
@@ -62,21 +68,21 @@ func onThreadOfItsOwn(do func() error) error {
 }
 
 // startHere confines the calling thread and forks the command from it.
-func (t *target) startHere(s *supervisor) error {
+func (t *target) startHere() error {
 	restoreOpenFiles()
 	if err := t.confineHere(); err != nil {
 		return err
 	}
 	if t.listener > 0 {
-		// The new process makes calls that are left to the listener before it is
-		// the command: its execve is one.
-		t.serve(t.listener)
+		// The new process needs answers before it is the command, because its
+		// execve may be one of the calls that are left to the listener.
+		t.serve()
 	}
-	return s.bear(t.fork)
+	return t.supervisor.bear(t.fork)
 }
 
 // confineHere drops the capabilities of init, enters the working directory of
-// the command, and puts the layers on the calling thread: a command that is
+// the command, and puts the layers on the calling thread, so that a command that is
 // forked from this thread, or executed on it, is confined.
 func (t *target) confineHere() error {
 	if err := beStrict(); err != nil {
@@ -87,8 +93,8 @@ func (t *target) confineHere() error {
 			return err
 		}
 	}
-	// The capabilities are dropped first: with them this would also enter a
-	// directory that the command could not enter.
+	// The capabilities are dropped first: with them init could enter a
+	// directory that the command may not enter.
 	if t.config.connects() {
 		return t.addLayers() // it needs no directory
 	}
@@ -101,8 +107,8 @@ func (t *target) confineHere() error {
 	return t.addLayers()
 }
 
-// judgeDir refuses a working directory that the policy hides or denies, where
-// there is no view: Landlock does not keep a process from entering a directory.
+// judgeDir refuses a working directory that the policy hides or denies. It is needed where
+// there is no view, because Landlock does not keep a process from entering a directory.
 func (t *target) judgeDir() error {
 	if t.config.Backend.Has(sandbox.MountNS) {
 		return nil
@@ -120,8 +126,8 @@ func (t *target) judgeDir() error {
 }
 
 // addLayers puts the layers of the backend on the calling thread. Filters come
-// last: a filter could forbid the calls that put the other layers on.
-func (t *target) addLayers() (err error) {
+// last, because a filter could forbid the calls that put the other layers on.
+func (t *target) addLayers() error {
 	l := t.config.Backend
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", os.NewSyscallError("prctl", err))
@@ -138,28 +144,19 @@ func (t *target) addLayers() (err error) {
 			return err
 		}
 	}
-	if t.config.Rules != nil {
-		return t.addJudged()
-	}
-	switch {
-	case l.Has(sandbox.Supervised):
-		t.listener, err = enforce.FilterSupervised(l, t.policy.Network).LoadNotify()
-	case t.policy.Network == sandbox.NetworkEnabled:
-		t.listener, err = enforce.FilterEnabled.LoadNotify()
-	case t.policy.AllUnixSockets:
-		err = enforce.FilterManagedUnix.LoadThread()
-	case t.policy.Network == sandbox.NetworkManaged:
-		err = enforce.FilterManaged.LoadThread()
-	case l.Has(sandbox.MountNS):
-		err = enforce.FilterRestricted.LoadThread()
-	default:
-		if !t.policy.FullRead {
-			if err := enforce.FilterHiddenPaths.LoadThread(); err != nil {
-				return err
-			}
+	return t.addFilters()
+}
+
+// addFilters puts the filters on the calling thread, and keeps the listener of the last one.
+func (t *target) addFilters() (err error) {
+	filters, asked := enforce.FiltersFor(t.config.Backend, t.policy, t.config.Rules != nil)
+	last := len(filters) - 1
+	for _, f := range filters[:last] {
+		if _, err := f.Load(enforce.NoListener); err != nil {
+			return err
 		}
-		err = enforce.FilterLandlock.LoadThread()
 	}
+	t.listener, err = filters[last].Load(asked)
 	return err
 }
 
@@ -181,9 +178,9 @@ func (t *target) fork() (pid int, err error) {
 	return pid, err
 }
 
-// becomeCommand executes a command whose files are not confined in the place of
-// init. The command only gets a filter and a Landlock domain that restricts no
-// file (sandbox.md 3), and nobody watches it.
+// becomeCommand replaces init by a command whose files are not confined. The command
+// gets only a filter and a Landlock domain that restricts no
+// files (sandbox.md 3), and no process watches it.
 func (c *config) becomeCommand() error {
 	runtime.LockOSThread()
 	if err := c.enterDir(); err != nil {
@@ -194,22 +191,15 @@ func (c *config) becomeCommand() error {
 			return fmt.Errorf("taking the terminal: %w", os.NewSyscallError("ioctl", err))
 		}
 	}
-	if err := c.restrictNetwork(); err != nil {
+	t := &target{config: c, policy: c.Policy}
+	if err := t.addLayers(); err != nil {
 		return err
 	}
 	restoreOpenFiles()
 	return withFewerFiles(c.exec)
 }
 
-// restrictNetwork puts what a command gets whose files are not confined on the calling thread.
-func (c *config) restrictNetwork() error {
-	if err := enforce.RestrictThread(sandbox.NetworkRuleset(c.Backend.Landlock)); err != nil {
-		return err
-	}
-	return enforce.FilterNetwork.LoadThread()
-}
-
-// exec executes the command in the place of this process, with its limits.
+// exec replaces this process by the command, with its limits.
 func (c *config) exec() error {
 	if c.Limits == (Limits{}) {
 		return c.explain(c.search(func(path string) error {
@@ -227,13 +217,13 @@ func (c *config) exec() error {
 	return c.explain(err)
 }
 
-// search calls use with each path where the program may be, until one call succeeds. This process
-// has to be in the working directory of the command, since elements of PATH may be relative.
+// search calls use with each path where the program may be, until a call succeeds. This process
+// has to be in the working directory of the command, because elements of PATH may be relative.
 func (c *config) search(use func(path string) error) error {
 	return procs.Search(c.Argv[0], "", c.Env, use)
 }
 
-// argv returns the arguments that the program sees, its own name first.
+// argv returns the arguments of the program, its argv[0] first.
 func (c *config) argv() []string {
 	if c.Arg0 == nil {
 		return c.Argv
@@ -243,22 +233,22 @@ func (c *config) argv() []string {
 	return argv
 }
 
-// enterDir makes the working directory of the command that of this process.
+// enterDir makes the command's working directory the one of this process.
 func (c *config) enterDir() error { return c.explainDir(unix.Chdir(c.Dir)) }
 
-// explainDir returns err with the working directory that could not be entered.
+// explainDir adds the working directory to err, the error of entering it.
 func (c *config) explainDir(err error) error {
 	if err == nil {
 		return nil
 	}
 	failed := &fs.PathError{Op: "chdir", Path: c.Dir, Err: err}
-	if c.Policy.RestrictsNothing() { // there is no sandbox, and so no code of it
+	if c.Policy.RestrictsNothing() { // without a sandbox there is no exit code of the sandbox
 		return &notExecuted{code: ShellCode(syscall.EACCES), err: failed}
 	}
 	return fmt.Errorf("entering the working directory inside the sandbox: %w", failed)
 }
 
-// explain returns err with the program that could not be executed.
+// explain adds the program to err, the error of executing it.
 func (c *config) explain(err error) error {
 	switch err {
 	case nil:

@@ -36,8 +36,7 @@ func (r *report) trySeccomp() {
 		_, _, errno := unix.RawSyscall(forbiddenCall, 0, 0, 0)
 		r.note(sandbox.Seccomp, "calling what the filter forbids", refusedBy(errno))
 	}
-	// The flags are those of Filter.LoadNotify of package enforce, which loads
-	// the filter of a command.
+	// Filter.Load of package enforce uses the same flags for the filter of a command.
 	listener, err := loadFilter(askedCall, unix.SECCOMP_RET_USER_NOTIF,
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
 	if !r.note(sandbox.UserNotify, "loading a filter with a listener", err) {

@@ -127,8 +127,9 @@ func supervisedChildMain(name string, args []string) int {
 			failed <- err
 			return
 		}
-		b := sandbox.Backend{Level: level, Landlock: abi}
-		listener, err := enforce.FilterSupervised(b, network).LoadNotify()
+		b := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised), Level: level, Landlock: abi}
+		filters, asked := enforce.FiltersFor(b, &sandbox.Policy{Confined: true, Network: network}, false)
+		listener, err := filters[0].Load(asked)
 		if err != nil {
 			failed <- err
 			return

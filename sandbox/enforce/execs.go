@@ -7,30 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FilterExecs refuses nothing: it is for [Filter.LoadExecs] where nothing else needs a listener.
-const FilterExecs Filter = "execs"
-
-// LoadExecs does what [Filter.LoadNotify] does, and has the listener also asked about every
-// execve(2) and execveat(2).
-func (f Filter) LoadExecs() (listener int, err error) {
-	if err := setNoNewPrivs(); err != nil {
-		return -1, err
-	}
-	program, err := f.withExecs()
-	if err != nil {
-		return -1, err
-	}
-	return load(f, program, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-}
-
-// offsets in struct seccomp_data.
+// Offsets in struct seccomp_data.
 const (
 	numberAt = 0
 	archAt   = 4
 )
 
-// withExecs returns the program with the two calls put before it: its jumps are relative.
-func (f Filter) withExecs() ([]unix.SockFilter, error) {
+// programFor returns the program that is loaded with the listener. For [AskedExecs] it puts
+// instructions for the two calls before the filter's own, whose jumps are relative.
+func (f Filter) programFor(l Listener) ([]unix.SockFilter, error) {
+	if l != AskedExecs {
+		return f.program()
+	}
 	arch := uint32(unix.AUDIT_ARCH_X86_64)
 	if runtime.GOARCH == "arm64" {
 		arch = unix.AUDIT_ARCH_AARCH64
@@ -43,7 +31,7 @@ func (f Filter) withExecs() ([]unix.SockFilter, error) {
 	)
 	execs := []unix.SockFilter{
 		{Code: load, K: archAt},
-		{Code: equal, K: arch, Jf: 4}, // what follows decides about other architectures
+		{Code: equal, K: arch, Jf: 4}, // the instructions below decide about other architectures
 		{Code: load, K: numberAt},
 		{Code: equal, K: unix.SYS_EXECVE, Jt: 1},
 		{Code: equal, K: unix.SYS_EXECVEAT, Jf: 1},

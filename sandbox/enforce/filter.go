@@ -13,15 +13,16 @@ import (
 
 // Filter names a seccomp program. The programs are compiled from the tables in
 // internal/seccomp with libseccomp, on a developer's machine, and are
-// committed in filters/<architecture>; what is here only loads them.
+// committed in filters/<architecture>. This package only loads them.
 //
-// Every program ends the process on a system call of another architecture, and
-// lets x32 calls and calls that are newer than the tables fail with ENOSYS.
+// Every program kills the process on a system call of another architecture. x32
+// calls, and calls newer than the tables, fail with ENOSYS.
 type Filter string
 
-// The filters. sandbox.md, sections 7, 13, 14.4 and 14.5.
+// The filters. sandbox.md, sections 7, 13, 14.4 and 14.5. [FiltersFor] chooses those of a
+// command; the fs helper has its own.
 const (
-	// FilterHelper is the allow-list of the fs helper; anything else ends it.
+	// FilterHelper allows the fs helper the calls of a list; any other call kills it.
 	FilterHelper Filter = "helper"
 	// FilterRestricted is for processes without a network.
 	FilterRestricted Filter = "restricted"
@@ -29,33 +30,69 @@ const (
 	// file system. It needs a listener, which decides where connect may go and
 	// which names bind may take.
 	FilterEnabled Filter = "enabled"
-	// FilterManaged is for processes in a network namespace out of which only the
-	// listeners of a proxy lead. With FilterManagedUnix they also have UNIX sockets, for
+	// FilterManaged is for processes in a network namespace whose only way out is
+	// the listeners of a proxy. FilterManagedUnix also allows UNIX sockets, at
 	// every path.
 	FilterManaged     Filter = "managed"
 	FilterManagedUnix Filter = "managed-unix"
 	// FilterLandlock is for processes without a network, a view and namespaces,
-	// whose policy lets nothing be written. It refuses what FilterRestricted does,
-	// except that it does not look at the modes of new files: Landlock lets none
-	// be made. It also refuses what Landlock does not look at: changes of modes,
+	// whose policy allows no writes. It refuses what FilterRestricted refuses,
+	// but does not check the modes of new files, because Landlock lets no file be
+	// made. It also refuses what Landlock does not control: changes of modes,
 	// owners, times and attributes, and IPC, which would be the host's.
 	FilterLandlock Filter = "landlock"
-	// FilterHiddenPaths is loaded beside FilterLandlock where not everything
-	// may be read: it refuses most calls that tell something of a path without
-	// opening it. It lets stat(2) and readlink(2) through.
+	// FilterHiddenPaths is loaded before FilterLandlock where the policy hides
+	// some paths: it refuses most calls that reveal facts about a path without
+	// opening it. It allows stat(2) and readlink(2).
 	FilterHiddenPaths Filter = "hidden-paths"
 	// FilterNetwork takes the network from processes whose file system is not
-	// restricted, and the ways to get one through other processes; it refuses
-	// nothing else. One of these ways no filter can see, files of procfs:
-	// [sandbox.NetworkRuleset] closes that.
+	// restricted, and the ways to get a network through other processes. It refuses
+	// nothing else. One of these ways, files of procfs, is invisible to a filter:
+	// [sandbox.NetworkRuleset] closes it.
 	FilterNetwork Filter = "network"
+	// FilterExecs refuses nothing. It has no program of its own: it can only be
+	// loaded with a listener that is [AskedExecs].
+	FilterExecs Filter = "execs"
 )
 
-// FilterSupervised returns the filter for processes whose calls a supervisor does
-// in the level of b, without the network, with it, or with a proxy. It needs a listener, which
-// does the calls that package calls has a row for: also signals, where Landlock
+// FiltersFor returns the filters of a command under the policy and the backend, in the
+// order in which a thread loads them. The last one is loaded with the listener, because a
+// thread can have only one, and the filters before it with [NoListener]. judged reports
+// whether rules decide about every program that the command executes.
+//
+// This is the only place that chooses filters for commands.
+func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Filter, listener Listener) {
+	switch {
+	case p.RestrictsNothing() && judged:
+		filters = []Filter{FilterExecs}
+	case !p.Confined: // also if the policy restricts nothing, though such a command needs no filter
+		filters = []Filter{FilterNetwork}
+	case b.Has(sandbox.Supervised):
+		filters, listener = []Filter{supervised(b, p.Network)}, AskedCalls
+	case p.Network == sandbox.NetworkEnabled:
+		filters, listener = []Filter{FilterEnabled}, AskedCalls
+	case p.AllUnixSockets:
+		filters = []Filter{FilterManagedUnix}
+	case p.Network == sandbox.NetworkManaged:
+		filters = []Filter{FilterManaged}
+	case b.Has(sandbox.MountNS):
+		filters = []Filter{FilterRestricted}
+	case p.FullRead:
+		filters = []Filter{FilterLandlock}
+	default:
+		filters = []Filter{FilterHiddenPaths, FilterLandlock}
+	}
+	if judged {
+		listener = AskedExecs
+	}
+	return filters, listener
+}
+
+// supervised returns the filter for processes whose calls a supervisor does at the
+// level of b, without the network, with it, or with a proxy. The listener of this filter
+// does the calls that have a row in package calls, and also signals where Landlock
 // does not keep them inside.
-func FilterSupervised(b sandbox.Backend, network sandbox.Network) Filter {
+func supervised(b sandbox.Backend, network sandbox.Network) Filter {
 	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
 	switch network {
 	case sandbox.NetworkEnabled:
@@ -65,7 +102,7 @@ func FilterSupervised(b sandbox.Backend, network sandbox.Network) Filter {
 	case sandbox.NetworkRestricted:
 	}
 	if !b.Scoped() {
-		name += "-unscoped" // with any network there is none
+		name += "-unscoped" // with a network there is no such program, and the load fails
 	}
 	return name
 }
@@ -74,7 +111,7 @@ func FilterSupervised(b sandbox.Backend, network sandbox.Network) Filter {
 const maxInstructions = 4096
 
 // program returns the instructions for the architecture that this program is
-// built for. A filter that does not exist is an error.
+// built for. A filter without a program is an error.
 func (f Filter) program() ([]unix.SockFilter, error) {
 	raw, err := programs.ReadFile(programDir + "/" + string(f) + ".bpf")
 	if err != nil {
@@ -87,8 +124,8 @@ func (f Filter) program() ([]unix.SockFilter, error) {
 	return program, nil
 }
 
-// decodeProgram reads instructions as struct sock_filter has them on a little
-// endian machine.
+// decodeProgram reads instructions in the layout of struct sock_filter on a
+// little-endian machine.
 func decodeProgram(raw []byte) ([]unix.SockFilter, error) {
 	const size = 8
 	if len(raw) == 0 || len(raw)%size != 0 || len(raw)/size > maxInstructions {

@@ -165,7 +165,7 @@ var _ = childtest.Register("filter/thread", func([]string) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
-		if err := FilterRestricted.LoadThread(); err != nil {
+		if _, err := FilterRestricted.Load(NoListener); err != nil {
 			result <- err
 			return
 		}
@@ -211,7 +211,7 @@ var _ = childtest.Register("filter/notify", func([]string) error {
 	result, answers := make(chan loaded), make(chan unix.Errno)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
-		listener, err := FilterEnabled.LoadNotify()
+		listener, err := FilterEnabled.Load(AskedCalls)
 		result <- loaded{listener, err}
 		if err != nil {
 			return

@@ -1,0 +1,198 @@
+package enforce
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// choices has the expected answer of FiltersFor for every combination of what it depends on:
+// the policy (whether files are confined, the network, all UNIX sockets, full read), the backend
+// (a mount namespace, the level of a supervisor, a Landlock that keeps signals inside), and
+// whether programs are judged. In a column with a star the value makes no difference.
+//
+// Some combinations never occur: sandbox.Policy.CheckBackend refuses most of them, and no profile
+// compiles to a restricted network with all UNIX sockets. They have rows all the same, so that no
+// combination is answered by accident. Their supervised filters have no program, which fails.
+const choices = `
+confined network    unix read view level scoped judged filters                       listener
+no       restricted *    *    *    *     *      no     network                       none
+no       enabled    *    *    *    *     *      no     network                       none
+no       managed    *    *    *    *     *      no     network                       none
+no       restricted *    *    *    *     *      yes    network                       execs
+no       enabled    *    *    *    *     *      yes    execs                         execs
+no       managed    *    *    *    *     *      yes    network                       execs
+yes      restricted *    *    *    W     yes    no     supervised-w                  calls
+yes      restricted *    *    *    W     yes    yes    supervised-w                  execs
+yes      restricted *    *    *    W     no     no     supervised-w-unscoped         calls
+yes      restricted *    *    *    W     no     yes    supervised-w-unscoped         execs
+yes      enabled    *    *    *    W     yes    no     supervised-w-online           calls
+yes      enabled    *    *    *    W     yes    yes    supervised-w-online           execs
+yes      enabled    *    *    *    W     no     no     supervised-w-online-unscoped  calls
+yes      enabled    *    *    *    W     no     yes    supervised-w-online-unscoped  execs
+yes      managed    *    *    *    W     yes    no     supervised-w-managed          calls
+yes      managed    *    *    *    W     yes    yes    supervised-w-managed          execs
+yes      managed    *    *    *    W     no     no     supervised-w-managed-unscoped calls
+yes      managed    *    *    *    W     no     yes    supervised-w-managed-unscoped execs
+yes      restricted *    *    *    R     yes    no     supervised-r                  calls
+yes      restricted *    *    *    R     yes    yes    supervised-r                  execs
+yes      restricted *    *    *    R     no     no     supervised-r-unscoped         calls
+yes      restricted *    *    *    R     no     yes    supervised-r-unscoped         execs
+yes      enabled    *    *    *    R     yes    no     supervised-r-online           calls
+yes      enabled    *    *    *    R     yes    yes    supervised-r-online           execs
+yes      enabled    *    *    *    R     no     no     supervised-r-online-unscoped  calls
+yes      enabled    *    *    *    R     no     yes    supervised-r-online-unscoped  execs
+yes      managed    *    *    *    R     yes    no     supervised-r-managed          calls
+yes      managed    *    *    *    R     yes    yes    supervised-r-managed          execs
+yes      managed    *    *    *    R     no     no     supervised-r-managed-unscoped calls
+yes      managed    *    *    *    R     no     yes    supervised-r-managed-unscoped execs
+yes      restricted *    *    *    S     yes    no     supervised-s                  calls
+yes      restricted *    *    *    S     yes    yes    supervised-s                  execs
+yes      restricted *    *    *    S     no     no     supervised-s-unscoped         calls
+yes      restricted *    *    *    S     no     yes    supervised-s-unscoped         execs
+yes      enabled    *    *    *    S     yes    no     supervised-s-online           calls
+yes      enabled    *    *    *    S     yes    yes    supervised-s-online           execs
+yes      enabled    *    *    *    S     no     no     supervised-s-online-unscoped  calls
+yes      enabled    *    *    *    S     no     yes    supervised-s-online-unscoped  execs
+yes      managed    *    *    *    S     yes    no     supervised-s-managed          calls
+yes      managed    *    *    *    S     yes    yes    supervised-s-managed          execs
+yes      managed    *    *    *    S     no     no     supervised-s-managed-unscoped calls
+yes      managed    *    *    *    S     no     yes    supervised-s-managed-unscoped execs
+yes      enabled    *    *    *    -     *      no     enabled                       calls
+yes      enabled    *    *    *    -     *      yes    enabled                       execs
+yes      managed    yes  *    *    -     *      no     managed-unix                  none
+yes      managed    yes  *    *    -     *      yes    managed-unix                  execs
+yes      managed    no   *    *    -     *      no     managed                       none
+yes      managed    no   *    *    -     *      yes    managed                       execs
+yes      restricted yes  *    *    -     *      no     managed-unix                  none
+yes      restricted yes  *    *    -     *      yes    managed-unix                  execs
+yes      restricted no   *    yes  -     *      no     restricted                    none
+yes      restricted no   *    yes  -     *      yes    restricted                    execs
+yes      restricted no   yes  no   -     *      no     landlock                      none
+yes      restricted no   yes  no   -     *      yes    landlock                      execs
+yes      restricted no   no   no   -     *      no     hidden-paths,landlock         none
+yes      restricted no   no   no   -     *      yes    hidden-paths,landlock         execs
+`
+
+// choiceColumns are the values of the columns of choices.
+var choiceColumns = [][]string{
+	{"no", "yes"},
+	{"restricted", "enabled", "managed"},
+	{"no", "yes"},
+	{"no", "yes"},
+	{"no", "yes"},
+	{"-", "W", "R", "S"},
+	{"no", "yes"},
+	{"no", "yes"},
+}
+
+// TestFiltersFor goes through all 768 combinations. Each has exactly one row.
+func TestFiltersFor(t *testing.T) {
+	t.Parallel()
+	listeners := map[string]Listener{"none": NoListener, "calls": AskedCalls, "execs": AskedExecs}
+	var rows [][]string
+	for line := range strings.Lines(choices) {
+		if row := strings.Fields(line); len(row) > 0 && row[0] != "confined" {
+			rows = append(rows, row)
+		}
+	}
+	used := make([]bool, len(rows))
+	seen := 0
+	for c := range combinations(choiceColumns) {
+		seen++
+		var found [][]string
+		for i, row := range rows {
+			if covers(row, c) {
+				used[i], found = true, append(found, row)
+			}
+		}
+		if len(found) != 1 {
+			t.Errorf("%v has %d rows", c, len(found))
+			continue
+		}
+		b, p, judged := choiceOf(t, c)
+		wantFilters, wantListener := found[0][len(c)], found[0][len(c)+1]
+		filters, listener := FiltersFor(b, p, judged)
+		var names []string
+		for _, f := range filters {
+			names = append(names, string(f))
+		}
+		if want, ok := listeners[wantListener]; !ok || strings.Join(names, ",") != wantFilters || listener != want {
+			t.Errorf("%v: %v with listener %v, want %s, %s", c, names, listener, wantFilters, wantListener)
+		}
+		if p.CheckBackend(b) != nil && !(judged && p.RestrictsNothing()) {
+			continue // no init gets as far as its filters
+		}
+		for i, f := range filters {
+			asked := NoListener
+			if i == len(filters)-1 {
+				asked = listener
+			}
+			if _, err := f.programFor(asked); err != nil {
+				t.Errorf("%v: %v", c, err)
+			}
+		}
+	}
+	if seen != 768 {
+		t.Errorf("%d combinations", seen)
+	}
+	for i, row := range rows {
+		if !used[i] {
+			t.Errorf("no combination has the row %v", row)
+		}
+	}
+}
+
+// combinations yields each combination of one value of every column.
+func combinations(columns [][]string) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		total := 1
+		for _, values := range columns {
+			total *= len(values)
+		}
+		for n := range total {
+			c := make([]string, len(columns))
+			for i, values := range columns {
+				c[i], n = values[n%len(values)], n/len(values)
+			}
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// covers reports whether the row is about the combination.
+func covers(row, combination []string) bool {
+	for i, value := range combination {
+		if row[i] != "*" && row[i] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// choiceOf returns the arguments of FiltersFor for a combination. The backend also has the layers
+// that come with the ones of the combination, so that CheckBackend accepts it where it can.
+func choiceOf(t *testing.T, c []string) (b sandbox.Backend, p *sandbox.Policy, judged bool) {
+	t.Helper()
+	p = &sandbox.Policy{Confined: c[0] == "yes", AllUnixSockets: c[2] == "yes", FullRead: c[3] == "yes"}
+	p.Network = map[string]sandbox.Network{
+		"restricted": sandbox.NetworkRestricted, "enabled": sandbox.NetworkEnabled, "managed": sandbox.NetworkManaged,
+	}[c[1]]
+	b.Layers = sandbox.LayersOf(sandbox.Seccomp)
+	if c[4] == "yes" {
+		b.Layers = b.Layers.With(sandbox.Namespaces()...).With(sandbox.Procfs)
+	}
+	if i := slices.Index(choiceColumns[5], c[5]); i > 0 {
+		b.Layers = b.Layers.With(sandbox.Supervised)
+		b.Level = []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata}[i-1]
+	}
+	b.Landlock = 5 // the last ABI before signals
+	if c[6] == "yes" {
+		b.Landlock = 6
+	}
+	return b, p, c[7] == "yes"
+}
