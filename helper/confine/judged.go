@@ -69,10 +69,8 @@ func (t *target) addJudged() (err error) {
 
 // Judged has the programs that a command executes decided about by rules. It has to be closed.
 type Judged struct {
-	// Desk has the questions of the command.
-	Desk *judge.Desk
-
 	rules  []byte
+	ours   *judge.Questions
 	theirs *os.File
 }
 
@@ -82,14 +80,22 @@ func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	return &Judged{Desk: ours, rules: packed.Append(nil, policy), theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+	return &Judged{rules: packed.Append(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+}
+
+// Questions are those of the command; nil for nil, whose programs nobody judges.
+func (j *Judged) Questions() *judge.Questions {
+	if j == nil {
+		return nil
+	}
+	return j.ours
 }
 
 // Close gives back what the stage has not taken.
 func (j *Judged) Close() {
 	if j != nil {
 		_ = j.theirs.Close()
-		j.Desk.Close()
+		j.ours.Close()
 	}
 }
 
@@ -106,6 +112,19 @@ func (h *Held) Judge(j *Judged) {
 	if h.refusal == nil {
 		h.judged, h.command.Rules = j, j.rules
 	}
+}
+
+// Watched returns the sandbox in which a command of h has its programs judged: h itself, or, where h
+// is nil or confines nothing, what [WatchOnly] returns. If j is nil the programs are not judged.
+func (h *Held) Watched(j *Judged) *Held {
+	switch {
+	case j == nil:
+	case h == nil || h.Unconfined():
+		return WatchOnly(j)
+	default:
+		h.Judge(j)
+	}
+	return h
 }
 
 // tryTime is how long the try of [TryJudged] may take. Nearly always that takes some milliseconds.

@@ -7,7 +7,6 @@ import (
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )
@@ -39,9 +38,10 @@ func (c *Command) guard() (*guard, error) {
 	if c.Rules == nil {
 		return nil, nil
 	}
-	start := &protocol.StartParams{Argv: c.Argv, ExecApproval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}}
 	g := &guard{allowed: make(chan error, 1)}
-	plan, err := g.desk.Decide(c.Rules.Current(), start, c.Sys.Environ, c.Dir, c.terminal != nil, func() bool { return false })
+	plan, err := g.desk.Decide(
+		approval.Request{Argv: c.Argv, Env: c.Sys.Environ, Dir: c.Dir, Approval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}},
+		approval.Host{Operator: c.Rules.Current(), CanAsk: c.terminal != nil})
 	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return nil, refusal(refused.Message)
 	}
@@ -56,14 +56,12 @@ func (c *Command) guard() (*guard, error) {
 	}
 	g.desk.Tell = func(string, any) {}
 	g.desk.Attach(c.terminal != nil)
-	var below *judge.Desk
 	if plan.Policy != nil {
 		if g.judged, err = confine.NewJudged(plan.Policy); err != nil {
 			return nil, err
 		}
-		below = g.judged.Desk
 	}
-	g.process = g.desk.Open(plan, "command", g, below)
+	g.process = g.desk.Open(plan, "command", g, g.judged.Questions())
 	g.process.Begin()
 	if plan.Pending {
 		if err := <-g.allowed; err != nil {
