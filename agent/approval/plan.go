@@ -43,7 +43,7 @@ type Plan struct {
 	client   *execpolicy.Policy // nil for none
 	argv     []string
 	env      []string
-	cwd      string
+	dir      string
 
 	verdict execpolicy.Verdict
 	exe     string
@@ -83,7 +83,7 @@ func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
 		return nil, nil
 	}
 	plan := &Plan{
-		current: h.Operator, operator: operator, client: client, argv: r.Argv, env: r.Env, cwd: r.Dir,
+		current: h.Operator, operator: operator, client: client, argv: r.Argv, env: r.Env, dir: r.Dir,
 		timeout: defaultTimeout, report: protocol.ReportAsked,
 	}
 	if a := r.Approval; a != nil {
@@ -94,7 +94,9 @@ func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
 	}
 	plan.exe = plan.find(r.Argv[0])
 	plan.verdict = plan.both(operator).Start(r.Argv, plan.find)
-	if !r.Builtin && plan.isInTree(h.CanJudge) {
+	inTree := operator != nil && operator.Enforce == execpolicy.InTree
+	hasRules := client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow)
+	if !r.Builtin && (inTree || hasRules && h.CanJudge != nil && h.CanJudge()) {
 		plan.Policy = plan.below(operator)
 	}
 	switch {
@@ -122,21 +124,11 @@ func (p *Plan) find(program string) string {
 	if program == p.argv[0] && p.exe != "" {
 		return p.exe // see [Plan.Pin]
 	}
-	found, err := procs.LookPath(program, p.cwd, p.env)
+	found, err := procs.LookPath(program, p.dir, p.env)
 	if err != nil {
 		return ""
 	}
-	return rule.Absolute(found, p.cwd, "")
-}
-
-// isInTree reports whether rules hold for what the process executes, too: those of an operator who
-// wants that, whatever the host can do, and those of a client where the host can.
-func (p *Plan) isInTree(canJudge func() bool) bool {
-	if p.operator != nil && p.operator.Enforce == execpolicy.InTree {
-		return true
-	}
-	has := p.client != nil && (p.client.Rules.Len() > 0 || p.client.Unmatched != rule.Allow)
-	return has && canJudge != nil && canJudge()
+	return rule.Absolute(found, p.dir, "")
 }
 
 // refuse is the error for a start that a policy does not allow, and notes it.

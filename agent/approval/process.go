@@ -84,7 +84,11 @@ func (p *Process) take(e judge.Event) {
 	q := question{Question: e.Question, kind: protocol.ApprovalExec, operator: p.plan.operator}
 	switch {
 	case e.Kind == judge.Withdrawn:
-		p.withdraw(e.ID)
+		p.mu.Lock()
+		if cancel := p.open[e.ID]; cancel != nil {
+			cancel(p.whyLocked(errExited))
+		}
+		p.mu.Unlock()
 	case e.Kind == judge.Refused:
 		p.conclude(&q, outcome{by: byRule, noted: refused})
 	case p.remembers(&q):
@@ -96,15 +100,6 @@ func (p *Process) take(e judge.Event) {
 		p.open[e.ID] = cancel
 		p.mu.Unlock()
 		p.goAsking(func() { p.askExec(ctx, cancel, q) })
-	}
-}
-
-// withdraw closes a question that needs no answer any more.
-func (p *Process) withdraw(id uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if cancel := p.open[id]; cancel != nil {
-		cancel(p.whyLocked(errExited))
 	}
 }
 
@@ -170,7 +165,9 @@ func (p *Process) close(why error) {
 
 // askStart asks about the command of the process itself.
 func (p *Process) askStart() {
-	q, o := p.decide(p.ctx, p.plan.startQuestion())
+	q := question{kind: protocol.ApprovalStart, operator: p.plan.operator, Question: judge.Question{Exe: p.plan.exe, Dir: p.plan.dir}}
+	q.about(&p.plan.verdict)
+	q, o := p.decide(p.ctx, q)
 	p.conclude(&q, o)
 	p.mu.Lock()
 	p.pending = false

@@ -18,14 +18,6 @@ type question struct {
 	commands [][]string         // of a start, see [execpolicy.Verdict]
 }
 
-// startQuestion is the one about the command of the process itself.
-func (p *Plan) startQuestion() question {
-	q := question{kind: protocol.ApprovalStart, operator: p.operator}
-	q.Exe, q.Dir = p.exe, p.cwd
-	q.about(&p.verdict)
-	return q
-}
-
 // about makes it one about a verdict on a start.
 func (q *question) about(v *execpolicy.Verdict) {
 	q.Argv, q.commands, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Commands, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()

@@ -197,11 +197,8 @@ func proposed(p *Exec, v *execpolicy.Verdict) []string {
 	return slices.Concat(p.Real[:1], argv[1:])
 }
 
-// tell tells the agent of a refusal, if it reads.
+// tell tells the agent of a refusal, if there is one and it reads.
 func (j *Judge) tell(p *Exec, v *execpolicy.Verdict) {
-	if j.socket < 0 {
-		return
-	}
 	e := Event{Kind: Refused, Question: questionOf(p, v)}
 	_ = unix.Send(j.socket, e.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
@@ -229,17 +226,16 @@ func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) answer {
 	e.ID = j.last
 	j.waiting[e.ID] = got
 	j.mu.Unlock()
+	defer j.forget(e.ID)
 	gone, release := killed(p.Thread, p.PID)
 	defer release()
 	if j.send(&e) != nil {
-		j.forget(e.ID)
 		return unanswered
 	}
 	select {
 	case a := <-got:
 		return a
 	case <-gone:
-		j.forget(e.ID)
 		_ = j.send(&Event{Kind: Withdrawn, Question: Question{ID: e.ID}}) // an agent that is gone has closed it
 		return unanswered
 	}
