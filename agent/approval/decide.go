@@ -20,7 +20,7 @@ type outcome struct {
 	allowed bool
 	by      string   // what has decided, or why the question was closed
 	noted   string   // what the operator is told, one of [Outcomes]; "": nothing
-	id      string   // of the question at the client; "" if it was not asked
+	id      string   // of the question at the client; "" if its turn has not come
 	again   bool     // the same command needs not be asked about again
 	prefix  []string // nor do commands with this beginning; nil: none
 	end     bool     // the client wants the process to end
@@ -60,8 +60,8 @@ func (p *Process) decide(ctx context.Context, q question) (question, outcome) {
 	}
 }
 
-// ask asks the client when it is the question's turn; id is "" if it was not asked. The time of the
-// question begins then.
+// ask asks the client when it is the question's turn; id is "" if the turn has not come. The time of
+// the question begins then.
 func (p *Process) ask(ctx context.Context, q *question) (answer protocol.ExecApprovalAnswer, id string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -242,7 +242,7 @@ type tally struct {
 	told, dropped int
 }
 
-// add tells whether a decision is to be told, and notes in it how many before were not.
+// add reports whether a decision is to be told, and notes in it how many before were not.
 func (t *tally) add(now time.Time, d *protocol.ExecDecision) bool {
 	if s := now.Unix(); s != t.second {
 		t.second, t.told = s, 0

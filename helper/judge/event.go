@@ -35,7 +35,7 @@ type Event struct {
 
 // Question is one about a command: what would run, and why that is not simply allowed.
 type Question struct {
-	ID          uint32 // of the judge that asks
+	ID          uint32 // by which the judge knows it; 0 of a start and of a refusal
 	PID, Parent int
 	Argv        []string
 	Truncated   bool // Argv is the beginning of it

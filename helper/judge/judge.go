@@ -171,7 +171,7 @@ func candidates(p *Exec) []execpolicy.Program {
 	return all
 }
 
-// questionOf is the question about a program that a verdict leaves to the client, or refuses.
+// questionOf returns the question about a program that a verdict refuses or leaves to the client.
 func questionOf(p *Exec, v *execpolicy.Verdict) Question {
 	q := Question{
 		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
