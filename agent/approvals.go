@@ -71,12 +71,7 @@ func judging(plan *approval.Plan, in enter) enter {
 }
 
 // questions has those about what the process executes.
-func (p *process) questions() *judge.Desk {
-	if p.judged == nil {
-		return nil
-	}
-	return p.judged.Desk
-}
+func (p *process) questions() *judge.Questions { return p.judged.Questions() }
 
 // holding returns in and, if the client is to be asked, what keeps the command from running
 // before.

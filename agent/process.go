@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/answers"
+	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -44,7 +45,9 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		return nil, err
 	}
 	env = c.agent.cfg.Tool.Before(env)
-	approvals, err := c.session.desk.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves, c.agent.sandboxes.judges)
+	approvals, err := c.session.desk.Decide(
+		approval.Request{Argv: p.Argv, Env: env, Dir: dir, Builtin: p.Builtin, Approval: p.ExecApproval},
+		approval.Host{Operator: c.agent.cfg.ExecPolicy, CanAsk: c.approves, CanJudge: c.agent.sandboxes.judges})
 	if err != nil {
 		return nil, err
 	}

@@ -107,9 +107,9 @@ func (in enter) capture(s *Session, end context.CancelCauseFunc) snapshot.Start 
 		aside.audit = s.audit.Capturing(spec.Argv[0], p.PID(), aside.box.Names())
 		if desk := aside.questions(); desk != nil {
 			answering.Go(func() {
-				desk.Serve(func(q judge.Question) {
-					if q.Told {
-						s.desk.Refused(q)
+				desk.Serve(func(e judge.Event) {
+					if e.Kind == judge.Refused {
+						s.desk.Refused(e.Question)
 					} else {
 						end(errUnasked)
 					}

@@ -63,7 +63,7 @@ func TestBounds(t *testing.T) {
 		for i := range each {
 			programs.Go(func() {
 				path := fmt.Sprintf("/bin/%d", i)
-				if err := j.Decide(&judge.Program{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}); err != nil {
+				if err := j.Decide(&judge.Exec{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}); err != nil {
 					t.Errorf("%s of process %s: %v", path, id, err)
 				}
 			})

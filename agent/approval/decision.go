@@ -36,13 +36,14 @@ func Outcomes() []string {
 const maxProgram = 256
 
 // note tells the operator of a decision.
-func (d *Desk) note(kind, program string, pid int, decider, outcome string) {
+func (d *Desk) note(n Decision) {
 	if d.Note != nil {
-		d.Note(Decision{Kind: kind, Program: text(program, maxProgram), PID: pid, Decider: text(decider, maxProgram), Outcome: outcome})
+		n.Program, n.Decider = text(n.Program, maxProgram), text(n.Decider, maxProgram)
+		d.Note(n)
 	}
 }
 
 // Refused notes that a process was refused a program, as the judge of it has told.
-func (d *Desk) Refused(told judge.Question) {
-	d.note(protocol.ApprovalExec, told.Exe, told.PID, told.Decider, refused)
+func (d *Desk) Refused(q judge.Question) {
+	d.note(Decision{Kind: protocol.ApprovalExec, Program: q.Exe, PID: q.PID, Decider: q.Decider, Outcome: refused})
 }

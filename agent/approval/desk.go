@@ -58,8 +58,6 @@ func (d *Desk) now() (able bool, changed <-chan struct{}) {
 	return d.able, d.changed
 }
 
-var errUnable = errors.New("the client answers no questions")
-
 // ask asks whoever is attached until somebody answers. An answer that cannot be understood
 // declines.
 func (d *Desk) ask(ctx context.Context, q *protocol.ExecApprovalParams) (protocol.ExecApprovalAnswer, error) {

@@ -7,6 +7,7 @@
 //	                         ▼            ▼
 //	                    the client of a session, whichever is attached
 //
-// What becomes of a command that was not simply allowed is noted ([Desk].Note) for who operates the
-// agent.
+// A question about a command is a [judge.Question], of a start and of what a process executes, and
+// goes one way: [Process.decide] asks the client and changes nothing, [Process.conclude] remembers
+// what was accepted, tells the operator ([Desk].Note), and tells the client.
 package approval

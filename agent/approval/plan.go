@@ -1,18 +1,35 @@
 package approval
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )
+
+// Request is a start that a client asks for.
+type Request struct {
+	Argv     []string
+	Env      []string // of the process
+	Dir      string   // the working directory of the process
+	Builtin  bool     // the command is a tool of our own, which executes nothing
+	Approval *protocol.ExecApproval
+}
+
+// Host is what a decision depends on besides the request.
+type Host struct {
+	Operator *execpolicy.Current // the policy of the operator; nil for none
+	CanAsk   bool                // the client answers questions
+	// CanJudge reports whether what a process executes can be judged on this host. It is called only
+	// where the client has rules about that. Nil: it cannot.
+	CanJudge func() bool
+}
 
 // Plan is what the policies say about a process that may be started.
 type Plan struct {
@@ -25,11 +42,11 @@ type Plan struct {
 	operator *execpolicy.Policy // that was in force; nil for none
 	client   *execpolicy.Policy // nil for none
 	argv     []string
-	find     func(program string) string
+	env      []string
+	dir      string
 
 	verdict execpolicy.Verdict
 	exe     string
-	cwd     string
 	timeout time.Duration
 	report  string
 }
@@ -55,69 +72,72 @@ const defaultTimeout = 120 * time.Second
 
 // Decide returns an error of the wire if the command of a request must not be started: if a policy
 // forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
-// policy. Env and dir are those of the process, asks tells whether the client can be asked, and
-// judges whether what a process executes can be judged on this host. Nothing has been done for the
-// process so far.
-func (d *Desk) Decide(current *execpolicy.Current, p *protocol.StartParams, env []string, dir string, asks bool, judges func() bool) (*Plan, error) {
-	client, err := clientPolicy(p.ExecApproval)
+// policy. Nothing has been done for the process so far.
+func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
+	client, err := clientPolicy(r.Approval)
 	if err != nil {
 		return nil, protocol.InvalidParams("execApproval: %v", err)
 	}
-	operator := current.Policy()
+	operator := h.Operator.Policy()
 	if operator == nil && client == nil {
 		return nil, nil
 	}
 	plan := &Plan{
-		current: current, operator: operator, client: client, argv: p.Argv, cwd: dir, timeout: defaultTimeout, report: protocol.ReportAsked,
+		current: h.Operator, operator: operator, client: client, argv: r.Argv, env: r.Env, dir: r.Dir,
+		timeout: defaultTimeout, report: protocol.ReportAsked,
 	}
-	plan.find = func(program string) string {
-		if program == p.Argv[0] && plan.exe != "" {
-			return plan.exe // see [Plan.Pin]
-		}
-		found, err := procs.LookPath(program, dir, env)
-		if err != nil {
-			return ""
-		}
-		return rule.Absolute(found, dir, "")
-	}
-	plan.exe = plan.find(p.Argv[0])
-	plan.verdict = plan.both(operator).Start(p.Argv, plan.find)
-	if a := p.ExecApproval; a != nil {
+	if a := r.Approval; a != nil {
 		plan.report = cmp.Or(a.Report, plan.report)
 		if a.TimeoutMs != nil {
 			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
 		}
 	}
-	switch {
-	case p.Builtin: // it executes nothing
-	case operator != nil && operator.Enforce == execpolicy.InTree, client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow) && judges():
+	plan.exe = plan.find(r.Argv[0])
+	plan.verdict = plan.both(operator).Start(r.Argv, plan.find)
+	inTree := operator != nil && operator.Enforce == execpolicy.InTree
+	hasRules := client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow)
+	if !r.Builtin && (inTree || hasRules && h.CanJudge != nil && h.CanJudge()) {
 		plan.Policy = plan.below(operator)
 	}
-	switch plan.verdict.Decision {
-	case rule.Forbidden:
+	switch {
+	case plan.verdict.Decision == rule.Allow:
+		return plan, nil
+	case plan.verdict.Decision == rule.Forbidden:
 		return nil, d.refuse(plan.exe, plan.verdict, refused)
-	case rule.Prompt:
-		switch {
-		case asks:
-			plan.Pending = true
-			return plan, nil
-		case operator == nil || !operator.AllowUnasked:
-			return nil, d.refuse(plan.exe, plan.verdict, unanswered)
-		case client != nil:
-			// What the client itself wants to be asked about it has to answer.
-			if own := client.Start(p.Argv, plan.find); own.Decision != rule.Allow {
-				return nil, d.refuse(plan.exe, own, unanswered)
-			}
+	case h.CanAsk:
+		plan.Pending = true
+		return plan, nil
+	case operator == nil || !operator.AllowUnasked:
+		return nil, d.refuse(plan.exe, plan.verdict, unanswered)
+	case client != nil:
+		// What the client itself wants to be asked about it has to answer.
+		if own := client.Start(r.Argv, plan.find); own.Decision != rule.Allow {
+			return nil, d.refuse(plan.exe, own, unanswered)
 		}
-		d.note(protocol.ApprovalStart, plan.exe, 0, plan.verdict.Decider(), unasked)
 	}
+	d.note(Decision{Kind: protocol.ApprovalStart, Program: plan.exe, Decider: plan.verdict.Decider(), Outcome: unasked})
 	return plan, nil
+}
+
+// find returns the path of a program as the process would find it, "" if there is none.
+func (p *Plan) find(program string) string {
+	if program == p.argv[0] && p.exe != "" {
+		return p.exe // see [Plan.Pin]
+	}
+	found, err := procs.LookPath(program, p.dir, p.env)
+	if err != nil {
+		return ""
+	}
+	return rule.Absolute(found, p.dir, "")
 }
 
 // refuse is the error for a start that a policy does not allow, and notes it.
 func (d *Desk) refuse(program string, v execpolicy.Verdict, outcome string) error {
-	d.note(protocol.ApprovalStart, program, 0, v.Decider(), outcome)
-	return refusal(v)
+	d.note(Decision{Kind: protocol.ApprovalStart, Program: program, Decider: v.Decider(), Outcome: outcome})
+	e := protocol.InvalidRequest("%s", v.Reason())
+	e.Data = append([]byte(`{"reason":"`+protocol.ReasonExecPolicy+`","matchedRules":`), judge.Matched(v.Findings)...)
+	e.Data = append(e.Data, '}')
+	return e
 }
 
 // both is a policy of the operator, nil for none, with that of the client on top.
@@ -160,27 +180,4 @@ func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
 	}
 	client.Opaque = client.Unmatched
 	return client, nil
-}
-
-// maxData is how many bytes of findings are told. All or none are: a command can be as long as a
-// message.
-const maxData = 16 << 10
-
-// matched renders the findings of a verdict as an array.
-func matched(findings []execpolicy.Finding) []byte {
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(findings); err != nil || data.Len() > maxData || len(findings) == 0 {
-		return []byte("[]")
-	}
-	return bytes.TrimSpace(data.Bytes())
-}
-
-// refusal is the error for a start that a policy does not allow.
-func refusal(v execpolicy.Verdict) error {
-	e := protocol.InvalidRequest("%s", v.Reason())
-	e.Data = append([]byte(`{"reason":"`+protocol.ReasonExecPolicy+`","matchedRules":`), matched(v.Findings)...)
-	e.Data = append(e.Data, '}')
-	return e
 }

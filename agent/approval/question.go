@@ -2,43 +2,33 @@ package approval
 
 import (
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/protocol"
 )
 
-// question is one about a command.
+// question is one about a command, and where it comes from.
 type question struct {
-	operator  *execpolicy.Policy // that was in force when it came up; nil for none
-	kind      string
-	argv      []string
-	commands  [][]string // of a start, see [execpolicy.Verdict]
-	truncated bool
-	exe, cwd  string
-	pid, ppid int
-	reason    string
-	matched   []byte
-	proposed  []string // see [execpolicy.Verdict.Proposed]
-	identity  string   // of the file exe, that may be written to; "" of a start
-	unasked   bool     // it may run where nobody can be asked
-	decider   string   // see [execpolicy.Verdict.Decider]
+	judge.Question
+	kind     string             // protocol.ApprovalStart or ApprovalExec
+	operator *execpolicy.Policy // that was in force when it came up; nil for none
+	commands [][]string         // of a start, see [execpolicy.Verdict]
 }
 
 // about makes it one about a verdict on a start.
-func (q *question) about(v execpolicy.Verdict) {
-	q.argv, q.commands, q.reason, q.matched, q.proposed = v.Argv, v.Commands, v.Reason(), matched(v.Findings), v.Proposed()
-	q.decider = v.Decider()
+func (q *question) about(v *execpolicy.Verdict) {
+	q.Argv, q.commands, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Commands, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()
 }
 
 // judge has a policy decide about the command that a rule could allow.
 func (q *question) judge(policy *execpolicy.Policy) execpolicy.Verdict {
 	if q.kind == protocol.ApprovalStart {
-		return policy.Start(q.proposed, nil)
+		return policy.Start(q.Proposed, nil)
 	}
-	return policy.Exec(program(q.proposed))
+	return policy.Exec(program(q.Proposed))
 }
 
 // program is a command whose first word may be the path of its program.
@@ -50,39 +40,6 @@ func program(argv []string) execpolicy.Program {
 	return p
 }
 
-// outcome is what became of a question.
-type outcome struct {
-	allowed bool
-	again   bool     // the same command needs not be asked about again
-	prefix  []string // nor commands with this beginning; nil: none
-	end     bool     // the client wants the process to end
-	text    string   // why it is refused, if it is about a start
-}
-
-// read takes an answer.
-func (q *question) read(a protocol.ExecApprovalAnswer) outcome {
-	switch a.Decision {
-	case protocol.ApprovalAccept:
-		return outcome{allowed: true}
-	case protocol.ApprovalAcceptForProcess:
-		return outcome{allowed: true, again: true}
-	case protocol.ApprovalAcceptWithRule:
-		o := outcome{allowed: true}
-		// Where a rule asks nothing is proposed: no other rule lifts it.
-		if n := len(a.Prefix); n > 0 && n <= len(q.proposed) && slices.Equal(q.proposed[:n], a.Prefix) && !execpolicy.TooWide(a.Prefix) {
-			o.prefix = a.Prefix
-		}
-		return o
-	case protocol.ApprovalCancel:
-		return outcome{end: true, text: q.reason + ": " + rejected}
-	case protocol.ApprovalDecline:
-	}
-	return outcome{text: q.reason + ": " + rejected}
-}
-
-// rejected is the reason of a no, in the words of the reference.
-const rejected = "rejected by user"
-
 const (
 	maxArgv   = 16 << 10 // bytes of a command that the client is shown
 	maxReason = 1 << 10  // bytes of a reason
@@ -90,13 +47,13 @@ const (
 
 // params returns what the client is asked.
 func (q *question) params() protocol.ExecApprovalParams {
-	argv, truncated := clip(q.argv)
+	argv, truncated := clip(q.Argv)
 	params := protocol.ExecApprovalParams{
-		Kind: q.kind, Argv: argv, Truncated: truncated || q.truncated, Exe: text(q.exe, maxArgv), Cwd: text(q.cwd, maxArgv), PID: q.pid, PPID: q.ppid,
-		Reason: text(q.reason, maxReason), MatchedRules: q.matched,
+		Kind: q.kind, Argv: argv, Truncated: truncated || q.Truncated, Exe: text(q.Exe, maxArgv), Cwd: text(q.Dir, maxArgv), PID: q.PID, PPID: q.Parent,
+		Reason: text(q.Reason, maxReason), MatchedRules: []byte(q.Matched),
 	}
-	if q.proposed != nil && !execpolicy.TooWide(q.proposed) {
-		if short, cut := clip(q.proposed); !cut {
+	if q.Proposed != nil && !execpolicy.TooWide(q.Proposed) {
+		if short, cut := clip(q.Proposed); !cut {
 			params.ProposedPrefix = short
 		}
 	}
@@ -107,10 +64,10 @@ func (q *question) params() protocol.ExecApprovalParams {
 // file, and not by the folder of that.
 func (q *question) decision(source string) protocol.ExecDecision {
 	params := q.params()
-	d := protocol.ExecDecision{PID: q.pid, PPID: q.ppid, Exe: params.Exe, Argv: params.Argv, Source: source}
+	d := protocol.ExecDecision{PID: q.PID, PPID: q.Parent, Exe: params.Exe, Argv: params.Argv, Source: source}
 	switch {
-	case q.decider != execpolicy.Unmatched && q.decider != execpolicy.ForcedRm:
-		d.Rule = text(path.Base(q.decider), maxReason)
+	case q.Decider != execpolicy.Unmatched && q.Decider != execpolicy.ForcedRm:
+		d.Rule = text(path.Base(q.Decider), maxReason)
 	case source == byRule:
 		d.Source = "heuristic"
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/helper/judge"
 )
 
 // TestDecision: the client hears which rule has decided, and nothing of the folder that it is in.
@@ -17,8 +18,8 @@ func TestDecision(t *testing.T) {
 		{execpolicy.ForcedRm, byRule, "heuristic", ""},
 		{execpolicy.ForcedRm, byMemo, "memo", ""},
 	} {
-		q := question{decider: tt.decider, argv: []string{"rm", "-f"}, exe: "/bin/rm"}
-		if d := q.decision(tt.by); d.Source != tt.source || d.Rule != tt.rule || d.Exe != q.exe || len(d.Argv) != 2 {
+		q := question{Question: judge.Question{Decider: tt.decider, Argv: []string{"rm", "-f"}, Exe: "/bin/rm"}}
+		if d := q.decision(tt.by); d.Source != tt.source || d.Rule != tt.rule || d.Exe != q.Exe || len(d.Argv) != 2 {
 			t.Errorf("%s by %s: %+v", tt.decider, tt.by, d)
 		}
 	}

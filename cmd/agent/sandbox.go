@@ -36,6 +36,8 @@ type sandboxFlags struct {
 	rules.PolicyFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
+
+	network netask.Words // what Network says; Check sets it
 }
 
 func (*sandboxFlags) Help() string {
@@ -60,19 +62,18 @@ Examples:
 Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 101 when something else kept it from running in the sandbox, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
-func (f *sandboxFlags) Check() error {
+// Check finds flags that contradict each other, and reads those of the network. The parser calls it.
+func (f *sandboxFlags) Check() (err error) {
 	switch {
 	case f.ReadOnly && len(f.Workspace) > 0:
 		return errors.New("--read-only and --workspace exclude each other")
 	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
 		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
 	}
-	words, err := netask.Parse(f.Network)
-	if err != nil {
+	if f.network, err = netask.Parse(f.Network); err != nil {
 		return err
 	}
-	if f.Policy != "" && len(f.Network) > 0 && !words.Managed {
+	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
 		return errors.New("--policy says whether there is a network: --network has no meaning with it, unless it names hosts")
 	}
 	if err := f.CheckPolicy(); err != nil {
@@ -94,14 +95,11 @@ func (f *sandboxFlags) run(sys program.System) int {
 // confined runs the command and returns its exit code, or returns why it did not
 // run, with the code of a shell for that or with 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
-	c := confined.Command{Sys: sys, Argv: f.argv(), Operator: f.operator(), StateDir: f.stateDir}
+	c := confined.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
 	if c.Dir, err = os.Getwd(); err != nil {
 		return 0, err
 	}
 	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
-		return 0, err
-	}
-	if c.Network, err = netask.Parse(f.Network); err != nil {
 		return 0, err
 	}
 	if c.Rules, err = f.ReadPolicy(program.Logger(sys.Stderr, "warn", "text")); err != nil {
@@ -136,7 +134,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 		Cwd:     dir,
 		TmpDir:  tmp,
 	}
-	if words, err := netask.Parse(f.Network); err == nil && words.On {
+	if f.network.On {
 		p.Network = sandbox.NetworkEnabled
 	}
 	for _, workspace := range f.Workspace {

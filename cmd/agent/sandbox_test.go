@@ -105,7 +105,11 @@ func TestSandboxProfile(t *testing.T) {
 	for network, want := range map[string]sandbox.Network{
 		"": sandbox.NetworkRestricted, "off": sandbox.NetworkRestricted, "on": sandbox.NetworkEnabled,
 	} {
-		profile, err := (&sandboxFlags{Network: []string{network}}).profile(sys, dir)
+		flags := sandboxFlags{Network: []string{network}, Command: []string{"true"}}
+		if err := flags.Check(); err != nil {
+			t.Fatal(err)
+		}
+		profile, err := flags.profile(sys, dir)
 		if err != nil || profile.Network != want {
 			t.Errorf("--network %q: %v, %v", network, profile.Network, err)
 		}

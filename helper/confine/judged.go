@@ -38,10 +38,8 @@ func (t *target) judge() (*judge.Judge, error) {
 
 // Judged is the agent's part in judging the programs of a command. It has to be closed.
 type Judged struct {
-	// Desk receives the questions about the command's programs.
-	Desk *judge.Desk
-
 	rules  []byte
+	ours   *judge.Questions
 	theirs *os.File
 }
 
@@ -51,14 +49,22 @@ func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	return &Judged{Desk: ours, rules: packed.Append(nil, policy), theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+	return &Judged{rules: packed.Append(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
 }
 
-// Close closes the desk, and the init's end unless a stage has taken it. It does nothing for nil.
+// Questions are those of the command; nil for nil, whose programs nobody judges.
+func (j *Judged) Questions() *judge.Questions {
+	if j == nil {
+		return nil
+	}
+	return j.ours
+}
+
+// Close closes the questions, and the init's end unless a stage has taken it. It does nothing for nil.
 func (j *Judged) Close() {
 	if j != nil {
 		_ = j.theirs.Close()
-		j.Desk.Close()
+		j.ours.Close()
 	}
 }
 
@@ -75,6 +81,19 @@ func (h *Held) Judge(j *Judged) {
 	if h.refusal == nil {
 		h.judged, h.command.Rules = j, j.rules
 	}
+}
+
+// Watched returns the sandbox in which a command of h has its programs judged: h itself, or, where h
+// is nil or confines nothing, what [WatchOnly] returns. If j is nil the programs are not judged.
+func (h *Held) Watched(j *Judged) *Held {
+	switch {
+	case j == nil:
+	case h == nil || h.Unconfined():
+		return WatchOnly(j)
+	default:
+		h.Judge(j)
+	}
+	return h
 }
 
 // tryTime bounds the attempt of [TryJudged], which nearly always takes some milliseconds.

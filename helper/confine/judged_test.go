@@ -79,7 +79,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 	}
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
-		j.Desk.Hang()
+		j.Questions().Hang()
 		serving.Wait()
 		j.Close()
 	})
@@ -90,9 +90,9 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	serving.Go(func() {
-		j.Desk.Serve(func(q judge.Question) {
-			if !q.Told {
-				j.Desk.Answer(q.ID, answer != nil && answer(q))
+		j.Questions().Serve(func(e judge.Event) {
+			if e.Kind != judge.Refused {
+				j.Questions().Answer(e.ID, answer != nil && answer(e.Question))
 			}
 		})
 	})

@@ -1,10 +1,8 @@
 package judge
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path"
@@ -17,11 +15,10 @@ import (
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/execpolicy/rule"
-	"github.com/execagent/execagent/internal/pack"
 )
 
-// Program is what is about to be executed.
-type Program struct {
+// Exec is a program that is about to be executed.
+type Exec struct {
 	PID, Parent int
 	Dir         string // the working directory
 	Path        string // as the caller has named it; "" by a descriptor
@@ -71,7 +68,7 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 }
 
 // Decide returns why a program may not run, or nil. It blocks as long as somebody is asked.
-func (j *Judge) Decide(p *Program) error {
+func (j *Judge) Decide(p *Exec) error {
 	if p.Loaded && execpolicy.IsLoader(path.Base(p.Loader)) {
 		return nil // all programs have one
 	}
@@ -131,7 +128,7 @@ func (j *Judge) decline(key string) {
 	j.declined = append(j.declined, sha256.Sum256([]byte(key)))
 }
 
-func (j *Judge) isFirst(p *Program) bool {
+func (j *Judge) isFirst(p *Exec) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.first == nil || !slices.Equal(j.first, p.Argv) {
@@ -143,7 +140,7 @@ func (j *Judge) isFirst(p *Program) bool {
 
 // candidates returns all that the program may be taken for. Nothing is looked up again: the files
 // are those that the check of the new image compares with.
-func candidates(p *Program) []execpolicy.Program {
+func candidates(p *Exec) []execpolicy.Program {
 	looked := 0
 	look := func(string) (execpolicy.File, bool) {
 		if looked >= len(p.Real) {
@@ -174,86 +171,22 @@ func candidates(p *Program) []execpolicy.Program {
 	return all
 }
 
-const (
-	asked     = 'q'
-	told      = 't'
-	withdrawn = 'w'
-
-	maxWords  = 16 << 10 // bytes of a command that is shown
-	maxPacket = 96 << 10
-	maxData   = 16 << 10 // bytes of the findings
-)
-
-// Question is what an agent is asked, or told of.
-type Question struct {
-	ID          uint32
-	Told        bool // it was refused, and needs no answer
-	Withdrawn   bool // it was asked, and needs no answer any more; nothing but the ID counts
-	PID, Parent int
-	Argv        []string
-	Truncated   bool
-	Exe, Dir    string
-	Reason      string
-	Matched     string   // JSON of the findings
-	Proposed    []string // see [execpolicy.Verdict.Proposed]; of the program its real path
-	Identity    string   // see [Program]
-	Unasked     bool     // it may run where nobody can be asked
-	Decider     string   // see [execpolicy.Verdict.Decider]
-}
-
-func (q *Question) encode() []byte {
-	kind := byte(asked)
-	switch {
-	case q.Told:
-		kind = told
-	case q.Withdrawn:
-		kind = withdrawn
-	}
-	b := binary.LittleEndian.AppendUint32([]byte{kind}, q.ID)
-	b = pack.AppendInt(pack.AppendInt(b, q.PID), q.Parent)
-	b = append(pack.AppendStrings(b, q.Argv), pack.Bool(q.Truncated))
-	b = pack.AppendString(pack.AppendString(b, q.Exe), q.Dir)
-	b = pack.AppendString(pack.AppendString(b, q.Reason), q.Matched)
-	b = pack.AppendString(pack.AppendStrings(b, q.Proposed), q.Identity)
-	return pack.AppendString(append(b, pack.Bool(q.Unasked)), q.Decider)
-}
-
-func decode(b []byte) (q Question, err error) {
-	d := pack.NewDecoder(b)
-	kind := d.Byte()
-	d.Require(kind == asked || kind == told || kind == withdrawn)
-	q.Told, q.Withdrawn = kind == told, kind == withdrawn
-	q.ID = d.Uint32()
-	q.PID, q.Parent = d.Int(), d.Int()
-	q.Argv, q.Truncated = d.Strings(maxPacket), d.Bool()
-	q.Exe, q.Dir = d.String(maxPacket), d.String(maxPacket)
-	q.Reason, q.Matched = d.String(maxPacket), d.String(maxPacket)
-	q.Proposed, q.Identity, q.Unasked = d.Strings(maxPacket), d.String(maxPacket), d.Bool()
-	q.Decider = d.String(maxPacket)
-	return q, d.End()
-}
-
-func (j *Judge) question(p *Program, v *execpolicy.Verdict) Question {
+// questionOf returns the question about a program that a verdict refuses or leaves to the client.
+func questionOf(p *Exec, v *execpolicy.Verdict) Question {
 	q := Question{
-		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: "[]", Identity: p.Identity,
-		Decider: clip(v.Decider()),
+		PID: p.PID, Parent: p.Parent, Exe: clip(p.Real[0]), Dir: clip(p.Dir), Reason: clip(v.Reason()), Matched: Matched(v.Findings),
+		Identity: p.Identity, Decider: clip(v.Decider()),
 	}
 	q.Argv, q.Truncated = words(p.Argv)
 	if proposed, cut := words(proposed(p, v)); !cut {
 		q.Proposed = proposed
-	}
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v.Findings); err == nil && data.Len() <= maxData && len(v.Findings) > 0 {
-		q.Matched = string(bytes.TrimSpace(data.Bytes()))
 	}
 	return q
 }
 
 // proposed is what a rule could allow. By a link the process could lead to another program
 // afterwards, and a file without a path is one of any number of that name.
-func proposed(p *Program, v *execpolicy.Verdict) []string {
+func proposed(p *Exec, v *execpolicy.Verdict) []string {
 	argv := v.Proposed()
 	switch {
 	case len(argv) == 0 || !slices.Equal(argv[1:], p.Argv[min(1, len(p.Argv)):]):
@@ -264,29 +197,10 @@ func proposed(p *Program, v *execpolicy.Verdict) []string {
 	return slices.Concat(p.Real[:1], argv[1:])
 }
 
-// clip bounds a text. Only what is shown is clipped, never what is judged.
-func clip(s string) string { return s[:min(len(s), 4096)] }
-
-// words returns the words of a command that are shown.
-func words(argv []string) (shown []string, cut bool) {
-	left := maxWords
-	for _, word := range argv {
-		if left -= len(word) + 4; left < 0 {
-			return shown, true
-		}
-		shown = append(shown, word)
-	}
-	return shown, false
-}
-
-// tell tells the agent of a refusal, if it reads.
-func (j *Judge) tell(p *Program, v *execpolicy.Verdict) {
-	if j.socket < 0 {
-		return
-	}
-	q := j.question(p, v)
-	q.Told = true
-	_ = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+// tell tells the agent of a refusal, if there is one and it reads.
+func (j *Judge) tell(p *Exec, v *execpolicy.Verdict) {
+	e := Event{Kind: Refused, Question: questionOf(p, v)}
+	_ = unix.Send(j.socket, e.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
 // answer is what became of a question.
@@ -299,9 +213,9 @@ const (
 )
 
 // ask asks the agent. Whatever goes wrong refuses.
-func (j *Judge) ask(p *Program, v *execpolicy.Verdict, unasked bool) answer {
-	q := j.question(p, v)
-	q.Unasked = unasked
+func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) answer {
+	e := Event{Kind: Asked, Question: questionOf(p, v)}
+	e.Unasked = unasked
 	got := make(chan answer, 1)
 	j.mu.Lock()
 	if j.waiting == nil {
@@ -309,32 +223,31 @@ func (j *Judge) ask(p *Program, v *execpolicy.Verdict, unasked bool) answer {
 		return unanswered
 	}
 	j.last++
-	q.ID = j.last
-	j.waiting[q.ID] = got
+	e.ID = j.last
+	j.waiting[e.ID] = got
 	j.mu.Unlock()
+	defer j.forget(e.ID)
 	gone, release := killed(p.Thread, p.PID)
 	defer release()
-	if j.send(&q) != nil {
-		j.forget(q.ID)
+	if j.send(&e) != nil {
 		return unanswered
 	}
 	select {
 	case a := <-got:
 		return a
 	case <-gone:
-		j.forget(q.ID)
-		_ = j.send(&Question{ID: q.ID, Withdrawn: true}) // an agent that is gone has closed it
+		_ = j.send(&Event{Kind: Withdrawn, Question: Question{ID: e.ID}}) // an agent that is gone has closed it
 		return unanswered
 	}
 }
 
-// send sends a question when it is its turn.
-func (j *Judge) send(q *Question) (err error) {
+// send sends an event when it is its turn.
+func (j *Judge) send(e *Event) (err error) {
 	j.sending.Lock()
 	defer j.sending.Unlock()
 	err = unix.EINTR
 	for err == unix.EINTR {
-		err = unix.Send(j.socket, q.encode(), unix.MSG_NOSIGNAL)
+		err = unix.Send(j.socket, e.encode(), unix.MSG_NOSIGNAL)
 	}
 	return err
 }
@@ -415,47 +328,3 @@ func (j *Judge) receive() {
 		j.mu.Unlock()
 	}
 }
-
-// Desk is the agent's end. Its methods may be called at once.
-type Desk struct{ socket int }
-
-// Pair returns both ends. The caller closes the judge's after the process has it.
-func Pair() (ours *Desk, theirs int, err error) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, -1, err
-	}
-	return &Desk{socket: ends[0]}, ends[1], nil
-}
-
-// Serve calls take for each question, one after the other, until the judge is gone or the desk is
-// closed. A question that is not told has to be answered by [Desk.Answer].
-func (d *Desk) Serve(take func(Question)) {
-	b := make([]byte, maxPacket)
-	for {
-		n, err := unix.Read(d.socket, b)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n == 0 {
-			return
-		}
-		q, err := decode(b[:n])
-		if err != nil {
-			return
-		}
-		take(q)
-	}
-}
-
-// Answer answers a question. A judge that is gone needs no answer.
-func (d *Desk) Answer(id uint32, allowed bool) {
-	b := append(binary.LittleEndian.AppendUint32(nil, id), pack.Bool(allowed))
-	_ = unix.Send(d.socket, b, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-}
-
-// Hang ends Serve, and refuses what waits.
-func (d *Desk) Hang() { _ = unix.Shutdown(d.socket, unix.SHUT_RDWR) }
-
-// Close gives the descriptor back, once Serve has returned.
-func (d *Desk) Close() { unix.Close(d.socket) }

@@ -8,18 +8,18 @@ import (
 	"github.com/execagent/execagent/execpolicy/packed"
 )
 
-// FuzzDecode: a question that is read is sent as it was.
+// FuzzDecode: an event that is read is sent as it was.
 func FuzzDecode(f *testing.F) {
-	f.Add((&Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true, Decider: "/r:1:2"}).encode())
-	f.Add((&Question{Told: true, Truncated: true}).encode())
-	f.Add((&Question{ID: 7, Withdrawn: true}).encode())
+	f.Add((&Event{Kind: Asked, Question: Question{ID: 1, PID: 2, Parent: 3, Argv: []string{"a", ""}, Exe: "/a", Dir: "/", Reason: "r", Matched: "[]", Proposed: []string{"a"}, Unasked: true, Decider: "/r:1:2"}}).encode())
+	f.Add((&Event{Kind: Refused, Question: Question{Truncated: true}}).encode())
+	f.Add((&Event{Kind: Withdrawn, Question: Question{ID: 7}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		q, err := decode(b)
+		e, err := decode(b)
 		if err != nil {
 			return
 		}
-		if again, err := decode(q.encode()); err != nil || !reflect.DeepEqual(again, q) {
-			t.Errorf("%+v, and again %+v: %v", q, again, err)
+		if again, err := decode(e.encode()); err != nil || !reflect.DeepEqual(again, e) {
+			t.Errorf("%+v, and again %+v: %v", e, again, err)
 		}
 	})
 }
@@ -52,7 +52,7 @@ prefix_rule(["rm", "-rf"], "forbidden")
 		{"/usr/bin/busybox.static", "rm", "-i", true},
 	} {
 		argv := []string{tt.name, tt.word}
-		err := j.Decide(&Program{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
+		err := j.Decide(&Exec{Path: "/w/x", Real: []string{"/w/x"}, Heads: [][]byte{nil}, Argv: argv, Loader: tt.loader, Final: argv, Dir: "/"})
 		if (err == nil) != tt.allowed {
 			t.Errorf("with the loader %q, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
@@ -60,13 +60,13 @@ prefix_rule(["rm", "-rf"], "forbidden")
 			continue
 		}
 		// The kernel has found another one than was judged.
-		err = j.Decide(&Program{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
+		err = j.Decide(&Exec{Real: []string{tt.loader}, Argv: argv, Loader: tt.loader, Dir: "/", Loaded: true})
 		if (err == nil) != tt.allowed {
 			t.Errorf("the loader %q was loaded, %s %s: %v", tt.loader, tt.name, tt.word, err)
 		}
 	}
 	// The line of a script has arguments, too.
-	err = j.Decide(&Program{
+	err = j.Decide(&Exec{
 		Path: "/w/s", Real: []string{"/w/s", "/w/x"}, Heads: [][]byte{[]byte("#!/w/x delete\n"), nil}, Argv: []string{"s"},
 		Loader: "/usr/bin/kubectl", Final: []string{"/w/x", "delete", "/w/s"}, Dir: "/",
 	})

@@ -107,7 +107,7 @@ func (n *Notifier) decideProgram(i execcheck.Image) error {
 	if n.config.Judge == nil {
 		return nil
 	}
-	p := judge.Program{
+	p := judge.Exec{
 		PID: i.Process, Parent: i.Parent, Path: i.Path, Real: append([]string{i.Program}, i.Interpreters...), Heads: i.Heads, Argv: i.Argv, Loaded: i.Real,
 		Final: i.Final, Loader: i.Loader, Identity: i.Identity, Thread: i.Thread,
 	}

@@ -185,14 +185,14 @@ func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer fun
 	defer p.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		j.Desk.Serve(func(q judge.Question) {
-			words := strings.Join(q.Argv, " ")
-			if q.Told {
+		j.Questions().Serve(func(e judge.Event) {
+			words := strings.Join(e.Argv, " ")
+			if e.Kind == judge.Refused {
 				r.told = append(r.told, words)
 				return
 			}
 			r.asked = append(r.asked, words)
-			j.Desk.Answer(q.ID, answer != nil && answer(q))
+			j.Questions().Answer(e.ID, answer != nil && answer(e.Question))
 		})
 	})
 	p.Begin()
@@ -201,7 +201,7 @@ func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer fun
 	case <-time.After(enough):
 		t.Errorf("%q does not end", argv)
 	}
-	j.Desk.Hang()
+	j.Questions().Hang()
 	serving.Wait()
 	j.Close()
 	mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode"
@@ -25,13 +26,18 @@ type Terminal struct {
 	pause time.Duration // see Pause
 	turn  chan struct{} // has a value while nobody asks
 	over  context.Context
-	close context.CancelCauseFunc
+	close func() error
 }
 
 // New returns a terminal, which owns the file.
 func New(file *os.File) *Terminal {
 	t := &Terminal{file: file, tty: program.NewTerminal(file), pause: Pause, turn: make(chan struct{}, 1)}
-	t.over, t.close = context.WithCancelCause(context.Background())
+	over, end := context.WithCancel(context.Background())
+	t.over, t.close = over, sync.OnceValue(func() error {
+		end()
+		<-t.turn
+		return file.Close()
+	})
 	t.turn <- struct{}{}
 	return t
 }
@@ -78,14 +84,13 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 	if _, err := io.WriteString(t.file, Heading(lines[:last], columns)); err != nil {
 		return err
 	}
-	for text, pause := Text(lines[last:], Whole), time.After(t.pause); ; {
-		select {
-		case <-pause:
-			pause = closed
-		case <-ctx.Done():
-			_, _ = io.WriteString(t.file, Withdrawn) // the error says more
-			return context.Cause(ctx)
-		}
+	select {
+	case <-time.After(t.pause):
+	case <-ctx.Done():
+		_, _ = io.WriteString(t.file, Withdrawn) // the error says more
+		return context.Cause(ctx)
+	}
+	for text := Text(lines[last:], Whole); ; {
 		t.forget()
 		if _, err := io.WriteString(t.file, text); err != nil {
 			return err
@@ -105,13 +110,6 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 // Pause is how long a question is on the screen before it takes answers: what is typed meanwhile
 // was typed by somebody who has not read it.
 const Pause = 500 * time.Millisecond
-
-// closed is a channel of a time that has come.
-var closed = func() <-chan time.Time {
-	c := make(chan time.Time)
-	close(c)
-	return c
-}()
 
 // front waits until this program is in the foreground of the terminal: only who is there can read.
 // If a part of the command is there, such as a job of its shell, it lends the terminal, and gets it
@@ -252,12 +250,10 @@ func (t *Terminal) line(ctx context.Context) (string, error) {
 	return string(text), nil
 }
 
-// Close ends what waits for an answer. It may be called once.
+// Close ends what waits for an answer. It may be called often.
 func (t *Terminal) Close() error {
 	if t == nil {
 		return nil
 	}
-	t.close(ErrNobody)
-	<-t.turn
-	return t.file.Close()
+	return t.close()
 }

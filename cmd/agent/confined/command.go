@@ -38,7 +38,8 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or why there is none.
 	StateDir func() (string, error)
 
-	terminal *asking.Terminal // nil: nobody is asked
+	terminal     *asking.Terminal   // nil: nobody is asked
+	placeholders *hold.Placeholders // nil: the sandbox needs none
 }
 
 // Run runs the command and returns its exit code, or returns why it did not run, with the code of
@@ -49,24 +50,49 @@ func (c *Command) Run() (code int, err error) {
 	}
 	if c.Network.Managed || c.Rules != nil {
 		c.terminal = asking.Open()
+		defer c.terminal.Close()
 	}
-	end := sync.OnceValue(c.terminal.Close)
-	defer end()
-	guard, err := c.guard()
-	if _, refused := errors.AsType[refusal](err); refused {
-		return exitRefused, err
+	r := &ruled{allowed: make(chan error, 1)}
+	defer r.close()
+	if err := r.decide(c); err != nil {
+		if _, refused := errors.AsType[refusal](err); refused {
+			return exitRefused, err
+		}
+		return 0, err
 	}
+	return c.run(r)
+}
+
+// run runs a command that the rules allow.
+func (c *Command) run(r *ruled) (code int, err error) {
+	held, err := c.enter()
+	defer c.leave(held)
 	if err != nil {
 		return 0, err
 	}
-	defer guard.close()
-	return c.run(guard, end)
+	held = held.Watched(r.judged)
+	p := r.program(c.Argv)
+	if held.Unconfined() {
+		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
+		return confine.ShellCode(err), err
+	}
+	p.Env, p.Dir, p.TTY = c.Sys.Environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
+	var network *netask.Network // nil: it is not managed
+	if c.Network.Managed {
+		if network, err = c.manage(held); err != nil {
+			return 0, err
+		}
+		p.Env = network.Environ()
+	}
+	code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr}, func(signals chan<- os.Signal) {
+		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	})
+	return code, errors.Join(err, c.terminal.Close(), network.Close(c.Sys.Stderr))
 }
 
-// run runs a command that the rules allow. endAsking ends all questions.
-func (c *Command) run(guard *guard, endAsking func() error) (code int, err error) {
+// enter enters the sandbox. Whether or not it fails, leave gives back what it has taken.
+func (c *Command) enter() (*confine.Held, error) {
 	stateDir, noState := c.StateDir()
-	var placeholders *hold.Placeholders
 	door := confine.Door{
 		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
 		Operator: c.Operator,
@@ -77,8 +103,8 @@ func (c *Command) run(guard *guard, endAsking func() error) (code int, err error
 			if noState != nil {
 				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
 			}
-			placeholders, err = hold.Open(stateDir)
-			return placeholders, err
+			c.placeholders, err = hold.Open(stateDir)
+			return c.placeholders, err
 		},
 		Private:     c.Rules.Hidden(),
 		KeepPrivate: c.Rules != nil,
@@ -88,51 +114,28 @@ func (c *Command) run(guard *guard, endAsking func() error) (code int, err error
 	if noState == nil {
 		door.Private = append(door.Private, stateDir)
 	}
-	var held *confine.Held
 	if c.Network.Managed {
-		held, err = door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
-	} else {
-		held, err = door.Enter(c.Profile)
+		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
 	}
-	environ, endNetwork := c.Sys.Environ, func() error { return nil }
-	if err == nil && c.Network.Managed {
-		environ, endNetwork, err = c.manage(held)
-	}
-	if err == nil {
-		held = guard.watch(held)
-		run := guard.program(c.Argv)
-		if held.Unconfined() {
-			err := become(run.Argv[0], c.Argv, environ)
-			return confine.ShellCode(err), err
-		}
-		run.Env, run.Dir, run.TTY = environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
-		code, err = held.Run(run,
-			[3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr},
-			func(signals chan<- os.Signal) {
-				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-			})
-		err = errors.Join(err, endAsking(), endNetwork())
-	}
-	held.Release()
-	if placeholders != nil {
-		if free := placeholders.Close(); free != nil {
-			program.Complain(c.Sys.Stderr, free) // the command has run, and its exit code stands
-		}
-	}
-	return code, err
+	return door.Enter(c.Profile)
 }
 
-// manage gives the command its network, and returns the environment in which it finds that. end
-// ends it, and says what was reached.
-func (c *Command) manage(held *confine.Held) (environ []string, end func() error, err error) {
-	network, err := netask.Start(netask.Config{
+// leave gives back what enter has taken from the host. Held may be nil.
+func (c *Command) leave(held *confine.Held) {
+	held.Release()
+	if c.placeholders != nil {
+		if err := c.placeholders.Close(); err != nil {
+			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
+		}
+	}
+}
+
+// manage gives the command its network.
+func (c *Command) manage(held *confine.Held) (*netask.Network, error) {
+	return netask.Start(netask.Config{
 		Words: c.Network, Operator: (*netpolicy.Policy)(nil).Operator(c.Sys.Environ), Roots: sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots),
 		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: c.Sys.Environ, Terminal: c.terminal,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return network.Environ(), func() error { return network.Close(c.Sys.Stderr) }, nil
 }
 
 // become replaces this process by a command that nothing confines. It returns only

@@ -66,8 +66,12 @@ func Start(cfg Config) (*Network, error) {
 // Environ is the environment of the command.
 func (n *Network) Environ() []string { return n.network.Environ() }
 
-// Close ends the network, and says what the command has reached, and what not.
+// Close ends the network, and says what the command has reached, and what not. It may be called on
+// nil.
 func (n *Network) Close(stderr io.Writer) error {
+	if n == nil {
+		return nil
+	}
 	n.network.Close()
 	n.reports.Flush()
 	n.reports.Close()
