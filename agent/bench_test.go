@@ -23,6 +23,19 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
+// BenchmarkConfinedStat measures a file request under a policy as an agent's client sends it.
+func BenchmarkConfinedStat(b *testing.B) {
+	dir := b.TempDir()
+	c := newRig(b, Config{}).attach("")
+	params := object{"path": uri(dir), "sandbox": managed("restricted", special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"),
+		at(dir, "write"), at(dir+"/.git", "read"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}
+	c.must(protocol.MethodFSGetMetadata, params, nil) // starts the helper
+	b.ReportAllocs()
+	for b.Loop() {
+		c.must(protocol.MethodFSGetMetadata, params, nil)
+	}
+}
+
 // BenchmarkStart measures a process from its start to its closed, without a proxy and with one.
 func BenchmarkStart(b *testing.B) {
 	for _, tt := range []struct{ name, more string }{
