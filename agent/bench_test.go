@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,16 +24,26 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkConfinedStat measures a file request under a policy as an agent's client sends it.
+// BenchmarkConfinedStat measures a file request under a policy.
 func BenchmarkConfinedStat(b *testing.B) {
 	dir := b.TempDir()
-	c := newRig(b, Config{}).attach("")
-	params := object{"path": uri(dir), "sandbox": managed("restricted", special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"),
-		at(dir, "write"), at(dir+"/.git", "read"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}
-	c.must(protocol.MethodFSGetMetadata, params, nil) // starts the helper
+	request, err := json.Marshal(object{"id": 1, "method": protocol.MethodFSGetMetadata, "params": object{"path": uri(dir), "sandbox": managed("restricted",
+		special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"), at(dir, "write"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, _ := newRig(b, Config{}).dial()
+	benchHello(b, conn)
+	send := func() {
+		if err := conn.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		benchRead(b, conn)
+	}
+	send() // starts the helper
 	b.ReportAllocs()
 	for b.Loop() {
-		c.must(protocol.MethodFSGetMetadata, params, nil)
+		send()
 	}
 }
 
