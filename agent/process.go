@@ -29,7 +29,7 @@ func (r *startResult) Sent() {
 }
 
 func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (*startResult, error) {
-	l, err := c.launch(&p)
+	l, err := c.newLaunch(&p)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	return r, nil
 }
 
-// launch checks a start. Nothing has been done for the process so far.
-func (c *connection) launch(p *protocol.StartParams) (*launch, error) {
+// newLaunch checks a start. It takes nothing from the host yet.
+func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	a := c.agent
 	dir, err := p.Cwd.Native()
 	if err != nil {

@@ -441,7 +441,8 @@ func (s *Session) deliver(p *process, e procs.Event) {
 	}
 }
 
-// observe does what the agent itself has to do about an event, before the client hears of it.
+// observe does what the agent itself has to do about an event before the client hears of it. Two
+// resources end here and not with the process, which may be kept for long after its end.
 func (s *Session) observe(p *process, e procs.Event) {
 	switch e.Kind {
 	case procs.Output:
@@ -449,13 +450,11 @@ func (s *Session) observe(p *process, e procs.Event) {
 	case procs.Exited:
 		p.approvals.Exited()
 		p.audit.Exited(e.ExitCode)
-		// The sandbox goes with the command, and not with the other resources: a client that
-		// hears of the exit finds no placeholders any more, however long the process is kept.
+		// A client that hears of the exit must find no placeholders in its workspace any more.
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)
 	case procs.Closed:
-		// The network ends now because its reports, which are for the client, have to come before
-		// the last event.
+		// The client must have heard all about the network before the last event of the process.
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}

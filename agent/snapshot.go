@@ -95,6 +95,7 @@ func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
 	return state, err
 }
 
+// begin starts the shell, and has its questions served.
 func (c *capture) begin(ctx context.Context) (*procs.Process, error) {
 	p, err := c.start(ctx, captureSteps)
 	if err != nil {
