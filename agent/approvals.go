@@ -7,7 +7,6 @@ import (
 	"github.com/execagent/execagent/agent/approval"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/hold"
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 )
@@ -43,52 +42,36 @@ func tryJudged(reaper *procs.Reaper) error {
 	return confine.TryJudged(argv, code, reaper)
 }
 
-// judging returns in and, if every program that the process executes is to be judged, what has
-// that done.
-func judging(plan *approval.Plan, in enter) enter {
-	if plan == nil || plan.Policy == nil {
-		return in
-	}
-	return func(p *process, spec *procs.Spec) error {
-		err := in(p, spec)
-		bare := p.box == nil || p.box.Unconfined()
-		if err == nil && bare && !plan.Pending {
-			err = spec.Check() // a client hears at once of what is not there, as without rules
-		}
-		if err == nil {
-			p.judged, err = confine.NewJudged(plan.Policy)
-		}
-		if err != nil {
-			return err
-		}
-		if bare {
-			spec.Stage = confine.WatchOnly(p.judged).Stage
-		} else {
-			p.box.Judge(p.judged)
-		}
+// judge has every program that the process executes judged, if the plan says so.
+func (l *launch) judge(context.Context) (err error) {
+	if l.plan == nil || l.plan.Policy == nil {
 		return nil
 	}
-}
-
-// questions has those about what the process executes.
-func (p *process) questions() *judge.Questions { return p.judged.Questions() }
-
-// holding returns in and, if the client is to be asked, what keeps the command from running
-// before.
-func holding(plan *approval.Plan, in enter) enter {
-	if !plan.IsPending() {
-		return in
+	bare := l.box == nil || l.box.Unconfined()
+	if bare && !l.plan.Pending {
+		// A client hears at once of a program that is not there, as without rules.
+		if err := l.spec.Check(); err != nil {
+			return err
+		}
 	}
-	return func(p *process, spec *procs.Spec) error {
-		err := in(p, spec)
-		if err == nil {
-			p.hold, err = hold.New()
-		}
-		if err == nil {
-			spec.Stage = p.hold.Stage(spec.Stage)
-		}
+	if l.judged, err = confine.NewJudged(l.plan.Policy); err != nil {
 		return err
 	}
+	l.spec.Stage = l.box.Watched(l.judged).Stage
+	return nil
+}
+
+// holdBack keeps the command from running before the client has allowed it, if the client is to be
+// asked.
+func (l *launch) holdBack(context.Context) (err error) {
+	if !l.plan.IsPending() {
+		return nil
+	}
+	if l.hold, err = hold.New(); err != nil {
+		return err
+	}
+	l.spec.Stage = l.hold.Stage(l.spec.Stage)
+	return nil
 }
 
 // runner is a process as package approval knows it.

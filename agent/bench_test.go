@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,29 @@ func BenchmarkRoundTrip(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.must(protocol.MethodFSGetMetadata, params, nil)
+	}
+}
+
+// BenchmarkConfinedStat measures a file request under a policy.
+func BenchmarkConfinedStat(b *testing.B) {
+	dir := b.TempDir()
+	request, err := json.Marshal(object{"id": 1, "method": protocol.MethodFSGetMetadata, "params": object{"path": uri(dir), "sandbox": managed("restricted",
+		special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"), at(dir, "write"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, _ := newRig(b, Config{}).dial()
+	benchHello(b, conn)
+	send := func() {
+		if err := conn.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		benchRead(b, conn)
+	}
+	send() // starts the helper
+	b.ReportAllocs()
+	for b.Loop() {
+		send()
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -8,62 +9,72 @@ import (
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
 
-// confine prepares spec to run under the sandbox of its request. It fails only if
-// the request is wrong, or this program cannot confine at all. For a sandbox that
-// this host cannot enforce it returns no error: a process starts, says why on
-// stderr and exits with 101 (sandbox.md 9.2), and nothing of the command runs. Where the
-// network is enforced the command has a proxy's listeners instead of one. free tells whether
-// it has the network of the host.
-func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan, enforced bool) (held *confine.Held, free bool, err error) {
-	asked, err := profile.Of(s, spec.Dir, sandbox.TmpDir(spec.Env))
+// confine puts the process under the sandbox of its request. It fails only if the request is wrong,
+// or if this program cannot confine at all. A sandbox that this host cannot enforce is no error: a
+// process is started that says why on its standard error and exits with 101 (sandbox.md 9.2), and
+// nothing of the command runs.
+func (l *launch) confine(context.Context) error {
+	l.free = !l.enforced()
+	if l.params.Sandbox == nil {
+		return nil
+	}
+	a := l.session.agent
+	asked, err := profile.Of(l.params.Sandbox, l.spec.Dir, sandbox.TmpDir(l.spec.Env))
 	if err != nil {
 		a.metrics.Refused(metrics.RefusedByRequest)
 	}
 	if errors.Is(err, profile.ErrNoMXC) {
-		return nil, false, protocol.InvalidRequest("sandbox: %v", err)
+		return protocol.InvalidRequest("sandbox: %v", err)
 	}
 	if err != nil {
-		return nil, false, protocol.InvalidParams("sandbox: %v", err)
+		return protocol.InvalidParams("sandbox: %v", err)
 	}
 	if !a.sandboxes.confines {
-		return nil, false, errNoHelpers
+		return errNoHelpers
 	}
 	asked.Tools = a.cfg.Tool.Paths()
-	if plan != nil {
-		if err := a.showBundle(&asked, plan); err != nil {
-			return nil, false, err
+	if l.proxy != nil {
+		if err := a.showBundle(&asked, l.proxy); err != nil {
+			return err
 		}
 	}
-	switch door := &a.sandboxes.door; {
-	case !enforced:
-		held, err = door.Enter(asked)
-	case plan != nil:
-		held, err = door.EnterManaged(asked, confine.Managed{SOCKS5: plan.SOCKS(), AllUnixSockets: plan.AllUnixSockets()})
-	default:
-		var env []string
-		if held, env, err = door.EnterBridged(asked, spec.Env); err == nil {
-			spec.Env = env
-		}
-	}
+	l.box, err = l.enter(asked)
 	reason := refusal(err)
-	if err == nil && a.cfg.Cgroups != nil && !held.Unconfined() {
-		spec.Cgroup, err = a.cfg.Cgroups.New()
+	if err == nil && a.cfg.Cgroups != nil && !l.box.Unconfined() {
+		l.spec.Cgroup, err = a.cfg.Cgroups.New()
 		reason = metrics.RefusedByCgroup
 	}
 	if err != nil {
 		a.metrics.Refused(reason)
-		held.Release()
-		held = confine.Refused(err)
+		l.box.Release()
+		l.box = confine.Refused(err)
 	}
-	if !held.Unconfined() {
-		spec.Stage = held.Stage
+	if !l.box.Unconfined() {
+		l.spec.Stage = l.box.Stage
 	}
-	return held, !enforced && held.Refusal() == nil && (held.Unconfined() || asked.Network == sandbox.NetworkEnabled), nil
+	l.free = l.free && l.box.Refusal() == nil && (l.box.Unconfined() || asked.Network == sandbox.NetworkEnabled)
+	return nil
+}
+
+// enter takes the sandbox from the host. Where the network is enforced, the process has the
+// listeners of a proxy in the place of one: of ours, or of the one that the client has named.
+func (l *launch) enter(asked sandbox.Profile) (*confine.Held, error) {
+	door := &l.session.agent.sandboxes.door
+	switch {
+	case !l.enforced():
+		return door.Enter(asked)
+	case l.proxy != nil:
+		return door.EnterManaged(asked, confine.Managed{SOCKS5: l.proxy.SOCKS(), AllUnixSockets: l.proxy.AllUnixSockets()})
+	}
+	box, env, err := door.EnterBridged(asked, l.spec.Env)
+	if err == nil {
+		l.spec.Env = env
+	}
+	return box, err
 }
 
 // showBundle has a sandbox show the file with the certificate that the command has to trust, if

@@ -31,8 +31,10 @@ type connection struct {
 	audit   *audit.Client
 	handles fsops.Handles
 	watches watches
+	// policies are those of its file requests.
+	policies policies
 	// answers, listings and bodies bound what this connection holds of each,
-	// see memory.go.
+	// see agent/answers/memory.go.
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows

@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -14,7 +17,15 @@ import (
 // files returns the file system that a request with this sandbox may use: that of
 // the host, or a helper's under a policy. No other place decides that.
 func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error) {
-	policy, err := a.filePolicy(s)
+	return a.filesUnder(ctx, s, new(policies))
+}
+
+// filesUnder does what files does, with policies that are kept from one request to the next.
+func (a *Agent) filesUnder(ctx context.Context, s *protocol.Sandbox, kept *policies) (fsops.FS, error) {
+	if s == nil || s.UnrestrictedFiles() {
+		return fsops.Host{}, nil
+	}
+	policy, err := kept.of(s, a.filePolicy)
 	if err != nil {
 		a.metrics.Refused(metrics.RefusedByRequest)
 		return nil, err
@@ -25,34 +36,92 @@ func (a *Agent) files(ctx context.Context, s *protocol.Sandbox) (fsops.FS, error
 	if !a.sandboxes.confines {
 		return nil, errNoHelpers
 	}
-	files, err := a.sandboxes.helpers.Files(ctx, policy)
+	confined, err := a.sandboxes.helpers.FilesOf(ctx, policy)
 	if err != nil {
 		a.metrics.Refused(refusal(err))
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	return files, nil
+	return confined, nil
 }
 
-// filePolicy returns the policy of a file request; nil if it restricts no file.
+// filePolicy compiles the policy of a file request. Nothing of the host goes into it, and of the
+// agent only what stays the same as long as the agent lives: so a policy may be kept.
 func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
-	if s == nil || s.UnrestrictedFiles() {
-		return nil, nil
-	}
 	asked, err := profile.Of(s, "", a.sandboxes.tmpDir)
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	asked.Private, asked.PrivateFolders, asked.KeepPrivate = a.sandboxes.private, a.sandboxes.door.PrivateFolders, a.sandboxes.door.KeepPrivate
 	asked.Tools = a.cfg.Tool.Paths()
-	policy, err := asked.Compile()
+	policy, err := a.sandboxes.door.Compile(asked)
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)
 	}
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	if !policy.Confined {
-		return nil, nil
-	}
 	return policy, nil
+}
+
+// A connection keeps this many policies at most, with so many bytes together.
+const (
+	maxPolicies    = 16
+	maxPolicyBytes = 256 << 10
+)
+
+// policies are those that the file requests of a connection were last under. The zero value is
+// ready for use.
+type policies struct {
+	mu    sync.Mutex   // guards what follows
+	kept  []keptPolicy // used last: at the end
+	bytes int          // of all
+}
+
+type keptPolicy struct {
+	text   string       // of the sandbox
+	policy *files.Keyed // nil: it restricts no file
+	bytes  int
+}
+
+// of returns the policy of a sandbox, and compiles it if it is not kept; nil where it restricts no
+// file. What is too large or wrong is not kept. Of requests that come at once with a new policy one
+// compiles it, and the others wait.
+func (p *policies) of(s *protocol.Sandbox, compile func(*protocol.Sandbox) (*sandbox.Policy, error)) (*files.Keyed, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.IndexFunc(p.kept, func(k keptPolicy) bool { return k.text == s.Text() }); i >= 0 {
+		k := p.kept[i]
+		p.kept = append(slices.Delete(p.kept, i, i+1), k)
+		return k.policy, nil
+	}
+	policy, err := compile(s)
+	if err != nil {
+		return nil, err
+	}
+	k := keptPolicy{text: s.Text(), bytes: len(s.Text())}
+	if policy.Confined {
+		k.policy = files.WithKey(policy)
+		k.bytes += sizeOf(policy)
+	}
+	if k.text == "" || k.bytes > maxPolicyBytes {
+		return k.policy, nil
+	}
+	p.kept, p.bytes = append(p.kept, k), p.bytes+k.bytes
+	for len(p.kept) > maxPolicies || p.bytes > maxPolicyBytes {
+		p.bytes -= p.kept[0].bytes
+		p.kept = slices.Delete(p.kept, 0, 1)
+	}
+	return k.policy, nil
+}
+
+// sizeOf returns about how much memory a policy takes, in bytes.
+func sizeOf(p *sandbox.Policy) int {
+	const each = 40 // bytes of a rule or a glob, beside its paths
+	n := each * (len(p.Rules) + len(p.Globs) + len(p.Private))
+	for _, r := range p.Rules {
+		n += len(r.Path)
+	}
+	for _, g := range p.Globs {
+		n += len(g.Base) + len(g.Pattern)
+	}
+	return n
 }

@@ -20,7 +20,7 @@ func links(follow *bool) fsops.Links {
 // file returns the file system that a request works on, and the path that it
 // names there.
 func (c *connection) file(ctx context.Context, p protocol.PathURI, s *protocol.Sandbox) (fsops.FS, string, error) {
-	files, err := c.agent.files(ctx, s)
+	files, err := c.agent.filesUnder(ctx, s, &c.policies)
 	if err != nil {
 		return nil, "", err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func (c *connection) watchMissing(ctx context.Context, p protocol.WatchMissingParams) (*watchResult, error) {
-	files, err := c.agent.files(ctx, p.Sandbox)
+	files, err := c.agent.filesUnder(ctx, p.Sandbox, &c.policies)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,10 @@
 package agent
 
 import (
+	"context"
+
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/helper/gate"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -26,39 +27,33 @@ var errFree = protocol.InvalidRequest("the operator of this agent requires that 
 	"(--require-network-enforcement): the start needs a sandbox that restricts the network, or one with networkProxy and " +
 	"enforceManagedNetwork; nothing was run")
 
-// enter puts a process that is about to be started under the sandbox of its request, and gives
-// it its network.
-func (c *connection) enter(params *protocol.StartParams, plan *egress.Plan, p *process, spec *procs.Spec) (err error) {
-	enforced := params.Sandbox != nil && params.EnforceManagedNetwork
-	free := !enforced
-	if params.Sandbox != nil {
-		if p.box, free, err = c.agent.confine(params.Sandbox, spec, plan, enforced); err != nil {
-			return err
-		}
-	}
-	bridged := enforced && plan == nil // to whatever the client has named
-	if c.agent.cfg.RequireNetworkEnforcement && !params.Builtin && (free || bridged) {
+// connect gives the process its network, once it is known what its sandbox leaves it.
+func (l *launch) connect(context.Context) (err error) {
+	a := l.session.agent
+	bridged := l.enforced() && l.proxy == nil // to whatever the client has named
+	if a.cfg.RequireNetworkEnforcement && !l.params.Builtin && (l.free || bridged) {
 		return errFree
 	}
-	if plan == nil {
-		spec.Env = c.agent.networks.Hide(spec.Env)
-	}
-	if plan == nil || p.box != nil && p.box.Refusal() != nil {
+	if l.proxy == nil {
+		l.spec.Env = a.networks.Hide(l.spec.Env)
 		return nil
 	}
-	start := egress.Start{Environ: spec.Env, Gate: p.box.Gate(), OnHost: true, Enforced: enforced}
+	if l.box != nil && l.box.Refusal() != nil {
+		return nil
+	}
+	start := egress.Start{Environ: l.spec.Env, Gate: l.box.Gate(), OnHost: true, Enforced: l.enforced()}
 	if start.Gate != nil {
-		start.OnHost = !p.box.Has(sandbox.NetNS)
-	} else if start.Gate, err = gate.Owned(plan.Listeners()); err != nil {
+		start.OnHost = !l.box.Has(sandbox.NetNS)
+	} else if start.Gate, err = gate.Owned(l.proxy.Listeners()); err != nil {
 		return err
 	}
-	client := egress.Client{Session: c.session.id, Ask: p.ask, Reports: &c.session.reports}
-	if client.Ask == nil {
-		client.Ask = c.session.ask
-	}
-	if p.network, err = c.agent.networks.Open(plan, start, client); err != nil {
+	client := egress.Client{Session: l.session.id, Ask: l.ask, Reports: &l.session.reports}
+	if l.network, err = a.networks.Open(l.proxy, start, client); err != nil {
 		return err
 	}
-	p.advisory, spec.Env = free, p.network.Environ()
+	l.spec.Env = l.network.Environ()
 	return nil
 }
+
+// enforced reports whether a sandbox is to leave the process no way to the network but a proxy.
+func (l *launch) enforced() bool { return l.params.Sandbox != nil && l.params.EnforceManagedNetwork }

@@ -29,28 +29,65 @@ func (r *startResult) Sent() {
 }
 
 func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (*startResult, error) {
+	l, err := c.newLaunch(&p)
+	if err != nil {
+		return nil, err
+	}
+	started, err := c.session.start(ctx, c, l)
+	if err != nil {
+		return nil, startError(err)
+	}
+	r := &startResult{process: started}
+	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
+	if l.box != nil {
+		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, l.box.Layers
+	}
+	if l.network != nil && l.free {
+		r.Network = protocol.NetworkAdvisory
+	}
+	if l.plan.IsPending() {
+		r.Approval = protocol.ApprovalPending
+	}
+	return r, nil
+}
+
+// newLaunch checks a start. It takes nothing from the host yet.
+func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
+	a := c.agent
 	dir, err := p.Cwd.Native()
 	if err != nil {
 		return nil, protocol.InvalidParams("cwd: %v", err)
 	}
-	plan, err := networkPlan(&p)
+	proxy, err := networkPlan(p)
 	if err != nil {
 		return nil, err
 	}
-	env, err := environ(p.EnvPolicy, c.agent.cfg.Environ, p.Env)
+	env, err := environ(p.EnvPolicy, a.cfg.Environ, p.Env)
 	if err != nil {
 		return nil, protocol.InvalidParams("%v", err)
 	}
-	if err := c.checkBuiltin(&p); err != nil {
+	if err := c.checkBuiltin(p); err != nil {
 		return nil, err
 	}
-	env = c.agent.cfg.Tool.Before(env)
-	approvals, err := c.session.desk.Decide(
+	env = a.cfg.Tool.Before(env)
+	plan, err := c.session.desk.Decide(
 		approval.Request{Argv: p.Argv, Env: env, Dir: dir, Builtin: p.Builtin, Approval: p.ExecApproval},
-		approval.Host{Operator: c.agent.cfg.ExecPolicy, CanAsk: c.approves, CanJudge: c.agent.sandboxes.judges})
+		approval.Host{Operator: a.cfg.ExecPolicy, CanAsk: c.approves, CanJudge: a.sandboxes.judges})
 	if err != nil {
 		return nil, err
 	}
+	snapshot, err := snapshotKey(p, plan)
+	if err != nil {
+		return nil, err
+	}
+	return &launch{
+		session: c.session, params: p, plan: plan, proxy: proxy, snapshot: snapshot, ask: c.session.ask,
+		spec: a.spec(p, dir, env, plan),
+	}, nil
+}
+
+// spec describes the process of a start as it would be without a sandbox.
+func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *approval.Plan) procs.Spec {
 	spec := procs.Spec{
 		Argv:        p.Argv,
 		Arg0:        p.Arg0,
@@ -58,18 +95,18 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		Env:         env,
 		TTY:         p.TTY,
 		Stdin:       p.PipeStdin,
-		LoginShell:  c.agent.host.loginShell,
-		RetainBytes: c.agent.cfg.RetainBytes,
-		Budget:      c.agent.budget,
-		Reaper:      c.agent.cfg.Reaper,
-		Guard:       c.agent.cfg.Guard,
+		LoginShell:  a.host.loginShell,
+		RetainBytes: a.cfg.RetainBytes,
+		Budget:      a.budget,
+		Reaper:      a.cfg.Reaper,
+		Guard:       a.cfg.Guard,
 	}
 	if p.Builtin {
 		spec.Argv, spec.Arg0 = builtin.Command(p.Argv)
 		spec.Bulk = true
 		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
 	} else {
-		approvals.Pin(&spec)
+		plan.Pin(&spec)
 	}
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
@@ -77,26 +114,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if p.Cols != nil {
 		spec.Size.Cols = *p.Cols
 	}
-	enter, err := c.restoring(ctx, &p, approvals, func(started *process, spec *procs.Spec) error { return c.enter(&p, plan, started, spec) })
-	if err != nil {
-		return nil, err
-	}
-	started, err := c.session.start(ctx, c, p.ProcessID, spec, approvals, holding(approvals, judging(approvals, enter)))
-	if err != nil {
-		return nil, startError(err)
-	}
-	r := &startResult{process: started}
-	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
-	if started.box != nil {
-		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, started.box.Layers
-	}
-	if started.advisory {
-		r.Network = protocol.NetworkAdvisory
-	}
-	if approvals.IsPending() {
-		r.Approval = protocol.ApprovalPending
-	}
-	return r, nil
+	return spec
 }
 
 // checkBuiltin refuses the start of a tool of our own that there is not, or that would

@@ -36,8 +36,7 @@ type sandboxes struct {
 	// placeholdersErr says why then.
 	placeholders    *hold.Placeholders
 	placeholdersErr error
-	tmpDir          string   // TMPDIR of the agent, for file requests
-	private         []string // paths that nothing confined may see
+	tmpDir          string // TMPDIR of the agent, for file requests
 	first           sync.Once
 	prober          sync.WaitGroup
 }
@@ -71,8 +70,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		helpers: files.NewPool(files.Config{
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
-		tmpDir:  sandbox.TmpDir(cfg.Environ),
-		private: slices.Concat(cfg.Secrets, sockets),
+		tmpDir: sandbox.TmpDir(cfg.Environ),
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
 		host, err := probe.Host(context.Background(), os.Args[0])
@@ -102,11 +100,12 @@ func newSandboxes(cfg *Config) *sandboxes {
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
+	private := slices.Concat(cfg.Secrets, sockets)
 	dir, err := hold.StateDir(dirs...)
 	if err == nil {
 		// The directory may be in /dev/shm, to which a policy may grant access:
 		// nothing confined may see the records.
-		s.private = append([]string{dir}, s.private...)
+		private = append(private, dir)
 		s.placeholders, err = hold.Open(dir)
 	}
 	if err != nil {
@@ -117,7 +116,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		Host:           func() (sandbox.Host, error) { return s.probed(), nil },
 		Operator:       cfg.Operator,
 		Refuses:        func(p *sandbox.Policy) error { return refuseOpenListeners(cfg.Listening, p) },
-		Private:        s.private,
+		Private:        private,
 		PrivateFolders: cfg.SecretFolders,
 		KeepPrivate:    cfg.ExecPolicy != nil, // its rules are among them
 		Served:         served,

@@ -13,8 +13,6 @@ import (
 	"github.com/execagent/execagent/agent/denial"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/agent/snapshot"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -71,17 +69,12 @@ type process struct {
 	// doomed tells that the process is to be terminated as soon as it has started;
 	// wasRunning is the answer of Terminate then, set before started is closed.
 	doomed, wasRunning bool
-	expiry             *time.Timer     // forgets the process, after its end
-	box                *confine.Held   // nil: the request had no sandbox
-	network            *egress.Network // nil: the request had no proxy
-	advisory           bool            // it can do without its proxy
-	ask                asker           // about its network; nil: the session does
-	hold               *hold.Hold      // nil: nobody is asked before the command runs
+	expiry             *time.Timer // forgets the process, after its end
+	resources                      // set when it has started
 	approvals          *approval.Process
-	judged             *confine.Judged // nil: programs are not judged
 	audit              *audit.Process
-	judge              sync.Once
-	denied             bool // set by judge
+	denialOnce         sync.Once // sets denied
+	denied             bool
 }
 
 // sandboxDenied guesses whether the process, which has exited with code, failed
@@ -90,7 +83,7 @@ func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
 	}
-	p.judge.Do(func() { p.denied = denial.Looks(code, p.Read(0, nil).Chunks) })
+	p.denialOnce.Do(func() { p.denied = denial.Looks(code, p.Read(0, nil).Chunks) })
 	return p.denied
 }
 
@@ -260,40 +253,37 @@ func (s *Session) dispose(p *process) {
 	p.approvals.Ending()
 	_ = p.Close()
 	p.approvals.Terminated()
-	p.hold.Close()
-	p.judged.Close()
 	p.audit.Killed()
-	p.network.Close()
-	p.box.Release()
+	p.release()
 	s.agent.release(p) // after Close: until then an event could retain it
 }
 
-// start reserves id, which the client has chosen, calls enter to give the process the
-// sandbox and the network of the request, and starts it. Events flow after
-// [procs.Process.Begin]. Sandbox and network are given back if the start fails.
-func (s *Session) start(ctx context.Context, c *connection, id string, spec procs.Spec, plan *approval.Plan,
-	enter func(*process, *procs.Spec) error,
-) (*process, error) {
-	p, err := s.reserve(ctx, c, id)
+// start reserves the id that the client has chosen, and starts the process. Events flow after
+// [procs.Process.Begin].
+func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process, error) {
+	p, err := s.reserve(ctx, c, l.params.ProcessID)
 	if err != nil {
 		return nil, err
 	}
 	defer s.settle(p)
-	running, err := s.launch(p, spec, enter)
+	began := time.Now()
+	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
+	running, err := l.start(ctx, startSteps)
 	if err != nil {
 		return nil, err
 	}
+	s.agent.metrics.Started(l.box, time.Since(began))
 	s.mu.Lock()
 	ended, doomed := s.ended, p.doomed
 	if !ended {
-		p.Process = running
-		p.audit = s.audit.Started(spec.Argv[0], running.PID(), spec.TTY, p.box.Names())
-		p.approvals = s.desk.Open(plan, id, runner{p}, p.questions())
+		p.Process, p.resources = running, l.resources
+		p.audit = s.audit.Started(l.spec.Argv[0], running.PID(), l.spec.TTY, p.box.Names())
+		p.approvals = s.desk.Open(l.plan, p.id, runner{p}, p.questions())
 	}
 	s.mu.Unlock()
 	if ended {
 		_ = running.Close()
-		p.hold.Close()
+		l.release()
 		return nil, s.errEnded()
 	}
 	if doomed {
@@ -302,7 +292,8 @@ func (s *Session) start(ctx context.Context, c *connection, id string, spec proc
 	return p, nil
 }
 
-// kill kills the process, and closes its network.
+// kill kills the process, and closes its network without waiting for the last event, because that
+// does not come while a daemon which the process has left holds its output open.
 func (p *process) kill() (running bool) {
 	p.approvals.Ending()
 	running = p.Terminate()
@@ -320,12 +311,6 @@ func (s *Session) settle(p *process) {
 		s.closedLocked()
 	}
 	s.mu.Unlock()
-	if failed {
-		p.hold.Close()
-		p.judged.Close()
-		p.network.Close()
-		p.box.Release()
-	}
 	close(p.started)
 }
 
@@ -368,22 +353,6 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 }
 
 func (s *Session) errEnded() error { return protocol.InvalidRequest("session %s has ended", s.id) }
-
-// launch confines and executes the program of p.
-func (s *Session) launch(p *process, spec procs.Spec, enter func(*process, *procs.Spec) error) (*procs.Process, error) {
-	began := time.Now()
-	if err := enter(p, &spec); err != nil {
-		return nil, err
-	}
-	spec.Sink = func(e procs.Event) { s.deliver(p, e) }
-	running, err := procs.Start(spec)
-	if err != nil {
-		_ = spec.Cgroup.Close() // no process is in it
-		return nil, err
-	}
-	s.agent.metrics.Started(p.box, time.Since(began))
-	return running, nil
-}
 
 // await waits until the start of p is over, or ctx ends. Meanwhile the request
 // gives up its slot, so that others run: a start may take long, because of its
@@ -460,42 +429,51 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 	return slices.DeleteFunc(all, func(p *process) bool { return p.Process == nil }), nil
 }
 
-// deliver announces one event of a process to the attached client, if there is
-// one. It blocks while that client does not read: then the process waits too,
-// and no output is lost.
+// deliver takes one event of a process. It blocks while the attached client does not read: then the
+// process waits too, and no output is lost.
 func (s *Session) deliver(p *process, e procs.Event) {
+	s.observe(p, e)
+	if peer := s.peer.Load(); peer != nil {
+		p.announce(peer, e)
+	}
+	if e.Kind == procs.Closed {
+		s.retain(p)
+	}
+}
+
+// observe does what the agent itself has to do about an event before the client hears of it. Two
+// resources end here and not with the process, which may be kept for long after its end.
+func (s *Session) observe(p *process, e procs.Event) {
 	switch e.Kind {
 	case procs.Output:
 		s.agent.metrics.output[e.Stream].Add(len(e.Data))
 	case procs.Exited:
 		p.approvals.Exited()
 		p.audit.Exited(e.ExitCode)
+		// A client that hears of the exit must find no placeholders in its workspace any more.
 		p.box.Release()
 		s.agent.metrics.Exited(e.ExitCode, p.box)
 	case procs.Closed:
-		// All that there was to tell of its network is told before its last event.
+		// The client must have heard all about the network before the last event of the process.
 		if p.network.Close(); p.network != nil {
 			s.reports.Flush()
 		}
 	}
-	if peer := s.peer.Load(); peer != nil {
-		// An error means that the connection is gone. The retained output has
-		// what the client missed.
-		switch e.Kind {
-		case procs.Output:
-			n := protocol.OutputNotification{ProcessID: p.id}
-			n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
-			_ = peer.Notify(protocol.MethodProcessOutput, &n)
-		case procs.Exited:
-			_ = peer.Notify(protocol.MethodProcessExited, &protocol.ExitedNotification{
-				ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)})
-		case procs.Closed:
-			_ = peer.Notify(protocol.MethodProcessClosed,
-				&protocol.ClosedNotification{ProcessID: p.id, Seq: e.Seq})
-		}
-	}
-	if e.Kind == procs.Closed {
-		s.retain(p)
+}
+
+// announce tells a client of an event. An error would mean that the connection is gone: the
+// retained output has what the client misses.
+func (p *process) announce(peer *rpc.Peer, e procs.Event) {
+	switch e.Kind {
+	case procs.Output:
+		n := protocol.OutputNotification{ProcessID: p.id}
+		n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
+		_ = peer.Notify(protocol.MethodProcessOutput, &n)
+	case procs.Exited:
+		_ = peer.Notify(protocol.MethodProcessExited, &protocol.ExitedNotification{
+			ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)})
+	case procs.Closed:
+		_ = peer.Notify(protocol.MethodProcessClosed, &protocol.ClosedNotification{ProcessID: p.id, Seq: e.Seq})
 	}
 }
 

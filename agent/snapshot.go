@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/audit"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/helper/judge"
@@ -17,105 +18,118 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// enter puts a process that is about to be started under the sandbox of its request, and
-// gives it its network.
-type enter func(*process, *procs.Spec) error
-
-// restoring returns an enter that also makes the spec restore the shell snapshot that the
-// request asks for. It is the same one where the request asks for none, or is about no
-// command of a login shell. No failure of a snapshot is an error: the startup files are run
-// then, as without one. A capture enters what the command enters, and its programs are judged as
-// those of the command are. A command that waits for an answer restores nothing: its startup files
-// may not run before it either.
-func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, approvals *approval.Plan, in enter) (enter, error) {
+// snapshotKey returns what the request has in common with all that may restore the same shell
+// snapshot. It is "" where the request asks for none, or is about no command of a login shell. A
+// command that waits for an answer restores nothing: its startup files may not run before the
+// answer either.
+func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	asked := p.ShellSnapshot
 	if asked == nil || p.Builtin || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
-		return in, nil
+		return "", nil
 	}
-	shell := snapshot.Shell(asked.Shell)
-	if !shell.Known() {
-		return nil, protocol.InvalidParams("shellSnapshot: shell snapshots are unsupported for shell `%.64s`", shell.Name)
+	if shell := snapshot.Shell(asked.Shell); !shell.Known() {
+		return "", protocol.InvalidParams("shellSnapshot: shell snapshots are unsupported for shell `%.64s`", shell.Name)
 	}
-	if approvals.IsPending() {
-		return in, nil
+	if plan.IsPending() {
+		return "", nil
 	}
-	// What masks credentials takes them away from a process without a proxy: its state has none.
+	// A process without a proxy has another state, because a proxy can mask credentials in the
+	// environment.
 	key, err := json.Marshal([]any{asked, p.Cwd, p.EnvPolicy, p.Sandbox, p.EnforceManagedNetwork, p.NetworkProxy != nil})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if approvals != nil && approvals.Policy != nil {
-		key = packed.Append(key, approvals.Policy)
+	if plan != nil && plan.Policy != nil {
+		key = packed.Append(key, plan.Policy)
 	}
 	sum := sha256.Sum256(key)
-	return func(started *process, spec *procs.Spec) error {
-		bare := *spec
-		bare.Env = slices.Clone(spec.Env)
-		state, err := c.session.snapshots.Get(ctx, string(sum[:]), func() error { return rpc.Block(ctx) },
-			func(ctx context.Context) (*snapshot.State, error) {
-				ctx, end := context.WithCancelCause(ctx)
-				defer end(nil)
-				state, err := snapshot.Capture(ctx, shell, bare, judging(approvals, in).capture(c.session, end))
-				if err != nil {
-					c.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
-				}
-				return state, err
-			})
-		if err != nil {
-			return err
-		}
-		if state != nil {
-			if argv, env, ok := state.Apply(spec.Argv, envPolicy(p.EnvPolicy), p.Env); ok {
-				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, c.agent.cfg.Tool.Before(env)
-			}
-		}
-		return in(started, spec)
-	}, nil
+	return string(sum[:]), nil
+}
+
+// restore makes the spec restore the shell snapshot that the request asks for. No failure of a
+// capture is an error: the startup files are run then, as without a snapshot.
+func (l *launch) restore(ctx context.Context) error {
+	if l.snapshot == "" {
+		return nil
+	}
+	// The capture has a launch of its own, because it may go on after this one has ended. Its
+	// programs are confined and judged as those of the command are.
+	aside := &capture{launch: *l}
+	aside.spec.Env = slices.Clone(l.spec.Env)
+	aside.launch.ask = aside.refuse
+	state, err := l.session.snapshots.Get(ctx, l.snapshot, func() error { return rpc.Block(ctx) }, aside.run)
+	if err != nil || state == nil {
+		return err
+	}
+	if argv, env, ok := state.Apply(l.spec.Argv, envPolicy(l.params.EnvPolicy), l.params.Env); ok {
+		l.spec.Shown, l.spec.Argv, l.spec.Env = l.spec.Argv, argv, l.session.agent.cfg.Tool.Before(env)
+	}
+	return nil
+}
+
+// capture runs the startup files of a shell in a process of no session. Nobody is asked about what
+// that executes and reaches, because the client does not know yet of the start that waits: a
+// question ends the capture.
+type capture struct {
+	launch
+	end       context.CancelCauseFunc
+	audit     *audit.Process
+	answering sync.WaitGroup
 }
 
 // errUnasked ends a capture.
 var errUnasked = errors.New("the client would have to be asked about what the startup files do")
 
-// capture returns what starts a process of no session. Nobody is asked about what it executes and
-// reaches: the client does not know yet of the start that waits. So end is called.
-func (in enter) capture(s *Session, end context.CancelCauseFunc) snapshot.Start {
-	return func(spec procs.Spec) (p *procs.Process, env []string, release func(), err error) {
-		aside := &process{ask: func(context.Context, string, any, any) error {
-			end(errUnasked)
-			return errUnasked
-		}}
-		var answering sync.WaitGroup
-		release = func() {
-			if desk := aside.questions(); desk != nil {
-				desk.Hang()
-				answering.Wait()
-			}
-			aside.audit.Captured()
-			aside.judged.Close()
-			aside.network.Close()
-			aside.box.Release()
-		}
-		if err = in(aside, &spec); err == nil {
-			if p, err = procs.Start(spec); err != nil {
-				_ = spec.Cgroup.Close() // no process is in it
-			}
-		}
-		if err != nil {
-			release()
-			return nil, nil, nil, err
-		}
-		aside.audit = s.audit.Capturing(spec.Argv[0], p.PID(), aside.box.Names())
-		if desk := aside.questions(); desk != nil {
-			answering.Go(func() {
-				desk.Serve(func(e judge.Event) {
-					if e.Kind == judge.Refused {
-						s.desk.Refused(e.Question)
-					} else {
-						end(errUnasked)
-					}
-				})
-			})
-		}
-		return p, spec.Env, release, nil
+func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
+	ctx, c.end = context.WithCancelCause(ctx)
+	defer c.end(nil)
+	shell := snapshot.Shell(c.params.ShellSnapshot.Shell)
+	state, err := snapshot.Capture(ctx, shell, c.spec, func(spec procs.Spec) (*procs.Process, []string, func(), error) {
+		c.spec = spec
+		p, err := c.begin(ctx)
+		return p, c.spec.Env, c.over, err
+	})
+	if err != nil {
+		c.session.agent.cfg.Logger.Debug("no shell snapshot", "session", c.session.audit.Name, "error", err)
 	}
+	return state, err
+}
+
+// begin starts the shell, and has its questions served.
+func (c *capture) begin(ctx context.Context) (*procs.Process, error) {
+	p, err := c.start(ctx, captureSteps)
+	if err != nil {
+		return nil, err
+	}
+	c.audit = c.session.audit.Capturing(c.spec.Argv[0], p.PID(), c.box.Names())
+	if desk := c.questions(); desk != nil {
+		c.answering.Go(func() { desk.Serve(c.take) })
+	}
+	return p, nil
+}
+
+// take takes a question about what the shell executes, or hears of a refusal.
+func (c *capture) take(e judge.Event) {
+	if e.Kind == judge.Refused {
+		c.session.desk.Refused(e.Question)
+	} else {
+		c.end(errUnasked)
+	}
+}
+
+// refuse is the asker of a capture.
+func (c *capture) refuse(context.Context, string, any, any) error {
+	c.end(errUnasked)
+	return errUnasked
+}
+
+// over is called once the shell has ended. It waits until no question is served any more, because
+// release gives the descriptor of the questions back.
+func (c *capture) over() {
+	if desk := c.questions(); desk != nil {
+		desk.Hang()
+		c.answering.Wait()
+	}
+	c.audit.Captured()
+	c.release()
 }

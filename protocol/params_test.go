@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/protocol/strict"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // named is a dotted path as error texts write it.
@@ -263,7 +264,7 @@ func TestParamsRoundTrip(t *testing.T) {
 		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
 			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
 		}
-		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{})); diff != "" {
+		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{})); diff != "" {
 			t.Errorf("%s (-sent +received):\n%s", r.name, diff)
 		}
 	}

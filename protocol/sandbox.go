@@ -14,7 +14,16 @@ type Sandbox struct {
 	TemporaryDirectories []PathURI      `json:"temporaryDirectories,omitempty"`
 	WindowsSandboxLevel  string         `json:"windowsSandboxLevel"`
 	UseLegacyLandlock    bool           `json:"useLegacyLandlock,omitempty"`
+
+	text string // see Text
 }
+
+// maxText is how long a text is kept, in bytes. It takes memory beside what was read from it.
+const maxText = 64 << 10
+
+// Text is the JSON that the context was read from; "" where it was not read from a request, or is
+// longer than 64 KiB.
+func (s *Sandbox) Text() string { return s.text }
 
 // WindowsSandboxDisabled is the WindowsSandboxLevel that a Linux client sends.
 const WindowsSandboxDisabled = "disabled"
@@ -86,6 +95,9 @@ func sandbox(o *strict.Object) *Sandbox {
 		return nil
 	}
 	s := new(Sandbox)
+	if raw := o.Require("sandbox"); len(raw) <= maxText {
+		s.text = string(raw)
+	}
 	o.In("sandbox", s.UnmarshalObject)
 	return s
 }

@@ -65,12 +65,18 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	return policy.Backend(host, d.Operator)
 }
 
+// Compile returns the policy of a profile, which hides the agent's own files whatever the profile
+// says. It looks at nothing of the host, and depends on the door and the profile alone.
+func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
+	profile.Private, profile.PrivateFolders, profile.KeepPrivate = d.Private, d.PrivateFolders, d.KeepPrivate
+	return profile.Compile()
+}
+
 // Enter chooses the layers that enforce the profile, and takes from the host
 // what they need. The caller releases the sandbox once nothing of the command
 // runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	profile.Private, profile.PrivateFolders, profile.KeepPrivate = d.Private, d.PrivateFolders, d.KeepPrivate
-	policy, err := profile.Compile()
+	policy, err := d.Compile(profile)
 	if err != nil {
 		return nil, err
 	}

@@ -41,9 +41,10 @@ func BenchmarkFilesStat(b *testing.B) {
 // BenchmarkFilesOfPool is what every request pays before its operation.
 func BenchmarkFilesOfPool(b *testing.B) {
 	pool, policy, _ := benchPool(b)
+	asked := WithKey(policy)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := pool.Files(b.Context(), policy); err != nil {
+		if _, err := pool.FilesOf(b.Context(), asked); err != nil {
 			b.Fatal(err)
 		}
 	}

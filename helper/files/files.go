@@ -7,7 +7,6 @@ import (
 
 	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/sandbox"
 )
 
 // FS is the operations of [fsops.FS] under one policy. Reads that the
@@ -19,7 +18,7 @@ import (
 // then.
 type FS struct {
 	pool  *Pool
-	asked *sandbox.Policy
+	asked *Keyed
 	entry *entry
 }
 
@@ -179,7 +178,10 @@ func (f *FS) hold(ctx context.Context) (*entry, error) {
 	return e, nil
 }
 
-// maxTries is how often a request is sent that no helper has seen.
+// maxTries is how often a request is sent that no helper has seen. The second try is for a helper
+// that was killed while it had nothing to do, which only the next request finds out. The third is
+// for a host so short of memory that the new helper is killed as well. If the third helper dies
+// before it takes the request, more tries would only start more helpers that die.
 const maxTries = 3
 
 // call has a helper do what r asks. The descriptor of its result is -1 on

@@ -152,6 +152,16 @@ func NewPool(c Config) *Pool {
 	}
 }
 
+// Keyed is a policy with its key. The key is a hash of the whole policy, so whoever asks for one
+// policy often keeps this.
+type Keyed struct {
+	policy *sandbox.Policy
+	key    [32]byte
+}
+
+// WithKey computes the key of a policy, which must not change any more.
+func WithKey(policy *sandbox.Policy) *Keyed { return &Keyed{policy, policy.Key()} }
+
 // ErrUnconfined is a policy that restricts no files: it needs no helper.
 var ErrUnconfined = errors.New("the policy does not restrict files")
 
@@ -159,35 +169,39 @@ var ErrUnconfined = errors.New("the policy does not restrict files")
 var errClosed = errors.New("the file helpers are shut down")
 
 // Files returns the file operations under policy, its places looked up as they
-// are now. It needs no closing. Each request asks for its own, so that a place
-// that has changed since the last one is noticed.
+// are now. It needs no closing. Each request asks for its own, because only then
+// a place that has changed since the last one is noticed.
 //
 // No process is started before an operation needs one. Errors are
 // [ErrUnconfined], what [resolve.Within] returns, also of a policy that
 // needs more than half of [Config.Descriptors], and that of ctx when it ends
 // while the places are looked up.
 func (p *Pool) Files(ctx context.Context, policy *sandbox.Policy) (*FS, error) {
-	e, err := p.entry(ctx, policy)
+	return p.FilesOf(ctx, WithKey(policy))
+}
+
+// FilesOf does what Files does.
+func (p *Pool) FilesOf(ctx context.Context, asked *Keyed) (*FS, error) {
+	e, err := p.entry(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
-	return &FS{pool: p, asked: policy, entry: e}, nil
+	return &FS{pool: p, asked: asked, entry: e}, nil
 }
 
 // entry returns the entry of a policy, resolved and fresh. It makes one where
 // there is none, and retires one that something has changed about.
-func (p *Pool) entry(ctx context.Context, policy *sandbox.Policy) (*entry, error) {
-	if !policy.Confined {
+func (p *Pool) entry(ctx context.Context, asked *Keyed) (*entry, error) {
+	if !asked.policy.Confined {
 		return nil, ErrUnconfined
 	}
-	key := policy.Key()
 	for {
-		e, isNew, err := p.ask(key)
+		e, isNew, err := p.ask(asked.key)
 		if err != nil {
 			return nil, err
 		}
 		if isNew {
-			go e.resolve(policy) // running counts the entry until it is gone
+			go e.resolve(asked.policy) // running counts the entry until it is gone
 		}
 		select {
 		case <-e.resolved:

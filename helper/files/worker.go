@@ -58,7 +58,7 @@ type worker struct {
 	generation uint32             // the high bits of the last number
 	heard      uint64             // packets
 
-	watch    *time.Timer // watch_linux.go
+	watch    *time.Timer // see watchdog.go
 	watching bool        // it is set
 	watched  uint64      // heard when it was
 	pinged   bool        // as it was set

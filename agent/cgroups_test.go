@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/execagent/execagent/procs"
+)
+
+// TestFailedStartLeavesNoCgroup: a start that is refused after its control group was made takes
+// that away.
+func TestFailedStartLeavesNoCgroup(t *testing.T) {
+	t.Parallel()
+	groups, err := procs.NewCgroups(procs.CgroupLimits{})
+	if errors.Is(err, procs.ErrNotDelegated) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newRig(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
+	params := sh("p", "true")
+	params["sandbox"] = managed("enabled", special("root", "read"))
+	if err := c.call("process/start", params, nil); err == nil {
+		t.Error("the process was started")
+	}
+	if err := groups.Close(); err != nil { // it fails while a group is left
+		t.Error(err)
+	}
+}

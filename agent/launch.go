@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/hold"
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+)
+
+// launch is one process/start under way, or the capture of a shell snapshot for one. It owns what
+// its steps take until the process runs. The process then keeps the resources alone, because the
+// request and the spec can be large and a process may be kept for long.
+type launch struct {
+	session  *Session
+	params   *protocol.StartParams
+	plan     *approval.Plan // nil: there are no rules
+	proxy    *egress.Plan   // nil: the request asks for no proxy
+	snapshot string         // key of the shell snapshot to restore; "": none
+	ask      asker          // about the network
+	spec     procs.Spec
+	free     bool // confine has left the process the network of the host
+	resources
+}
+
+// resources are what a process has taken from the host and the agent. Each is nil where the
+// process needs none.
+type resources struct {
+	box     *confine.Held   // its sandbox
+	network *egress.Network // its proxy
+	judged  *confine.Judged // decides about the programs that it executes
+	hold    *hold.Hold      // keeps its command from running before the client has allowed it
+}
+
+// release gives all resources back, the newest first. It is called once, when nothing that uses
+// them runs any more.
+func (r *resources) release() {
+	r.hold.Close()
+	r.judged.Close()
+	r.network.Close()
+	r.box.Release()
+}
+
+// questions has those about what the process executes; nil where its programs are not judged.
+func (r *resources) questions() *judge.Questions { return r.judged.Questions() }
+
+// step is a part of what has to be done before a program can be executed. It changes the spec, and
+// may take a resource.
+type step func(*launch, context.Context) error
+
+// The steps of a launch, in their order. A capture has no snapshot to restore, and waits for no
+// client: a start that waits for one restores nothing.
+var (
+	startSteps   = []step{(*launch).restore, (*launch).confine, (*launch).connect, (*launch).judge, (*launch).holdBack}
+	captureSteps = []step{(*launch).confine, (*launch).connect, (*launch).judge}
+)
+
+// start goes through the steps and executes the program. If that fails, nothing is left of it.
+func (l *launch) start(ctx context.Context, steps []step) (running *procs.Process, err error) {
+	for _, step := range steps {
+		if err == nil {
+			err = step(l, ctx)
+		}
+	}
+	if err == nil {
+		running, err = procs.Start(l.spec)
+	}
+	if err != nil {
+		_ = l.spec.Cgroup.Close() // no process is in it
+		l.release()
+	}
+	return running, err
+}
