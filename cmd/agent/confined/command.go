@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -29,6 +29,7 @@ type Command struct {
 	Sys  program.System
 	Argv []string
 	Dir  string // the working directory, of this program, too
+	TTY  bool   // the command has a terminal of its own
 
 	Profile sandbox.Profile
 	Network netask.Words
@@ -101,16 +102,20 @@ func (c *Command) run(guard *guard, endAsking func() error) (code int, err error
 	if err == nil {
 		held = guard.watch(held)
 		run := guard.program(c.Argv)
-		if held.Unconfined() {
+		if held.Unconfined() && !c.TTY {
 			err := become(run.Argv[0], c.Argv, environ)
 			return confine.ShellCode(err), err
 		}
 		run.Env, run.Dir, run.TTY = environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
-		code, err = held.Run(run,
-			[3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr},
-			func(signals chan<- os.Signal) {
-				program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-			})
+		if c.TTY {
+			code, err = c.runAtOwnTerminal(held, run, endAsking)
+		} else {
+			code, err = held.Run(run,
+				[3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr},
+				func(signals chan<- os.Signal) {
+					program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+				})
+		}
 		err = errors.Join(err, endAsking(), endNetwork())
 	}
 	held.Release()
@@ -138,9 +143,9 @@ func (c *Command) manage(held *confine.Held) (environ []string, end func() error
 // become replaces this process by a command that nothing confines. It returns only
 // with an error.
 func become(program string, argv, environ []string) error {
-	path, err := exec.LookPath(program)
+	path, err := procs.LookPath(program, "", environ)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "exec", Path: program, Err: err}
 	}
 	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
 }
