@@ -57,12 +57,16 @@ func TestSandboxOwnTerminal(t *testing.T) {
 
 		u = at(t, sandbox("-e", "PS1=prompt>", "--", "bash", "--norc", "--noprofile", "-i"), wide)
 		u.sees(t, "prompt>")
-		u.types(t, "sh -c 'stty size; echo job; exec sleep 300'\r")
+		u.types(t, "sh -c 'trap \"echo back\" CONT; trap \"exit 9\" INT; stty size; echo job; while :; do sleep 0.05; done'\r")
 		u.sees(t, "24 200\r\njob\r\n")
 		u.types(t, "\x1a")
 		u.sees(t, "Stopped")
 		u.sees(t, "prompt>")
-		u.types(t, "kill -KILL %1; wait; exit 7\r")
+		u.types(t, "fg\r")
+		u.sees(t, "back\r\n")
+		u.types(t, "\x03")
+		u.sees(t, "prompt>")
+		u.types(t, "exit 7\r")
 		u.ends(t, 7)
 	})
 }
@@ -80,7 +84,7 @@ func TestSandboxOwnTerminalSignals(t *testing.T) {
 		u.ends(t, 5)
 
 		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
-		u = at(t, sandbox("--", "sh", "-c", "setsid sleep 300 & trap '' HUP TERM; echo ready; wait; sleep 300"), wide, "E2E_MARK="+mark)
+		u = at(t, sandbox("--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
 		u.sees(t, "ready\r\n")
 		if err := u.Process.Kill(); err != nil {
 			t.Fatal(err)
