@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // What an assertion looks like (remote.md 12.6).
@@ -42,6 +43,13 @@ type assertionJSON struct {
 	Timestamp string `json:"timestamp"`
 }
 
+// UnmarshalObject reads the four members, and refuses others.
+func (w *assertionJSON) UnmarshalObject(o *strict.Object) {
+	o.Only("agent_runtime_id", "signature", "task_id", "timestamp")
+	w.RuntimeID, w.Signature = o.String("agent_runtime_id"), o.String("signature")
+	w.TaskID, w.Timestamp = o.String("task_id"), o.String("timestamp")
+}
+
 // ParseAssertion reads an Authorization header. It is strict, so that no part of an
 // assertion can be spelled in two ways, and bounded. The result proves nothing
 // until [Assertion.Verify] has returned nil.
@@ -55,9 +63,7 @@ func ParseAssertion(header string) (*Assertion, error) {
 		return nil, errors.New("agent assertion is not base64url without padding")
 	}
 	var w assertionJSON
-	if decodeObject(data, map[string]any{
-		"agent_runtime_id": &w.RuntimeID, "signature": &w.Signature, "task_id": &w.TaskID, "timestamp": &w.Timestamp,
-	}) != nil {
+	if strict.Unmarshal(data, &w) != nil {
 		return nil, errors.New("agent assertion is not a JSON object of its four members")
 	}
 	a := &Assertion{RuntimeID: w.RuntimeID, TaskID: w.TaskID}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // maxAuthFile is how long auth.json may be, in bytes.
@@ -21,9 +22,9 @@ const maxAuthFile = 1 << 20
 type authFile struct {
 	redacted
 
-	all    members // of the file
-	tokens members // of its member tokens
-	apiKey string  // at most one of apiKey and signIn is set: the one to use
+	all    strict.Map // of the file
+	tokens strict.Map // of its member tokens
+	apiKey string     // at most one of apiKey and signIn is set: the one to use
 	signIn *tokens
 }
 
@@ -58,16 +59,16 @@ func readAuthFile(path string) (*authFile, error) {
 
 // parseAuthFile reads the members that count. Errors name members, never values.
 func parseAuthFile(data []byte) (*authFile, error) {
-	all, err := decodeMembers(data)
+	all, err := strict.ParseMap(data)
 	if err != nil {
 		return nil, fmt.Errorf("the content %w", err)
 	}
 	f := &authFile{all: all}
-	mode, err := all.text("auth_mode")
+	mode, err := all.Text("auth_mode")
 	if err != nil {
 		return nil, fmt.Errorf("auth_mode %w", err)
 	}
-	key, err := all.text("OPENAI_API_KEY")
+	key, err := all.Text("OPENAI_API_KEY")
 	if err != nil {
 		return nil, fmt.Errorf("OPENAI_API_KEY %w", err)
 	}
@@ -77,14 +78,13 @@ func parseAuthFile(data []byte) (*authFile, error) {
 		f.apiKey = key
 		return f, nil
 	}
-	raw, ok := all["tokens"]
-	if !ok || string(raw) == "null" {
+	if !all.Has("tokens") {
 		return f, nil
 	}
-	if f.tokens, err = decodeMembers(raw); err != nil {
+	if f.tokens, err = strict.ParseMap(all["tokens"]); err != nil {
 		return nil, fmt.Errorf("tokens %w", err)
 	}
-	last, err := all.text("last_refresh")
+	last, err := all.Text("last_refresh")
 	if err != nil {
 		return nil, fmt.Errorf("last_refresh %w", err)
 	}
@@ -92,7 +92,7 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	for name, into := range map[string]*string{
 		"id_token": &t.id, "access_token": &t.access, "refresh_token": &t.refresh, "account_id": &t.accountID,
 	} {
-		if *into, err = f.tokens.text(name); err != nil {
+		if *into, err = f.tokens.Text(name); err != nil {
 			return nil, fmt.Errorf("tokens.%s %w", name, err)
 		}
 	}

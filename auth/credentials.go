@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // firstFrame is how long the first credential may take (remote.md 12.5).
@@ -106,6 +110,9 @@ func (c *Credentials) take(line []byte) error {
 	return nil
 }
 
+// frameMembers are the members that each line has, sorted.
+var frameMembers = []string{"environment_id", "expires_at", "token", "version"}
+
 // frame is one line of stdin that was found valid.
 type frame struct {
 	redacted
@@ -115,14 +122,15 @@ type frame struct {
 }
 
 func parseFrame(line []byte, environmentID string, now time.Time) (*frame, error) {
-	var version, expires int64
-	var environment, token string
-	err := decodeObject(line, map[string]any{
-		"version": &version, "environment_id": &environment, "token": &token, "expires_at": &expires,
-	})
+	m, err := strict.ParseMap(line)
+	version, errVersion := m.Int64("version")
+	environment, errEnvironment := m.Text("environment_id")
+	token, errToken := m.Text("token")
+	expires, errExpires := m.Int64("expires_at")
+	err = errors.Join(err, errVersion, errEnvironment, errToken, errExpires)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("line %w", err)
+	case err != nil || !slices.Equal(slices.Sorted(maps.Keys(m)), frameMembers):
+		return nil, errors.New("line is not a JSON object of the expected members")
 	case version != 1:
 		return nil, errors.New("version is not 1")
 	case environment != environmentID:

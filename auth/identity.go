@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/nacl/box"
 
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // Where agent identities come from unless the configuration says otherwise, and the
@@ -129,7 +130,7 @@ func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	if err := j.verify(set); err != nil {
 		return nil, err
 	}
-	if iss, err := j.claims.text("iss"); err != nil || iss != identityIssuer {
+	if iss, err := j.claims.Text("iss"); err != nil || iss != identityIssuer {
 		return nil, errors.New("is of another issuer")
 	}
 	if !j.audience(identityAudience) {
@@ -138,9 +139,9 @@ func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	if exp, ok := j.expiry(); !ok || !now.Before(exp) {
 		return nil, errors.New("has expired, or does not say when it does")
 	}
-	runtimeID, err1 := j.claims.text("agent_runtime_id")
-	accountID, err2 := j.claims.text("account_id")
-	encoded, err3 := j.claims.text("agent_private_key")
+	runtimeID, err1 := j.claims.Text("agent_runtime_id")
+	accountID, err2 := j.claims.Text("account_id")
+	encoded, err3 := j.claims.Text("agent_private_key")
 	switch {
 	case err1 != nil || !validRuntimeID(runtimeID):
 		return nil, errors.New("has no valid agent_runtime_id")
@@ -191,12 +192,12 @@ func (id *identity) registerTask(ctx context.Context, issuer *issuer, base *url.
 // taskOf reads the answer to registerTask: a task id, as text or sealed to the
 // agent's key.
 func (id *identity) taskOf(answer []byte) (string, error) {
-	m, err := decodeMembers(answer)
+	m, err := strict.ParseMap(answer)
 	if err != nil {
 		return "", fmt.Errorf("the answer %w", err)
 	}
 	for _, name := range []string{"task_id", "taskId", "encrypted_task_id", "encryptedTaskId"} {
-		task, err := m.text(name)
+		task, err := m.Text(name)
 		if err != nil {
 			return "", fmt.Errorf("%s of the answer %w", name, err)
 		}

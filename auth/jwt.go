@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3
@@ -30,7 +31,7 @@ var errNotJWT = errors.New("is not a JWT")
 
 // jwt is a token in its parts, none of them verified yet.
 type jwt struct {
-	header, claims members
+	header, claims strict.Map
 	signed         string // what the signature is of
 	signature      []byte
 }
@@ -50,22 +51,22 @@ func parseJWT(token string) (*jwt, error) {
 	return &jwt{header: header, claims: claims, signed: token[:last], signature: signature}, nil
 }
 
-func decodePart(part string) (members, error) {
+func decodePart(part string) (strict.Map, error) {
 	data, err := strictbase64.RawURL.Decode(part)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(data) // may hold a private key
-	return decodeMembers(data)
+	return strict.ParseMap(data)
 }
 
 // account returns the ChatGPT account of the token; its id may be empty.
 func (j *jwt) account() account {
-	claim, err := decodeMembers(j.claims[claimAuth])
+	claim, err := strict.ParseMap(j.claims[claimAuth])
 	if err != nil {
 		return account{}
 	}
-	id, err := claim.text("chatgpt_account_id")
+	id, err := claim.Text("chatgpt_account_id")
 	if err != nil {
 		return account{}
 	}
@@ -77,8 +78,7 @@ func isTrue(raw json.RawMessage) bool { return string(raw) == "true" }
 // expiry returns the time in claim exp; ok is false when there is none.
 func (j *jwt) expiry() (t time.Time, ok bool) {
 	var seconds float64 // RFC 7519 2: fractions are allowed
-	raw, ok := j.claims["exp"]
-	if !ok || string(raw) == "null" || json.Unmarshal(raw, &seconds) != nil {
+	if !j.claims.Has("exp") || json.Unmarshal(j.claims["exp"], &seconds) != nil {
 		return time.Time{}, false
 	}
 	const beyond = 1 << 40 // about the year 36,800, which time.Time can still hold
@@ -88,20 +88,16 @@ func (j *jwt) expiry() (t time.Time, ok bool) {
 // audience tells whether the token is meant for name. The claim may have one name
 // or several (RFC 7519, 4.1.3).
 func (j *jwt) audience(name string) bool {
-	var one string
-	if json.Unmarshal(j.claims["aud"], &one) == nil {
-		return one == name
-	}
-	var several []string
-	return json.Unmarshal(j.claims["aud"], &several) == nil && slices.Contains(several, name)
+	names, err := j.claims.Texts("aud")
+	return err == nil && slices.Contains(names, name)
 }
 
 // verify checks the RS256 signature with the key of the set that the header names.
 func (j *jwt) verify(set []byte) error {
-	if alg, err := j.header.text("alg"); err != nil || alg != "RS256" {
+	if alg, err := j.header.Text("alg"); err != nil || alg != "RS256" {
 		return errors.New("is not signed with RS256")
 	}
-	kid, err := j.header.text("kid")
+	kid, err := j.header.Text("kid")
 	if err != nil || kid == "" {
 		return errors.New("names no key")
 	}

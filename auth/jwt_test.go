@@ -146,6 +146,7 @@ func TestParseJWT(t *testing.T) {
 		"", ".", "..", "a.b", "a.b.c.d", object + "." + object, object + "." + object + ".!", object + ".!." + "c2ln",
 		"!." + object + ".c2ln", encodePart("text") + "." + object + ".c2ln", object + "." + encodePart(nil) + ".c2ln",
 		object + "." + encodePart([]int{1}) + ".c2ln", object + "." + object + ".c2\nln", object + "." + object + ".c2l", object + "\r." + object + ".c2ln", object + "." + object + ".c2ln=", strings.Repeat("a", maxToken) + "..",
+		object + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"a","iss":"b"}`)) + ".c2ln",
 	} {
 		if _, err := parseJWT(token); err == nil {
 			t.Errorf("parseJWT(%.40q): no error", token)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // When and where a ChatGPT sign-in is refreshed (remote.md 12.2). The two ages are
@@ -252,13 +254,13 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 // replaced returns a copy of t with the tokens that the service's answer has. Those
 // that it leaves out stay.
 func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
-	m, err := decodeMembers(answer)
+	m, err := strict.ParseMap(answer)
 	if err != nil {
 		return nil, fmt.Errorf("the content %w", err)
 	}
 	fresh := &tokens{id: t.id, access: t.access, refresh: t.refresh, accountID: t.accountID, lastRefresh: now}
 	for name, into := range map[string]*string{"id_token": &fresh.id, "access_token": &fresh.access, "refresh_token": &fresh.refresh} {
-		value, err := m.text(name)
+		value, err := m.Text(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s %w", name, err)
 		}

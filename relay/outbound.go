@@ -157,65 +157,77 @@ func (o *outbound) endTurn() {
 // the writer that has the turn calls it.
 func (o *outbound) record(length int, data []byte) error {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	for o.err == nil && o.mustWaitLocked() {
 		o.ready.Wait()
 	}
 	if o.err != nil {
-		defer o.mu.Unlock()
 		return o.err
 	}
 	if o.next == math.MaxUint32 {
-		o.mu.Unlock()
-		o.fail(errExhausted)
-		return errExhausted
+		return o.failLocked(errExhausted)
 	}
-	o.sending = true
-	seq := o.next
+	m, err := o.sealLocked(length, data)
+	if err != nil {
+		return err
+	}
+	o.next++
+	o.keepLocked(m)
+	if o.send == nil || o.pump.resuming { // the pump sends the resume frame first, and m after it
+		m.Release()
+		o.sentLocked()
+		return nil
+	}
+	return o.sendLocked(m)
+}
+
+// sealLocked seals the next record; it gives up the mutex meanwhile. After an error
+// the stream is at its end.
+func (o *outbound) sealLocked(length int, data []byte) (*socket.Message, error) {
 	a := o.acknowledgementLocked()
 	if a.expressible() {
 		o.owed.paid(a)
 	}
+	h := frame.DataHeader{StreamID: o.id, Ack: a.ack, AckBits: a.bits, Seq: o.next}
+	o.sending = true
 	o.mu.Unlock()
-
-	m, err := sealRecord(o.keys, o.id, a, seq, length, data)
-	if err != nil {
-		o.mu.Lock()
-		o.sentLocked()
-		if o.err != nil {
-			err = o.err
-		}
-		o.mu.Unlock()
-		o.fail(err)
-		return err
-	}
-
+	m, err := sealRecord(o.keys, h, length, data)
 	o.mu.Lock()
+	switch {
+	case err == nil && o.err == nil:
+		return m, nil
+	case err == nil:
+		m.Release()
+	}
+	o.sentLocked()
 	if o.err != nil {
-		defer o.mu.Unlock()
-		m.Release()
-		o.sentLocked()
-		return o.err
+		return nil, o.err
 	}
-	o.next++
-	o.keepLocked(m)
-	send, attempt := o.send, o.attempt
-	if o.pump.resuming { // the pump sends the resume frame first, and m after it
-		send = nil
-	}
-	o.mu.Unlock()
-	if send == nil {
-		m.Release()
-	} else {
-		err = send(m)
-	}
+	return nil, o.failLocked(err)
+}
 
+// sendLocked sends a frame on the websocket that there is; it gives up the mutex
+// meanwhile. The error is that of sendFailedLocked.
+func (o *outbound) sendLocked(m *socket.Message) error {
+	send, attempt := o.send, o.attempt
+	o.sending = true
+	o.mu.Unlock()
+	err := send(m)
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.sentLocked()
 	if err != nil {
 		return o.sendFailedLocked(attempt, err)
 	}
 	return nil
+}
+
+// failLocked ends the stream with err and returns err; it gives up the mutex
+// meanwhile.
+func (o *outbound) failLocked(err error) error {
+	o.mu.Unlock()
+	o.fail(err)
+	o.mu.Lock()
+	return err
 }
 
 // mustWaitLocked tells whether the next record cannot be sealed yet: a frame is

@@ -196,16 +196,7 @@ func (o *outbound) sendDueLocked() error {
 			o.ready.Wait()
 			continue
 		}
-		m := o.takeLocked(now)
-		send, attempt := o.send, o.attempt
-		o.sending = true
-		o.mu.Unlock()
-		err := send(m)
-		o.mu.Lock()
-		o.sentLocked()
-		if err != nil {
-			_ = o.sendFailedLocked(attempt, err) // its error is for a Write
-		}
+		_ = o.sendLocked(o.takeLocked(now)) // its error is for a Write
 	}
 	return nil
 }

@@ -23,15 +23,16 @@ var (
 	errLength     = errors.New("reading a record: the length of a message is above 64 MiB")
 )
 
-// sealRecord makes the data frame of one record. A length above 0 is put in front
-// of data. The payload is encrypted in place.
-func sealRecord(keys *noise.Session, id []byte, a acknowledgement, seq uint32, length int, data []byte) (*socket.Message, error) {
-	size := len(data)
+// sealRecord makes the data frame of one record. The size of its payload, which the
+// header lacks, is added. A length above 0 is put in front of data. The payload is
+// encrypted in place.
+func sealRecord(keys *noise.Session, h frame.DataHeader, length int, data []byte) (*socket.Message, error) {
+	h.PayloadSize = len(data) + noise.TagSize
 	if length > 0 {
-		size += prefixSize
+		h.PayloadSize += prefixSize
 	}
-	m := socket.NewMessage(frame.MaxDataHeader + len(id) + size + noise.TagSize)
-	b := frame.AppendDataHeader(m.Bytes, id, a.ack, a.bits, seq, size+noise.TagSize)
+	m := socket.NewMessage(frame.MaxDataHeader + len(h.StreamID) + h.PayloadSize)
+	b := h.Append(m.Bytes)
 	header := len(b)
 	if length > 0 {
 		b = binary.BigEndian.AppendUint32(b, uint32(length))

@@ -388,7 +388,7 @@ func (s *sender) send(length, n int) {
 	s.t.Helper()
 	const size = 60_000
 	for sent := 0; sent < n; sent += size {
-		m, err := sealRecord(s.keys, testStreamID, acknowledgement{}, s.seq, length, make([]byte, min(size, n-sent)))
+		m, err := sealRecord(s.keys, frame.DataHeader{StreamID: testStreamID, Seq: s.seq}, length, make([]byte, min(size, n-sent)))
 		if err != nil {
 			s.t.Fatal(err)
 		}

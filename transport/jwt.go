@@ -1,26 +1,23 @@
 package transport
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/protocol/strict"
 )
 
 // maxJWT bounds a token in bytes; the HTTP server takes no larger header.
 const maxJWT = maxHeader
 
 // jwtVerifier checks one kind of JWT: compact, HS256 (RFC 7515, RFC 7519). It is
-// stricter than the RFCs demand, because its tokens are made for it: no member
-// twice, no crit, numbers are integers.
+// stricter than the RFCs demand, because its tokens are made for it: JSON by the rules
+// of [strict.Members], no crit, numbers are integers.
 type jwtVerifier struct {
 	secret           []byte
 	issuer, audience string // "" is not checked
@@ -34,18 +31,15 @@ func (v *jwtVerifier) check(token string, now int64) (subject string, err error)
 	if err != nil {
 		return "", errJWT
 	}
-	exp, okExp := integer(claims["exp"])
-	if !okExp {
-		return "", errJWT
+	exp, errExp := claims.Int64("exp")
+	nbf, errNbf := claims.Int64("nbf")
+	if !claims.Has("nbf") {
+		nbf = math.MinInt64
 	}
-	nbf, okNbf := int64(math.MinInt64), true
-	if present(claims["nbf"]) {
-		nbf, okNbf = integer(claims["nbf"])
-	}
-	issuer, okIss := text(claims["iss"])
-	audience, okAud := texts(claims["aud"])
-	subject, okSub := text(claims["sub"])
-	if !okNbf || !okIss || !okAud || !okSub {
+	issuer, errIss := claims.Text("iss")
+	audience, errAud := claims.Texts("aud")
+	subject, errSub := claims.Text("sub")
+	if !claims.Has("exp") || errors.Join(errExp, errNbf, errIss, errAud, errSub) != nil {
 		return "", errJWT
 	}
 	switch {
@@ -63,7 +57,7 @@ func (v *jwtVerifier) check(token string, now int64) (subject string, err error)
 
 // verify returns the claims of a token with a good signature. check replaces its
 // errors by errJWT, so that a client does not learn what was wrong.
-func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
+func (v *jwtVerifier) verify(token string) (strict.Map, error) {
 	parts := strings.Split(token, ".")
 	if len(token) > maxJWT || len(parts) != 3 {
 		return nil, errors.New("not a compact token")
@@ -81,11 +75,11 @@ func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
 	if !hmac.Equal(signature, mac.Sum(nil)) {
 		return nil, errors.New("bad signature")
 	}
-	members, err := object(header)
+	members, err := strict.ParseMap(header)
 	if err != nil {
 		return nil, err
 	}
-	if alg, ok := text(members["alg"]); !ok || alg != "HS256" {
+	if alg, err := members.Text("alg"); err != nil || alg != "HS256" {
 		return nil, errors.New("alg is not HS256")
 	}
 	if _, critical := members["crit"]; critical {
@@ -95,81 +89,7 @@ func (v *jwtVerifier) verify(token string) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return object(payload)
-}
-
-// object decodes a JSON object with nothing behind it and no member twice.
-func object(data []byte) (map[string]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return nil, errors.New("not an object")
-	}
-	members := make(map[string]json.RawMessage)
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		key, ok := name.(string)
-		if _, twice := members[key]; !ok || twice {
-			return nil, errors.New("member given twice")
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		members[key] = value
-	}
-	if _, err := d.Token(); err != nil { // the closing brace
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("data after the object")
-	}
-	return members, nil
-}
-
-// present tells whether a claim is there and not null.
-func present(value json.RawMessage) bool {
-	return value != nil && string(value) != "null"
-}
-
-// integer accepts the digits of an int64, no fraction and no exponent.
-func integer(value json.RawMessage) (int64, bool) {
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	return n, err == nil
-}
-
-// text returns "" for a claim that is absent or null.
-func text(value json.RawMessage) (s string, ok bool) {
-	if !present(value) {
-		return "", true
-	}
-	return s, value[0] == '"' && json.Unmarshal(value, &s) == nil
-}
-
-// texts reads a claim that is one string or an array of them. An absent claim has
-// none.
-func texts(value json.RawMessage) ([]string, bool) {
-	if !present(value) {
-		return nil, true
-	}
-	if s, ok := text(value); ok {
-		return []string{s}, true
-	}
-	var elements []json.RawMessage
-	if json.Unmarshal(value, &elements) != nil {
-		return nil, false
-	}
-	list := make([]string, 0, len(elements))
-	for _, element := range elements {
-		s, ok := text(element)
-		if !ok || !present(element) {
-			return nil, false
-		}
-		list = append(list, s)
-	}
-	return list, true
+	return strict.ParseMap(payload)
 }
 
 // saturate returns a+b, or the nearest int64 if that overflows.

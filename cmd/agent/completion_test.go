@@ -89,6 +89,8 @@ func TestBashCompletion(t *testing.T) {
 		{"agent exec --dir = fil", "file-dir"},
 		{"agent sandbox --work", "--workspace"},
 		{"agent sandbox --workspace fil", "file-dir"},
+		{"agent sandbox -C fil", "file-dir"},
+		{"agent sandbox -t -e A=1 tru", "true truncate"},
 		{"agent sandbox --policy fil", files},
 		{"agent sandbox --sandbox-metadata _", "hidden visible"},
 		{"agent sandbox --network off -- tru", "true truncate"},

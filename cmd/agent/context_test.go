@@ -89,6 +89,8 @@ transport = "direct"
 		{"--local", "AGENT_REGISTRY_TRANSPORT=direct", ""},
 		{"", "AGENT_CONFIG=/no/such/file", ""},
 		{"--context url", "AGENT_CONFIG=/no/such/file", "error"},
+		{"", "AGENT_CONFIG=/dev/null", ""},
+		{"--context url", "AGENT_CONFIG=/dev/null", "error"},
 	} {
 		t.Run(tt.line+" "+tt.env, func(t *testing.T) {
 			for _, name := range names {

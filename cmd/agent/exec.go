@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,10 +83,8 @@ func (f *execFlags) Check() error {
 	if f.Local {
 		f.Context = new("")
 	}
-	for _, entry := range f.Env {
-		if name, _, _ := strings.Cut(entry, "="); name == "" {
-			return fmt.Errorf("-e %q has no name", entry)
-		}
+	if err := checkVariables(f.Env); err != nil {
+		return err
 	}
 	if err := f.Flags.Check(); err != nil {
 		return err
@@ -212,17 +211,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 	if err != nil {
 		return p, err
 	}
-	for _, entry := range variables {
-		name, value, ok := strings.Cut(entry, "=")
-		if !ok {
-			// Without a value the variable of this process is passed on, if it is
-			// set, as docker run -e does.
-			if value, ok = e.sys.Lookup(name); !ok {
-				continue
-			}
-		}
-		p.Env[name] = value
-	}
+	maps.Copy(p.Env, variablesOf(e.sys, variables))
 	return p, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/cmd/agent/confined"
@@ -35,19 +36,23 @@ type sandboxFlags struct {
 	hostFlags
 	rules.PolicyFlags
 
+	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own, which follows the size of this one."`
+	Env []string `short:"e" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
+	Dir string   `short:"C" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one."`
+
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 
 	network netask.Words // what Network says; Check sets it
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
+	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With -t it has a terminal of its own as with agent exec -t. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
 
 With --network allow=HOST and the like the command has no network but a proxy, which the usual variables name (HTTPS_PROXY and others). Of *.HOST every name below HOST is meant, of **.HOST the host too; HOST:PORT is one port. At the end standard error has what was reached and what was refused. Names decide, not what is behind them: a host that keeps files for anybody is a way out.
 
 With --exec-policy a command that the rules forbid is not started, and what they leave to somebody is asked about at the terminal: once, always for this command, with a rule, no. Where there is no terminal it is refused. Where the kernel can have that enforced, this holds for every program that the command executes, too; --exec-policy-enforce tree requires it.
 
-A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the current directory if it is not given.
+A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the directory that the command runs in if it is not given.
 
 Examples:
 
@@ -56,6 +61,7 @@ Examples:
     agent sandbox --workspace . --workspace ~/.cache --network on -- make deps
     agent sandbox --workspace . --workspace ~/.npm --network allow=packages.example.net -- npm install
     agent sandbox --network ask -- sh
+    agent sandbox -t -C /srv/w -e CI=1 --workspace /srv/w -- bash
     agent sandbox --policy policy.json -- sh
     agent sandbox --workspace . --exec-policy ~/rules --exec-policy-enforce tree -- make test
 
@@ -79,6 +85,9 @@ func (f *sandboxFlags) Check() (err error) {
 	if err := f.CheckPolicy(); err != nil {
 		return err
 	}
+	if err := checkVariables(f.Env); err != nil {
+		return err
+	}
 	return validCommand("sandbox", f.Command, f)
 }
 
@@ -95,8 +104,9 @@ func (f *sandboxFlags) run(sys program.System) int {
 // confined runs the command and returns its exit code, or returns why it did not
 // run, with the code of a shell for that or with 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
-	c := confined.Command{Sys: sys, Argv: f.argv(), Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
-	if c.Dir, err = os.Getwd(); err != nil {
+	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
+	c := confined.Command{Sys: sys, Argv: f.argv(), TTY: f.TTY, Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
+	if c.Dir, err = filepath.Abs(f.Dir); err != nil {
 		return 0, err
 	}
 	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
@@ -105,7 +115,26 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	if c.Rules, err = f.ReadPolicy(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
 	}
+	if err := f.enterDir(c.Dir); err != nil {
+		return 0, err
+	}
 	return c.Run()
+}
+
+// enterDir makes the directory of -C that of this program, too. What else the flags name is
+// relative to the directory before it.
+func (f *sandboxFlags) enterDir(dir string) error {
+	if f.Dir == "" {
+		return nil
+	}
+	err := os.Chdir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: no such directory for the command to run in", dir)
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: not a directory", dir)
+	}
+	return err
 }
 
 // argv returns the command with its arguments, without the -- before them.

@@ -64,7 +64,7 @@ func (*serverFlags) Help() string {
 
 With --remote it registers with a registry and serves what comes through its relay, encrypted end to end unless --transport says otherwise. It signs in with one of the flags below, such as --api-key-file, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
 
-Options can be set in files, see agent config. $AGENT_CONFIG names the user's, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config by default: where commands can write that folder, let it name one that they cannot.
+Options can be set in files, see agent config. $AGENT_CONFIG names the user's, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config by default: where commands can write that folder, let it name one that they cannot, or /dev/null for none.
 
 Examples:
 

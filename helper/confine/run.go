@@ -81,6 +81,10 @@ func (h *Held) Run(p procs.Program, files [3]*os.File, catch func(chan<- os.Sign
 	return state.ExitCode(), nil
 }
 
+// ShellStage is Stage for a command of the user, at a terminal of its own: where init cannot start
+// it, the code is that of [Command.ShellCodes].
+func (h *Held) ShellStage(p procs.Program) (*procs.Stage, error) { return h.prepare(p, true, true) }
+
 // passSignals sends the signals that come from the channel to the process,
 // until ended is closed. It begins when the process is ready for signals:
 // before, they would end an init instead of its command.

@@ -7,7 +7,8 @@
 // [Members] checks a text and tells where the members of its object are. An
 // [Object] reads one member after the other, by exact names, and keeps the first
 // error, which names the member. Nothing is built before it is asked for: values
-// stay slices of the text until they are read.
+// stay slices of the text until they are read. A [Map] holds members for a reader
+// that judges each of them for itself, such as the claims of a token.
 //
 //	func (p *ReadParams) UnmarshalObject(o *strict.Object) {
 //		p.ProcessID = o.String("processId")

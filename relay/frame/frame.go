@@ -10,7 +10,7 @@ import "encoding/binary"
 // (remote.md section 4).
 const MaxMessage = 262144
 
-// MaxDataHeader is how many bytes [AppendDataHeader] appends at most, beside those
+// MaxDataHeader is how many bytes [DataHeader.Append] appends at most, beside those
 // of the stream id.
 const MaxDataHeader = 40
 
@@ -88,8 +88,8 @@ func (f *Frame) Acknowledges() bool {
 // well.
 func (f *Frame) Append(dst []byte) []byte {
 	if f.Body == Data {
-		dst = AppendDataHeader(dst, f.StreamID, f.Ack, f.AckBits, f.Seq, len(f.Payload))
-		return append(dst, f.Payload...)
+		h := DataHeader{StreamID: f.StreamID, Ack: f.Ack, AckBits: f.AckBits, Seq: f.Seq, PayloadSize: len(f.Payload)}
+		return append(h.Append(dst), f.Payload...)
 	}
 	dst = appendEnvelope(dst, f.StreamID, f.Ack, f.AckBits)
 	switch f.Body {
@@ -110,17 +110,26 @@ func (f *Frame) Append(dst []byte) []byte {
 	return dst
 }
 
-// AppendDataHeader appends a data frame up to its payload. The caller seals a
-// record of payloadSize bytes in place behind that.
-func AppendDataHeader(dst, streamID []byte, ack, ackBits, seq uint32, payloadSize int) []byte {
-	dst = appendEnvelope(dst, streamID, ack, ackBits)
+// A DataHeader is a data frame without its payload. The fields are those of
+// [Frame].
+type DataHeader struct {
+	StreamID     []byte
+	Ack, AckBits uint32
+	Seq          uint32
+	PayloadSize  int // bytes
+}
+
+// Append appends the frame up to its payload. The caller seals a record of
+// PayloadSize bytes in place behind that.
+func (h *DataHeader) Append(dst []byte) []byte {
+	dst = appendEnvelope(dst, h.StreamID, h.Ack, h.AckBits)
 	dst = appendBody(dst, numData,
-		sizeUint32(numSeq, seq)+sizeUint32(numSegmentCount, 1)+sizeBytes(numPayload, payloadSize))
-	dst = appendUint32(dst, numSeq, seq)
+		sizeUint32(numSeq, h.Seq)+sizeUint32(numSegmentCount, 1)+sizeBytes(numPayload, h.PayloadSize))
+	dst = appendUint32(dst, numSeq, h.Seq)
 	dst = appendUint32(dst, numSegmentCount, 1)
-	if payloadSize > 0 {
+	if h.PayloadSize > 0 {
 		dst = appendTag(dst, numPayload, bytesType)
-		dst = binary.AppendUvarint(dst, uint64(payloadSize))
+		dst = binary.AppendUvarint(dst, uint64(h.PayloadSize))
 	}
 	return dst
 }

@@ -250,15 +250,16 @@ func TestAcknowledges(t *testing.T) {
 	}
 }
 
-// TestAppendDataHeader: header and payload together are a data frame, and the
+// TestDataHeader: header and payload together are a data frame, and the
 // header needs no more room than promised.
-func TestAppendDataHeader(t *testing.T) {
+func TestDataHeader(t *testing.T) {
 	t.Parallel()
 	id := []byte("4faa9b06-fef2-463f-8e45-a01233809670")
 	for _, size := range []int{1, 16, 127, 128, 16383, 16384, 61456, MaxMessage} {
 		for _, n := range []uint32{0, 1, 127, 128, 1<<32 - 1} {
 			payload := make([]byte, size)
-			header := AppendDataHeader(nil, id, n, n, n, size)
+			h := DataHeader{StreamID: id, Ack: n, AckBits: n, Seq: n, PayloadSize: size}
+			header := h.Append(nil)
 			if len(header) > len(id)+MaxDataHeader {
 				t.Errorf("the header of %d bytes, numbers %d, is %d bytes", size, n, len(header))
 			}
@@ -293,8 +294,11 @@ func TestAllocations(t *testing.T) {
 				t.Fatal("no error")
 			}
 		},
-		"AppendDataHeader": func() { AppendDataHeader(buf, message[:36], 1<<31, 1<<31, 1<<31, 61456) },
-		"Append":           func() { f.Append(buf) },
+		"DataHeader.Append": func() {
+			h := DataHeader{StreamID: message[:36], Ack: 1 << 31, AckBits: 1 << 31, Seq: 1 << 31, PayloadSize: 61456}
+			h.Append(buf)
+		},
+		"Frame.Append": func() { f.Append(buf) },
 	} {
 		if n := testing.AllocsPerRun(100, do); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
@@ -313,10 +317,11 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-func BenchmarkAppendDataHeader(b *testing.B) {
+func BenchmarkDataHeader(b *testing.B) {
 	id, buf := []byte("4faa9b06-fef2-463f-8e45-a01233809670"), make([]byte, 0, 128)
 	b.ReportAllocs()
 	for b.Loop() {
-		AppendDataHeader(buf, id, 1000, 0, 1000, 61456)
+		h := DataHeader{StreamID: id, Ack: 1000, Seq: 1000, PayloadSize: 61456}
+		h.Append(buf)
 	}
 }

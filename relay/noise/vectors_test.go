@@ -367,8 +367,8 @@ func replayFrames(t *testing.T, v *vector, self string, s *Session) {
 			}
 			records++
 			if want.From == self {
-				b := frame.AppendDataHeader(nil, f.StreamID, 0, 0, f.Seq, len(want.Plaintext)+TagSize)
-				b, err := s.Seal(b, want.Plaintext)
+				h := frame.DataHeader{StreamID: f.StreamID, Seq: f.Seq, PayloadSize: len(want.Plaintext) + TagSize}
+				b, err := s.Seal(h.Append(nil), want.Plaintext)
 				if err != nil {
 					t.Fatalf("frame %d: %v", n, err)
 				}

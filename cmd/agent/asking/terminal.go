@@ -24,6 +24,7 @@ type Terminal struct {
 	file  *os.File
 	tty   *program.Terminal
 	pause time.Duration // see Pause
+	lend  func() func() // see LendBy; nil: nobody lends it
 	turn  chan struct{} // has a value while nobody asks
 	over  context.Context
 	close func() error
@@ -55,6 +56,16 @@ func Open() *Terminal {
 	return New(tty)
 }
 
+// LendBy names who has the terminal while nobody asks. A question begins with lend, which returns
+// once the terminal edits lines and nobody else reads or writes it, and ends with what lend returns.
+func (t *Terminal) LendBy(lend func() (back func())) {
+	if t != nil {
+		<-t.turn
+		t.lend = lend
+		t.turn <- struct{}{}
+	}
+}
+
 // ErrNobody is why a question was not answered at a terminal that there is not, or is no more.
 var ErrNobody = errors.New("nobody is at a terminal")
 
@@ -80,6 +91,9 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 		return err
 	}
 	defer back()
+	if t.lend != nil {
+		defer t.lend()()
+	}
 	columns, last := Columns(t.tty), len(lines)-1
 	if _, err := io.WriteString(t.file, Heading(lines[:last], columns)); err != nil {
 		return err

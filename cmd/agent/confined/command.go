@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -29,6 +29,7 @@ type Command struct {
 	Sys  program.System
 	Argv []string
 	Dir  string // the working directory, of this program, too
+	TTY  bool   // the command has a terminal of its own
 
 	Profile sandbox.Profile
 	Network netask.Words
@@ -72,7 +73,7 @@ func (c *Command) run(r *ruled) (code int, err error) {
 	}
 	held = held.Watched(r.judged)
 	p := r.program(c.Argv)
-	if held.Unconfined() {
+	if held.Unconfined() && !c.TTY {
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
 		return confine.ShellCode(err), err
 	}
@@ -84,9 +85,13 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		}
 		p.Env = network.Environ()
 	}
-	code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr}, func(signals chan<- os.Signal) {
-		program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	})
+	if c.TTY {
+		code, err = c.runAtOwnTerminal(held, p)
+	} else {
+		code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr}, func(signals chan<- os.Signal) {
+			program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+		})
+	}
 	return code, errors.Join(err, c.terminal.Close(), network.Close(c.Sys.Stderr))
 }
 
@@ -141,9 +146,9 @@ func (c *Command) manage(held *confine.Held) (*netask.Network, error) {
 // become replaces this process by a command that nothing confines. It returns only
 // with an error.
 func become(program string, argv, environ []string) error {
-	path, err := exec.LookPath(program)
+	path, err := procs.LookPath(program, "", environ)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "exec", Path: program, Err: err}
 	}
 	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
 }

@@ -18,10 +18,16 @@ import (
 // errForm says that a change by lines would change more than it should.
 var errForm = errors.New("it is written in a form that commands cannot change, as with dotted keys: edit it")
 
+// errNoFile keeps a change from replacing the device.
+var errNoFile = errors.New(os.DevNull + " stands for no file of contexts: --config names the one to change")
+
 // Change reads the file of contexts at path, has f changed and writes it again, in one step:
 // others see the old file or the new one. Nobody else changes it meanwhile. Comments stay
 // where they are, but for those in a context that is replaced or removed.
 func Change(path string, change func(f *File) error) (err error) {
+	if path == os.DevNull {
+		return errNoFile
+	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -55,6 +55,18 @@ token = "tok"
 	}
 }
 
+// TestNoFile: /dev/null has no contexts and gets none.
+func TestNoFile(t *testing.T) {
+	t.Parallel()
+	if f, err := Read(os.DevNull); err != nil || len(f.Contexts) > 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	err := Change(os.DevNull, func(*File) error { return errors.New("changed") })
+	if !errors.Is(err, errNoFile) {
+		t.Error(err)
+	}
+}
+
 // TestErrors: what is wrong in a file, with the line of the first fault. No error shows a
 // token.
 func TestErrors(t *testing.T) {
@@ -154,7 +166,7 @@ func TestOwner(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{t.TempDir(), os.DevNull} {
+	for _, name := range []string{t.TempDir(), "/dev/zero"} {
 		if _, err := Read(name); err == nil || !strings.Contains(err.Error(), "no regular file") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -115,7 +115,7 @@ type Files struct {
 }
 
 // Read reads the files, for the program agent or registry. user is the path of the user's file; ""
-// for none. A file that is not there says nothing; nor does the folder of the host's administrator
+// and /dev/null stand for none. A file that is not there says nothing; nor does the folder of the host's administrator
 // if this user may not look into it.
 func Read(program, user string) (*Files, error) { return read(program, Folder, user) }
 
@@ -131,7 +131,7 @@ func read(program, folder, user string) (*Files, error) {
 		{ofUser, user, "have its commands run as you"},
 		{ofHost, filepath.Join(folder, settings), "change what programs of this host do"},
 	} {
-		if at.path == "" {
+		if at.path == "" || at.path == os.DevNull {
 			continue
 		}
 		text, _, err := tomlfile.Read(at.path, MaxFile, at.harm)

@@ -362,13 +362,28 @@ func TestWhose(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
-	for _, user := range []string{"", s.user, filepath.Join(s.user, "below", "it")} {
+	for _, user := range []string{"", os.DevNull, s.user, filepath.Join(s.user, "below", "it")} {
 		for _, folder := range []string{s.folder, filepath.Join(s.folder, "missing")} {
 			files, err := read("agent", folder, user)
 			if err != nil || !files.Empty() || files.Hidden() {
 				t.Errorf("%s, %s: %+v, %v", folder, user, files, err)
 			}
 		}
+	}
+}
+
+// TestNoUser: without a file of the user those of the administrator hold as ever.
+func TestNoUser(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "[exec]\ncount = 1\n", "[exec]\ntext = 'user'\n", "[exec]\ntext = 'host'\ncount = 2\n")
+	s.user = os.DevNull
+	l, err := s.of("exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := l.Merge(nil, nothing)
+	if text, count := values["text"].Texts, values["count"].Texts; !slices.Equal(text, []string{"host"}) || !slices.Equal(count, []string{"1"}) {
+		t.Errorf("text is %q and count %q", text, count)
 	}
 }
 

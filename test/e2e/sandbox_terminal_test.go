@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/execagent/execagent/test/rig"
+)
+
+// ownTerminals runs a test for each way in which agent sandbox -t starts a command: launch comes
+// before the agent's name, flags behind it.
+func ownTerminals(t *testing.T, test func(t *testing.T, sandbox func(args ...string) *exec.Cmd)) {
+	t.Helper()
+	everything := filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(everything, []byte(`{"windowsSandboxLevel":"disabled","permissions":{"type":"disabled"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launcher := rig.Launcher(t, t.TempDir())
+	for name, tt := range map[string]struct{ launch, flags []string }{
+		"namespaces": {nil, nil}, "supervised": {[]string{launcher, "--"}, nil}, "none": {nil, []string{"--policy", everything}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(args ...string) *exec.Cmd {
+				all := append(append([]string{}, tt.launch...), rig.Agent(t), "sandbox", "-t")
+				all = append(append(all, tt.flags...), args...)
+				return exec.Command(all[0], all[1:]...)
+			})
+		})
+	}
+}
+
+// TestSandboxOwnTerminal: the terminal that a command has of its own is its controlling one,
+// follows the size of the user's, and gets what is typed, also keys that send signals.
+func TestSandboxOwnTerminal(t *testing.T) {
+	t.Parallel()
+	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		cmd := sandbox("--", "sh", "-c", "trap 'stty size' WINCH; trap 'exit 6' INT; stty size; [ $(tty) = $USERS ] || echo ready >/dev/tty; while :; do sleep 0.05; done")
+		cmd.Args = append([]string{"sh", "-c", `USERS=$(tty) exec "$@"`, "sh"}, cmd.Args...)
+		u := at(t, exec.Command(cmd.Args[0], cmd.Args[1:]...), &pty.Winsize{Rows: 33, Cols: 101})
+		u.sees(t, "33 101\r\nready\r\n")
+		for _, size := range []pty.Winsize{{Rows: 7, Cols: 9}, {Rows: 400, Cols: 300}} {
+			if err := pty.Setsize(u.ptmx.file, &size); err != nil {
+				t.Fatal(err)
+			}
+			u.ptmx.heedDeadlines(t)
+			u.sees(t, fmt.Sprintf("%d %d\r\n", size.Rows, size.Cols))
+		}
+		u.types(t, "\x03")
+		u.ends(t, 6)
+	})
+}
+
+// TestSandboxOwnTerminalSignals: a signal for agent sandbox -t reaches the command, and a killed one
+// leaves nothing behind.
+func TestSandboxOwnTerminalSignals(t *testing.T) {
+	t.Parallel()
+	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"), wide)
+		u.sees(t, "ready\r\n")
+		if err := u.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		u.ends(t, 5)
+
+		mark := fmt.Sprintf("own-terminal-%d-%s", os.Getpid(), filepath.Base(t.Name()))
+		u = at(t, sandbox("--", "sh", "-c", "trap '' TERM; echo ready; sleep 300"), wide, "E2E_MARK="+mark)
+		u.sees(t, "ready\r\n")
+		if err := u.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		noneLeft(t, mark)
+	})
+}
+
+// TestSandboxOwnTerminalAsks: the user is asked at their terminal, where they see what they type, and
+// what they type afterwards is for the command.
+func TestSandboxOwnTerminalAsks(t *testing.T) {
+	t.Parallel()
+	dir := rules(t, `prefix_rule(["id"], "prompt", justification = "who")
+`)
+	ownTerminals(t, func(t *testing.T, sandbox func(...string) *exec.Cmd) {
+		u := at(t, sandbox("--exec-policy", dir, "--exec-policy-enforce", "start", "--", "id", "-u"), wide)
+		u.sees(t, asks)
+		u.types(t, "o\r")
+		u.sees(t, "o\r\n0\r\n")
+		u.ends(t, 0)
+
+		u = at(t, sandbox("--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
+			"sh", "-c", "i=id; $i -u; echo code $?; $i -g; echo code $?; read x; echo got $x"), wide)
+		u.sees(t, "who:")
+		u.sees(t, asks)
+		u.types(t, "o\r")
+		u.sees(t, "o\r\n0\r\ncode 0\r\n")
+		u.sees(t, asks)
+		u.types(t, "n\r")
+		u.sees(t, "code 126\r\n")
+		u.types(t, "mine\r")
+		u.sees(t, "mine\r\ngot mine\r\n")
+		u.ends(t, 0)
+	})
+}
