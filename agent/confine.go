@@ -33,7 +33,7 @@ func (a *Agent) confine(s *protocol.Sandbox, spec *procs.Spec, plan *egress.Plan
 	if !a.sandboxes.confines {
 		return nil, false, errNoHelpers
 	}
-	asked.Tools = a.cfg.Tool.Paths()
+	asked.Tools = a.tool.Paths()
 	if plan != nil {
 		if err := a.showBundle(&asked, plan); err != nil {
 			return nil, false, err

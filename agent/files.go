@@ -43,7 +43,7 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
 	asked.Private, asked.PrivateFolders, asked.KeepPrivate = a.sandboxes.private, a.sandboxes.door.PrivateFolders, a.sandboxes.door.KeepPrivate
-	asked.Tools = a.cfg.Tool.Paths()
+	asked.Tools = a.tool.Paths()
 	policy, err := asked.Compile()
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)

@@ -43,8 +43,8 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if err := c.checkBuiltin(&p); err != nil {
 		return nil, err
 	}
-	env = c.agent.cfg.Tool.Before(env)
-	approvals, err := c.session.desk.Decide(c.agent.cfg.ExecPolicy, &p, env, dir, c.approves, c.agent.sandboxes.judges)
+	env = c.agent.tool.Before(env)
+	approvals, err := c.session.desk.Decide(c.agent.rules, &p, env, dir, c.approves, c.agent.sandboxes.judges)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 			Argv0: os.Args[0], Fork: cfg.Reaper.Fork, Reaped: cfg.Reaper.Reaped, Served: served, Log: cfg.Logger,
 		}),
 		tmpDir:  sandbox.TmpDir(cfg.Environ),
-		private: slices.Concat(cfg.Secrets, sockets),
+		private: slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets),
 	}
 	s.probed = sync.OnceValue(func() sandbox.Host {
 		host, err := probe.Host(context.Background(), os.Args[0])
@@ -127,7 +127,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 			}
 			return s.placeholders, nil
 		},
-		Limits:     cfg.Limits,
+		Limits:     confine.Limits(cfg.Limits),
 		AgentPorts: ports,
 	}
 	return s

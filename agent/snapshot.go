@@ -66,7 +66,7 @@ func (c *connection) restoring(ctx context.Context, p *protocol.StartParams, app
 		}
 		if state != nil {
 			if argv, env, ok := state.Apply(spec.Argv, envPolicy(p.EnvPolicy), p.Env); ok {
-				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, c.agent.cfg.Tool.Before(env)
+				spec.Shown, spec.Argv, spec.Env = spec.Argv, argv, c.agent.tool.Before(env)
 			}
 		}
 		return in(started, spec)

@@ -104,7 +104,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	if c.Network, err = netask.Parse(f.Network); err != nil {
 		return 0, err
 	}
-	if c.Rules, err = f.ReadPolicy(program.Logger(sys.Stderr, "warn", "text")); err != nil {
+	if c.Rules, err = f.ReadHere(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
 	}
 	return c.Run()

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/target"
@@ -33,7 +33,7 @@ type Remote struct {
 	SignIn  *SignIn
 	Budget  *rpc.Budget // for the messages of all streams; nil: no bound
 	Reserve int64       // see relay.LinkConfig.ReserveBytes
-	Metrics *metrics.Set
+	Metrics *agent.Metrics
 
 	Holders func() []string     // see relay.LinkConfig.Holders
 	Revoked func(holder string) // and relay.LinkConfig.Revoked
