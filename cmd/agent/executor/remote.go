@@ -18,7 +18,6 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/direct"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -91,7 +90,7 @@ func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.
 		return err
 	}
 	defer registry.Close()
-	identity, err := noise.NewIdentity()
+	identity, err := relay.NewIdentity()
 	if err != nil {
 		return err
 	}
