@@ -2,6 +2,7 @@ package confine
 
 import (
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/execagent/execagent/helper/gate"
@@ -25,7 +26,8 @@ type Door struct {
 	// Refuses returns why a policy is not served here, whatever the host can do.
 	// If Refuses is nil every policy is served.
 	Refuses func(*sandbox.Policy) error
-	// Private are files and directories that no confined command may see.
+	// Private are files and directories that no confined command may see, with
+	// those of its profile.
 	Private []string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
@@ -69,7 +71,9 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 // what they need. The caller releases the sandbox once nothing of the command
 // runs any more.
 func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
-	profile.Private, profile.PrivateFolders, profile.KeepPrivate = d.Private, d.PrivateFolders, d.KeepPrivate
+	profile.Private = append(slices.Clip(d.Private), profile.Private...)
+	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
+	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
 	policy, err := profile.Compile()
 	if err != nil {
 		return nil, err
