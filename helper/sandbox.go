@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -34,18 +35,22 @@ type SandboxConfig struct {
 // [NewSandbox] makes one. Its methods may be called at once.
 type Sandbox struct {
 	door    confine.Door
-	stateIn []string // candidates for the folder of records
-	mu      sync.Mutex
-	holds   *hold.Placeholders // nil until a profile needs it
+	state   string // folder of records
+	noState error  // why there is none
+
+	mu    sync.Mutex
+	holds *hold.Placeholders // nil until a profile needs it
 }
 
-// NewSandbox returns a sandbox. The caller closes it when all its commands have ended. Nothing is
-// tried or made on the host before the first command.
+// NewSandbox returns a sandbox. The caller closes it when all its commands have ended. What the host
+// can enforce is found out for the first command.
 func NewSandbox(cfg SandboxConfig) *Sandbox {
-	s := &Sandbox{stateIn: hold.StateDirs()}
+	dirs := hold.StateDirs()
 	if cfg.StateDir != "" {
-		s.stateIn = []string{cfg.StateDir}
+		dirs = []string{cfg.StateDir}
 	}
+	s := new(Sandbox)
+	s.state, s.noState = hold.StateDir(dirs...)
 	s.door = confine.Door{
 		Host:         sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) }),
 		Operator:     cfg.Operator,
@@ -53,8 +58,8 @@ func NewSandbox(cfg SandboxConfig) *Sandbox {
 		Served:       &resolve.Served{Log: cfg.Log},
 		Placeholders: s.placeholders,
 	}
-	if dir, err := hold.StateDir(s.stateIn...); err == nil {
-		s.door.Private = []string{dir} // a profile may grant what it is in
+	if s.noState == nil {
+		s.door.Private = []string{s.state} // a profile may grant what it is in
 	}
 	return s
 }
@@ -62,14 +67,17 @@ func NewSandbox(cfg SandboxConfig) *Sandbox {
 func (s *Sandbox) placeholders() (*hold.Placeholders, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.noState != nil {
+		return nil, fmt.Errorf("names that the profile protects cannot be held: %w", s.noState)
+	}
 	if s.holds != nil {
 		return s.holds, nil
 	}
-	dir, err := hold.StateDir(s.stateIn...)
+	holds, err := hold.Open(s.state)
 	if err == nil {
-		s.holds, err = hold.Open(dir)
+		s.holds = holds
 	}
-	return s.holds, err
+	return holds, err
 }
 
 // Close removes what the sandbox still has on the host.
