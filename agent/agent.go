@@ -14,13 +14,11 @@ import (
 
 	"github.com/execagent/execagent/agent/answers"
 	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/agent/skills"
 	"github.com/execagent/execagent/agent/snapshot"
 	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/fswatch"
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/httpclient"
 	"github.com/execagent/execagent/internal/inotify"
 	"github.com/execagent/execagent/procs"
@@ -79,7 +77,7 @@ type Config struct {
 	// ends and is not acknowledged; 0 for 64 MiB.
 	SocketBytes int64
 	// Metrics gets the metrics of the agent; nil: nobody asks for them.
-	Metrics *metrics.Set
+	Metrics *Metrics
 	// Transport says in the metrics how clients connect.
 	Transport string
 	// Reaper reaps orphans: the agent is PID 1, or becomes a subreaper. Without it
@@ -97,7 +95,7 @@ type Config struct {
 	// a usual place of the user (hold.StateDirs).
 	StateDir string
 	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
-	Tool *applypatch.Provided
+	Tool *Tool
 	// Secrets are files that nothing confined may see.
 	Secrets []string
 	// SecretFolders are for secrets alone: nothing confined may see them, unless a
@@ -109,15 +107,17 @@ type Config struct {
 	// Operator says which layers will do where several would be exact
 	// (sandbox.md 15).
 	Operator sandbox.Operator
-	// ExecPolicy says which commands clients may start; nil: all.
-	ExecPolicy *execpolicy.Current
-	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork].
-	Network egress.Operator
+	// ExecPolicy says which commands clients may start; nil: all. Nothing confined may see the
+	// folder of its rules.
+	ExecPolicy *ExecPolicy
+	// Network is what the operator says of the network of all commands, see [Agent.SetNetwork];
+	// nil: clients decide alone, and no proxy leads out.
+	Network *Network
 	// RequireNetworkEnforcement refuses commands that could reach the network in another way
 	// than through a proxy of theirs.
 	RequireNetworkEnforcement bool
 	// Limits are those of every confined command.
-	Limits confine.Limits
+	Limits sandbox.Limits
 	// Cgroups gives each confined command a control group; nil: none.
 	Cgroups *procs.Cgroups
 }
@@ -125,6 +125,8 @@ type Config struct {
 // Agent serves connections. Its methods may be called at once.
 type Agent struct {
 	cfg    Config
+	rules  *execpolicy.Current  // of Config.ExecPolicy
+	tool   *applypatch.Provided // of Config.Tool
 	host   *host
 	budget *procs.Budget
 	http   *httpclient.Client
@@ -192,6 +194,8 @@ func New(cfg Config) *Agent {
 	idle.Stop() // nothing to give back yet
 	a := &Agent{
 		cfg:    cfg,
+		rules:  cfg.ExecPolicy.inForce(),
+		tool:   cfg.Tool.folder(),
 		host:   h,
 		budget: &procs.Budget{Max: cfg.RetainTotalBytes},
 		http: httpclient.New(httpclient.Config{
@@ -216,14 +220,10 @@ func New(cfg Config) *Agent {
 	a.networks.Ports, _ = portsAndPaths(cfg.Listening)
 	a.networks.OpenPorts, _ = portsAndPaths(slices.DeleteFunc(slices.Clone(cfg.Listening), func(l Listening) bool { return !l.open() }))
 	a.networks.Log, a.networks.Roots = cfg.Logger, sync.OnceValue(httpclient.TrustedRoots)
-	a.networks.Set(cfg.Network)
+	a.SetNetwork(cfg.Network)
 	a.measure()
 	return a
 }
-
-// SetNetwork gives commands that are started from now on another operator's word on their
-// network. Those that run keep what they were started with.
-func (a *Agent) SetNetwork(o egress.Operator) { a.networks.Set(o) }
 
 // Serve accepts connections until ctx ends or the listener fails, and returns
 // when all of them have ended. Sessions live on until [Agent.Close].

@@ -53,7 +53,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 			t.Parallel()
 			policy := tt.policy
 			policy.Rules = rules
-			c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&policy, nil)}).attach("")
+			c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).attach("")
 			params := sh("p", "")
 			params["argv"] = tt.argv
 			maps.Copy(params, tt.change)
@@ -84,7 +84,7 @@ prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 // TestRefusalIsBounded: a refusal does not repeat a long command.
 func TestRefusalIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Unmatched: rule.Forbidden}, nil)}).attach("")
+	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Unmatched: rule.Forbidden}, nil))}).attach("")
 	params := sh("p", "")
 	params["argv"] = []string{"true", strings.Repeat("x", 100_000)}
 	err := c.call("process/start", params, nil)
@@ -108,7 +108,7 @@ func TestHiddenProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil)}).attach("")
+	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil))}).attach("")
 	for name, sandbox := range map[string]object{
 		"shown":  managed("restricted", special("minimal", "read"), at(dir, "read")),
 		"hidden": managed("restricted", special("minimal", "read"), at(dir+"/second", "read")),

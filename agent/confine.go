@@ -36,7 +36,7 @@ func (l *launch) confine(context.Context) error {
 	if !a.sandboxes.confines {
 		return errNoHelpers
 	}
-	asked.Tools = a.cfg.Tool.Paths()
+	asked.Tools = a.tool.Paths()
 	if l.proxy != nil {
 		if err := a.showBundle(&asked, l.proxy); err != nil {
 			return err

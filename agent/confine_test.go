@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -105,7 +104,7 @@ func TestConfinedProcesses(t *testing.T) {
 func TestProvidedTool(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	tool, err := applypatch.Provide()
+	tool, err := ProvideTool()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,7 @@ func TestProvidedTool(t *testing.T) {
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
 	var info protocol.EnvironmentInfo
 	c.must("environment/info", object{}, &info)
-	if len(info.PrependPathDirs) != 1 || info.PrependPathDirs[0] != protocol.NewPathURI(tool.Dir()) {
+	if len(info.PrependPathDirs) != 1 || info.PrependPathDirs[0] != protocol.NewPathURI(tool.folder().Dir()) {
 		t.Errorf("prependPathDirs is %v", info.PrependPathDirs)
 	}
 	everywhere := managed("restricted", special("root", "write"), at(b.out, "read"))
@@ -140,22 +139,22 @@ func TestProvidedTool(t *testing.T) {
 		}
 	}
 	// Patches come from models, too.
-	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
+	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.folder().Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
 	if err := os.WriteFile(script, []byte("a\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for method, params := range map[string]object{
 		"fs/applyPatch": {"patch": put, "cwd": uri(b.repo)},
-		"fs/remove":     {"path": uri(tool.Dir()), "recursive": true},
-		"fs/rename":     {"sourcePath": uri(tool.Dir()), "destinationPath": uri(tool.Dir() + ".old")},
-		"fs/writeFile":  {"path": uri(tool.Dir() + "/x"), "dataBase64": ""},
+		"fs/remove":     {"path": uri(tool.folder().Dir()), "recursive": true},
+		"fs/rename":     {"sourcePath": uri(tool.folder().Dir()), "destinationPath": uri(tool.folder().Dir() + ".old")},
+		"fs/writeFile":  {"path": uri(tool.folder().Dir() + "/x"), "dataBase64": ""},
 	} {
 		params["sandbox"] = everywhere
 		if err := c.call(method, params, nil); err == nil || strings.Contains(err.Error(), "missing") || strings.Contains(err.Error(), "unknown") {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	if entries, err := os.ReadDir(tool.Dir()); err != nil || len(entries) != 1 || entries[0].Type() != os.ModeSymlink {
+	if entries, err := os.ReadDir(tool.folder().Dir()); err != nil || len(entries) != 1 || entries[0].Type() != os.ModeSymlink {
 		t.Errorf("the folder of the tool has %v, %v", entries, err)
 	}
 	out := "printf '*** Begin Patch\n*** Add File: " + b.out + "/n\n+x\n*** End Patch\n' | apply_patch"

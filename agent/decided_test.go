@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/agent/metrics"
 	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/protocol"
 	testrig "github.com/execagent/execagent/test/rig"
@@ -83,10 +82,10 @@ prefix_rule(["rm"], "allow")
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var log lines
-			set := metrics.NewSet()
+			set := NewMetrics()
 			r := newRig(t, Config{
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: set,
-				ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree, AllowUnasked: tt.unasked}, nil),
+				ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree, AllowUnasked: tt.unasked}, nil)),
 			})
 			c := r.raw(t)
 			if tt.able {

@@ -1,20 +1,42 @@
-// Package agent is the executor: it serves the methods of the protocol on
-// connections that a listener yields, and keeps the sessions whose processes
-// outlive a connection.
+// Package agent is the executor: it serves the methods of the protocol on connections, and keeps
+// the sessions whose processes outlive a connection. The program agent is this package with flags.
 //
-//	agent.Serve ─ accept ─ connection ─ rpc.Peer ─┬ process/*   Session → procs.Process
+//	a := agent.New(agent.Config{Environ: os.Environ(), Confines: true})
+//	defer a.Close()
+//	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:7000"})
+//	err = a.Serve(ctx, listener)
+//
+// [Config] has everything that an operator can decide. Its zero value serves with all defaults. What
+// is more than a plain value is made first: [ReadPolicy] reads rules about commands, [NewNetwork]
+// checks a policy for the network, [ProvideTool] makes a folder with apply_patch for the PATH of
+// commands, [NewMetrics] makes a page for Prometheus.
+//
+// [New] makes an [Agent]. [Agent.Serve] takes connections from an rpc.Listener, such as one of
+// package transport or a relay.Link; [Agent.ServeConn] serves a single one. Serve returns when ctx
+// ends. [Agent.Close] then ends the sessions and kills their processes.
+//
+// A program that confines commands calls helper.Dispatch before anything else in main, and says so
+// with Config.Confines: a confined command is started by way of this same program. Without that,
+// requests with a sandbox are refused.
+//
+// # Inside
+//
+//	Agent.Serve ─ accept ─ connection ─ rpc.Peer ─┬ process/*   Session → procs.Process
 //	                                              ├ fs/*        fsops
 //	                                              ├ http/*      httpclient
 //	                                              └ environment hostenv
 //
 //	procs.Process ─ events ─ Session ─ the attached connection's peer ─ client
 //
-// A [Session] owns processes and has at most one connection attached. When the
-// connection is lost, the session waits for a resume and then ends. A connection
-// owns what dies with it: file handles, a watch, streamed HTTP bodies.
+// A [Session] owns processes and has at most one connection attached. When the connection is lost,
+// the session waits for a client that resumes it, and then ends. A connection owns what dies with
+// it: file handles, a watch, streamed HTTP bodies.
 //
-// Handlers of one connection run at once, as far as the table in methods.go lets
-// them. Agent.mu may be held while Session.mu is taken, not the other way round.
+// Handlers of one connection run at once, as far as the table in methods.go lets them. Agent.mu may
+// be held while Session.mu is taken, not the other way round.
 //
-// Linux only.
+// # Limits
+//
+// Linux only. One process has one agent: the guard and the reaper of its Config are for all
+// processes of the program.
 package agent

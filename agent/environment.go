@@ -24,7 +24,7 @@ type host struct {
 }
 
 func newHost(cfg *Config) *host {
-	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines, tools: cfg.Tool.Dir()}
+	h := &host{environ: map[string]string{}, version: cfg.Version, builtins: cfg.Confines, tools: cfg.Tool.folder().Dir()}
 	for _, entry := range cfg.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		h.environ[name] = value

@@ -51,7 +51,7 @@ func (a *Agent) filePolicy(s *protocol.Sandbox) (*sandbox.Policy, error) {
 	if err != nil {
 		return nil, protocol.InvalidRequest("sandbox: %v", err)
 	}
-	asked.Tools = a.cfg.Tool.Paths()
+	asked.Tools = a.tool.Paths()
 	policy, err := a.sandboxes.door.Compile(asked)
 	if errors.Is(err, sandbox.ErrNeedsCwd) {
 		return nil, protocol.InvalidParams("sandbox.cwd: %v", err)

@@ -27,9 +27,9 @@ type census struct {
 
 // measure makes the metrics of the agent.
 func (a *Agent) measure() {
-	set := a.cfg.Metrics
-	if set == nil {
-		set = metrics.NewSet()
+	set := metrics.NewSet()
+	if a.cfg.Metrics != nil {
+		set = a.cfg.Metrics.set
 	}
 	a.metrics.Agent = metrics.NewAgent(set, slices.Sorted(maps.Keys(new(connection).table())), approval.Outcomes())
 	for _, s := range []procs.Stream{procs.Stdout, procs.Stderr, procs.PTY} {

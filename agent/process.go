@@ -69,10 +69,10 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	if err := c.checkBuiltin(p); err != nil {
 		return nil, err
 	}
-	env = a.cfg.Tool.Before(env)
+	env = a.tool.Before(env)
 	plan, err := c.session.desk.Decide(
 		approval.Request{Argv: p.Argv, Env: env, Dir: dir, Builtin: p.Builtin, Approval: p.ExecApproval},
-		approval.Host{Operator: a.cfg.ExecPolicy, CanAsk: c.approves, CanJudge: a.sandboxes.judges})
+		approval.Host{Operator: a.rules, CanAsk: c.approves, CanJudge: a.sandboxes.judges})
 	if err != nil {
 		return nil, err
 	}

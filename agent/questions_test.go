@@ -338,7 +338,7 @@ prefix_rule(pattern=["uname"], decision="prompt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{ExecPolicy: execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil)}
+	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
 }
 
 // TestQuestionBelow: the client is asked about what a process executes, and hears of what is
@@ -417,7 +417,7 @@ prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 	} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(operator, nil)}).asking(t, "")
+			c, _, _ := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(operator, nil))}).asking(t, "")
 			params := sh("p", script)
 			params["cwd"] = uri(dir)
 			c.call("s", "process/start", params)
@@ -513,9 +513,9 @@ func TestTreeWithoutQuestions(t *testing.T) {
 // loosen what the operator's say.
 func TestClientRulesBelow(t *testing.T) {
 	t.Parallel()
-	starting := *treeRules(t).ExecPolicy.Policy()
+	starting := *treeRules(t).ExecPolicy.current.Policy()
 	starting.Enforce = execpolicy.AtStart
-	for name, config := range map[string]Config{"no operator": {}, "start": {ExecPolicy: execpolicy.NewCurrent(&starting, nil)}, "tree": treeRules(t)} {
+	for name, config := range map[string]Config{"no operator": {}, "start": {ExecPolicy: inForce(execpolicy.NewCurrent(&starting, nil))}, "tree": treeRules(t)} {
 		for box, sandbox := range map[string]object{"bare": nil, "sandbox": readOnly} {
 			t.Run(name+", "+box, func(t *testing.T) {
 				t.Parallel()
@@ -543,9 +543,9 @@ prefix_rule(pattern=["cat"])`}}}
 // executes too, unless the client itself wants to be asked.
 func TestTreeUnasked(t *testing.T) {
 	t.Parallel()
-	policy := *treeRules(t).ExecPolicy.Policy()
+	policy := *treeRules(t).ExecPolicy.current.Policy()
 	policy.AllowUnasked = true
-	c := newRig(t, Config{ExecPolicy: execpolicy.NewCurrent(&policy, nil)}).raw(t)
+	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&policy, nil))}).raw(t)
 	params := sh("p", "i=id u=uname; $i >/dev/null; echo id=$?; $u >/dev/null; echo uname=$?")
 	params["execApproval"] = object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["uname"], decision="prompt")`}}}
 	c.call("s", "process/start", params)

@@ -47,7 +47,7 @@ func TestQuestionReplaced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			current := execpolicy.NewCurrent(policyOf(t, tt.before, tt.change), nil)
-			c, _, _ := newRig(t, Config{ExecPolicy: current}).asking(t, "")
+			c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 			c.call("s", "process/start", sh("p", tt.command))
 			first, _ := c.until(protocol.MethodExecApproval)
 			current.Set(policyOf(t, tt.after, tt.change))
@@ -128,7 +128,7 @@ func TestQuestionAmends(t *testing.T) {
 			var added []string
 			policy := policyOf(t, tt.rules, tt.change)
 			current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
-			c, _, _ := newRig(t, Config{ExecPolicy: current}).asking(t, "")
+			c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 			params := sh("p", "")
 			params["argv"] = tt.argv
 			if tt.more != nil {
@@ -149,7 +149,7 @@ func TestQuestionAmends(t *testing.T) {
 		var added []string
 		policy := policyOf(t, `prefix_rule(["sh"])`, func(p *execpolicy.Policy) { p.Unmatched, p.Enforce = rule.Prompt, execpolicy.InTree })
 		current := execpolicy.NewCurrent(policy, func(prefix []string) { added = append(added, strings.Join(prefix, " ")) })
-		c, _, _ := newRig(t, Config{ExecPolicy: current}).asking(t, "")
+		c, _, _ := newRig(t, Config{ExecPolicy: inForce(current)}).asking(t, "")
 		c.call("s", "process/start", prompts("p", "i=/usr/bin/id; $i -u >/dev/null; $i -u", object{"execApproval": nil}))
 		q, _ := c.until(protocol.MethodExecApproval)
 		if q.Params.Kind == protocol.ApprovalStart {

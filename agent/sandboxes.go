@@ -100,7 +100,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
-	private := slices.Concat(cfg.Secrets, sockets)
+	private := slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets)
 	dir, err := hold.StateDir(dirs...)
 	if err == nil {
 		// The directory may be in /dev/shm, to which a policy may grant access:
@@ -126,7 +126,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 			}
 			return s.placeholders, nil
 		},
-		Limits:     cfg.Limits,
+		Limits:     confine.Limits(cfg.Limits),
 		AgentPorts: ports,
 	}
 	return s

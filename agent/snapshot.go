@@ -62,7 +62,7 @@ func (l *launch) restore(ctx context.Context) error {
 		return err
 	}
 	if argv, env, ok := state.Apply(l.spec.Argv, envPolicy(l.params.EnvPolicy), l.params.Env); ok {
-		l.spec.Shown, l.spec.Argv, l.spec.Env = l.spec.Argv, argv, l.session.agent.cfg.Tool.Before(env)
+		l.spec.Shown, l.spec.Argv, l.spec.Env = l.spec.Argv, argv, l.session.agent.tool.Before(env)
 	}
 	return nil
 }

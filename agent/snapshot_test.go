@@ -214,7 +214,7 @@ prefix_rule(pattern=["uname"], decision="prompt")
 				if policy := sandbox(home); policy != nil {
 					more["sandbox"] = policy
 				}
-				c := newRig(t, Config{ExecPolicy: policy}).attach("")
+				c := newRig(t, Config{ExecPolicy: inForce(policy)}).attach("")
 				for _, id := range []string{"a", "b"} {
 					if got := output(c, login(id, home, "echo $A", more)); !strings.Contains(got, "1\n") {
 						t.Errorf("%s printed %q", id, got)

@@ -1,30 +1,37 @@
-// Package fsops does what the file methods of the protocol ask for: native
-// paths in, Go values out. It knows nothing of JSON, URIs or connections.
-// Linux only.
+// Package fsops does the file operations of the protocol: native paths in, Go values
+// out. It knows nothing of JSON, URIs or connections.
 //
-// Paths are absolute and lexically clean (no ".", "..", doubled or trailing
-// slash), as a decoded path URI is; they may hold any byte but NUL. Work on a tree,
-// and all work under a policy, goes on from descriptors of what was found first: a
-// symbolic link that somebody puts in the place of a directory meanwhile is not
-// followed. No open ever blocks on a fifo or a device.
+//	files := fsops.Host{}
+//	text, err := fsops.ReadFile(ctx, files, "/srv/w/notes", fsops.FollowLinks, nil)
 //
-// Errors of the system are *fs.PathError values around the errno. What the
-// protocol itself refuses is an [InvalidError] or an [UnknownHandleError].
+// The operations are the methods of [FS]. A [Host] does them on the whole file system, a
+// [View] under [Rules], which it asks about every name of a path. [ReadFile] and
+// [WriteFile] work on either. [Handles] are open files and folders under ids. A [Watch]
+// waits for a path to appear; watches share a [WatchGroup].
 //
-// The operations are the methods of [FS]. A [Host] does them on the whole file
-// system, a [View] under a policy, which it asks about every name of a path.
-// [ReadFile] and [WriteFile] work on either.
+// Paths are absolute and lexically clean (no ".", "..", doubled or trailing slash), as a
+// decoded path URI is; they may hold any byte but NUL. Work on a tree, and all work of a
+// View, goes on from descriptors of what was found first: a symbolic link that somebody
+// puts in the place of a directory meanwhile is not followed. No open ever blocks on a
+// fifo or a device.
 //
-// Operations that belong together share a source file, which is named after one
-// of them or after what they work on (read.go, write.go, stat.go, dir.go,
-// mkdir.go), with the methods of Host first and those of View after them. How a
-// view resolves and judges paths lies in resolve.go, jump.go and view*.go.
-// Walks, copies and removals exist once for both: they are unexported methods
-// of *View, which on a nil *View make plain system calls.
+// Errors of the system are *fs.PathError values around the errno. What the protocol
+// itself refuses is an [InvalidError] or an [UnknownHandleError]. What each operation
+// does and how it fails is in rpc.md 5.
 //
-// [Handles] and [WatchMissing] check nothing: the caller gives them descriptors
-// from an FS, and paths that an FS has called watchable. All methods may run at
-// once, except Close of a View.
+// # Files
 //
-// What each operation does and how it fails is in rpc.md 5.
+// Operations that belong together share a source file, which is named after one of them
+// or after what they work on (read.go, write.go, stat.go, dir.go, mkdir.go), with the
+// methods of Host first and those of View after them. How a view resolves and judges
+// paths lies in resolve.go, jump.go and view*.go. Walks, copies and removals exist once
+// for both: they are unexported methods of *View, which on a nil *View make plain system
+// calls.
+//
+// # Limits
+//
+// Linux only. Files, directories and walks are bounded ([MaxFileSize],
+// [MaxDirectorySize], [MaxWalkDepth]). [Handles] and [WatchMissing] check nothing: the
+// caller gives them descriptors from an FS, and paths that an FS has called watchable.
+// All methods may run at once, except Close of a View.
 package fsops

@@ -26,11 +26,15 @@ const maxWatchedDirs = 1024
 // a link leads to.
 var ErrNotWatchable = errors.New("nothing to watch")
 
+// WatchGroup is the instance of inotify(7) that watches share: a user has few of them. The zero value
+// is ready to use. Close ends it, with all its watches.
+type WatchGroup = inotify.Group
+
 // Watch waits once for a path to appear. It has an inotify(7) watch on every
 // directory on the way to its paths, and ignores events for names that are not on
 // the way. All methods may run at once.
 type Watch struct {
-	group *inotify.Group
+	group *WatchGroup
 	// names has, for each watched directory, the names that matter in it; the
 	// value is true when a change of contents matters too. It does not change any
 	// more once the watch is ready.
@@ -70,7 +74,7 @@ func (v *View) Watchable(path string, directory bool) error {
 // The caller first asks Watchable of an [FS] about each path, and closes the watch
 // at the end. With an error nothing is watched; [ErrNotWatchable] is the one to
 // expect.
-func WatchMissing(group *inotify.Group, missing []string, present string) (*Watch, error) {
+func WatchMissing(group *WatchGroup, missing []string, present string) (*Watch, error) {
 	if len(missing) == 0 || len(missing) > MaxMissingPaths {
 		return nil, fmt.Errorf("%w: %d missing paths are not between 1 and %d", ErrNotWatchable, len(missing), MaxMissingPaths)
 	}
@@ -121,7 +125,7 @@ func (w *Watch) Close() {
 // remove frees the watches of the kernel.
 func (w *Watch) remove() {
 	for wd := range w.names {
-		w.group.Remove(wd, w)
+		w.group.Remove(wd, (*notices)(w))
 	}
 }
 
@@ -185,7 +189,7 @@ func (w *Watch) addDir(watched, dir, name string, contents bool) error {
 	if contents {
 		mask |= unix.IN_MODIFY
 	}
-	wd, err := w.group.Add(watched, mask, w)
+	wd, err := w.group.Add(watched, mask, (*notices)(w))
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
@@ -195,7 +199,7 @@ func (w *Watch) addDir(watched, dir, name string, contents bool) error {
 	}
 	if w.names[wd] == nil {
 		if len(w.names) == maxWatchedDirs {
-			w.group.Remove(wd, w)
+			w.group.Remove(wd, (*notices)(w))
 			return fmt.Errorf("%w: the paths pass through more than %d directories", ErrNotWatchable, maxWatchedDirs)
 		}
 		w.names[wd] = map[string]bool{}
@@ -204,8 +208,12 @@ func (w *Watch) addDir(watched, dir, name string, contents bool) error {
 	return nil
 }
 
+// notices is a Watch as the group knows it.
+type notices Watch
+
 // Notice takes an event of the group.
-func (w *Watch) Notice(e inotify.Event) {
+func (n *notices) Notice(e inotify.Event) {
+	w := (*Watch)(n)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

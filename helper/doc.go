@@ -1,18 +1,40 @@
-// Package helper turns a process of the agent's own executable into a helper
-// when it was started with a hidden first argument: [Dispatch]. What the
-// helpers do lies in packages of their own. These are the arguments:
+// Package helper lets a program confine commands. Whatever confines a command is the program itself,
+// started once more with a hidden first argument. So a program with this package, or with package
+// agent, begins like this, and so does the TestMain of its tests:
 //
-//   - sandbox-init, helper/confine: confines a command and runs it. It does
-//     some system calls for the command: helper/supervise.
-//   - fs-helper, helper/files: serves file operations under a policy.
-//   - sandbox-probe, helper/probe: tries one layer, to find out whether this host
-//     can enforce it.
-//   - builtin-tool, helper/builtin: one of the tools that clients start by name.
-//   - exec-hold, helper/hold: waits for leave before it becomes a command.
-//   - --codex-run-as-apply-patch, or being called apply_patch or applypatch,
-//     package applypatch: applies a patch to files, for a model.
-//   - process-guard, procs: outlives an agent to kill the processes that the agent
-//     leaves behind.
+//	func main() {
+//		if code, ok := helper.Dispatch(os.Args); ok {
+//			os.Exit(code)
+//		}
+//		...
+//	}
 //
-// Linux only.
+// A [Sandbox] then runs commands, each under a [sandbox.Profile]:
+//
+//	box := helper.NewSandbox(helper.SandboxConfig{})
+//	defer box.Close()
+//	code, err := box.Run(profile, procs.Program{Argv: argv, Dir: dir, Env: env}, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
+//
+// [Sandbox.Run] waits for the command. To have its output as events, to write to it, to kill it,
+// start it with package procs: [Sandbox.Enter] chooses the layers, and [Confined.Stage] is the
+// [procs.Spec.Stage] of the process.
+//
+// # Modes
+//
+// The hidden arguments, and what a process does that has one:
+//
+//	sandbox-init     confines a command, starts it, and ends as it does
+//	sandbox-probe    tries a layer, to find out whether this host can enforce it
+//	fs-helper        serves file operations under a policy, for an agent
+//	builtin-tool     is a tool of the agent that clients start by name
+//	exec-hold        waits for leave, then becomes a command
+//	process-guard    outlives an agent, to kill the processes that it leaves behind
+//	--codex-run-as-apply-patch, or the name apply_patch or applypatch
+//	                 applies a patch to files, for a model
+//
+// # Limits
+//
+// Linux only. A profile that this host cannot enforce exactly is refused, and nothing runs: agent
+// doctor says what a host can. The modes need a process in which nothing has happened yet, so
+// Dispatch comes first, and package variables and init functions of the program should open nothing.
 package helper

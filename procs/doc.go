@@ -2,6 +2,23 @@
 // they do into one ordered sequence of events. It knows neither JSON nor RPC.
 // Linux only.
 //
+//	p, err := procs.Start(procs.Spec{
+//		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: env,
+//		Sink: func(ev procs.Event) { ... },
+//	})
+//	...              // tell the client that it runs
+//	p.Begin()        // from here on events arrive
+//	<-p.Done()
+//	p.Close()
+//
+// A [Spec] says what to start, and [Start] starts a [Process]. What it does are
+// events: each is given to [Spec.Sink], and output is kept for [Process.Read].
+// [Process.Write] is its input, [Process.Signal] and [Process.KillGroup] end it.
+// Several processes can share a [Budget] for the output that is kept. A [Guard]
+// kills them when this program dies, a [Reaper] takes the orphans that they
+// leave, [Cgroups] give each a control group. A [Stage] is a program that is
+// executed in the place of a command, such as a sandbox.
+//
 // # One process
 //
 //	child ── stdout ──► pump ─┐                  ┌─► log   (Read, Wait)
@@ -30,13 +47,4 @@
 // In the order in which they nest: stream.mu (one read and its delivery), then
 // Process.deliver (one event), then one of log.mu, stdin.mu, leash.mu, group.mu
 // and Budget.mu. No goroutine holds two of the last five.
-//
-//	p, err := procs.Start(procs.Spec{
-//		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: env,
-//		Sink: func(ev procs.Event) { ... },
-//	})
-//	...              // tell the client that it runs
-//	p.Begin()        // from here on events arrive
-//	<-p.Done()
-//	p.Close()
 package procs

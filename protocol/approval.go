@@ -115,7 +115,7 @@ type ExecApprovalParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ExecApprovalParams) UnmarshalObject(o *strict.Object) {
+func (p *ExecApprovalParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.ApprovalID = o.String("approvalId")
 	p.Kind = o.String("kind")
@@ -160,7 +160,7 @@ func (a ExecApprovalAnswer) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalObject reads the answer.
-func (a *ExecApprovalAnswer) UnmarshalObject(o *strict.Object) {
+func (a *ExecApprovalAnswer) UnmarshalObject(o *Object) {
 	if raw := o.Require("decision"); len(raw) > 0 && raw[0] == '"' {
 		a.Decision = ApprovalDecision(o.String("decision"))
 		if a.Decision == ApprovalAcceptWithRule {
@@ -183,7 +183,7 @@ type ExecApprovalClosed struct {
 }
 
 // UnmarshalObject reads the params.
-func (c *ExecApprovalClosed) UnmarshalObject(o *strict.Object) {
+func (c *ExecApprovalClosed) UnmarshalObject(o *Object) {
 	c.ProcessID, c.ApprovalID, c.Reason = o.String("processId"), o.String("approvalId"), o.String("reason")
 }
 
@@ -205,7 +205,7 @@ type ExecDecision struct {
 }
 
 // UnmarshalObject reads the params.
-func (d *ExecDecision) UnmarshalObject(o *strict.Object) {
+func (d *ExecDecision) UnmarshalObject(o *Object) {
 	d.ProcessID = o.String("processId")
 	if o.Has("approvalId") {
 		d.ApprovalID = o.String("approvalId")

@@ -29,7 +29,7 @@ type CapabilityRoot struct {
 func (*DiscoverRootsParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *DiscoverRootsParams) UnmarshalObject(o *strict.Object) {
+func (p *DiscoverRootsParams) UnmarshalObject(o *Object) {
 	p.Roots = []CapabilityRoot{}
 	o.Each("roots", func(o *strict.Object) {
 		p.Roots = append(p.Roots, CapabilityRoot{
@@ -82,7 +82,7 @@ type DiscoverInstalledParams struct {
 }
 
 // UnmarshalObject reads the params. Unlike elsewhere the sandbox has to have a cwd.
-func (p *DiscoverInstalledParams) UnmarshalObject(o *strict.Object) {
+func (p *DiscoverInstalledParams) UnmarshalObject(o *Object) {
 	p.Cwd = pathMember(o, "cwd")
 	if p.Sandbox = sandbox(o); p.Sandbox != nil {
 		o.In("sandbox", func(o *strict.Object) { pathMember(o, "cwd") })

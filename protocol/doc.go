@@ -21,14 +21,14 @@
 // request, and comes back as it was sent. A message that could not be read is
 // answered with -1 ([NoID]).
 //
-// [Decode] reads by the rules of package strict. Unknown members are ignored,
+// [Decode] reads strictly: names are compared exactly, no name may be there twice, depth and number
+// of values are bounded (rpc.md 2.4). Unknown members are ignored,
 // except in the params of methods that have none ([EmptyParams]).
 //
 // # Records
 //
 // Records of params and large results read themselves member by member from a
-// [strict.Object] ([strict.Unmarshaler]), by exact names and with errors that name
-// the member. Large or frequent results write themselves ([Appender]). All other
+// [Object] ([Unmarshaler]), by exact names and with errors that name the member. Large or frequent results write themselves ([Appender]). All other
 // records go through encoding/json. Bytes travel as base64, standard alphabet,
 // padded.
 //

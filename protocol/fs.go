@@ -38,7 +38,7 @@ type PathParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *PathParams) UnmarshalObject(o *strict.Object) {
+func (p *PathParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
@@ -70,7 +70,7 @@ func (r *ReadFileResult) encode(e *encoder) {
 }
 
 // UnmarshalObject reads the result.
-func (r *ReadFileResult) UnmarshalObject(o *strict.Object) { r.Data = o.Base64("dataBase64") }
+func (r *ReadFileResult) UnmarshalObject(o *Object) { r.Data = o.Base64("dataBase64") }
 
 // WriteFileParams replaces the content of a file. Decoded Data lies in the memory
 // of the message and is good as long as that.
@@ -89,7 +89,7 @@ type WriteFileParams struct {
 func (*WriteFileParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *WriteFileParams) UnmarshalObject(o *strict.Object) {
+func (p *WriteFileParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Data, p.DataError = o.Base64Apart("dataBase64")
 	p.FollowSymlinks = follow(o)
@@ -106,7 +106,7 @@ type CreateDirectoryParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *CreateDirectoryParams) UnmarshalObject(o *strict.Object) {
+func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
 	p.FollowSymlinks = follow(o)
@@ -193,7 +193,7 @@ type WalkOptions struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *WalkParams) UnmarshalObject(o *strict.Object) {
+func (p *WalkParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	o.In("options", func(o *strict.Object) {
 		p.Options = WalkOptions{
@@ -258,7 +258,7 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the result.
-func (r *WalkResult) UnmarshalObject(o *strict.Object) {
+func (r *WalkResult) UnmarshalObject(o *Object) {
 	o.Each("entries", func(o *strict.Object) {
 		r.Entries = append(r.Entries, WalkEntry{
 			Path:      nativeMember(o, "path"),
@@ -282,7 +282,7 @@ type RemoveParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *RemoveParams) UnmarshalObject(o *strict.Object) {
+func (p *RemoveParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
 	p.Force = new(o.OptBool("force", true))
@@ -299,7 +299,7 @@ type CopyParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *CopyParams) UnmarshalObject(o *strict.Object) {
+func (p *CopyParams) UnmarshalObject(o *Object) {
 	p.SourcePath = pathMember(o, "sourcePath")
 	p.DestinationPath = pathMember(o, "destinationPath")
 	p.Recursive = o.Bool("recursive")
@@ -315,7 +315,7 @@ type RenameParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *RenameParams) UnmarshalObject(o *strict.Object) {
+func (p *RenameParams) UnmarshalObject(o *Object) {
 	p.SourcePath = pathMember(o, "sourcePath")
 	p.DestinationPath = pathMember(o, "destinationPath")
 	p.Replace = new(o.BoolDefault("replace", true))
@@ -336,7 +336,7 @@ type ApplyPatchParams struct {
 func (*ApplyPatchParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *ApplyPatchParams) UnmarshalObject(o *strict.Object) {
+func (p *ApplyPatchParams) UnmarshalObject(o *Object) {
 	p.Patch = o.String("patch")
 	p.Cwd = pathMember(o, "cwd")
 	p.DryRun = o.OptBool("dryRun", false)
@@ -382,7 +382,7 @@ type OpenParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *OpenParams) UnmarshalObject(o *strict.Object) {
+func (p *OpenParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Path = pathMember(o, "path")
 	p.Mode = o.OneOfDefault("mode", OpenRead, OpenReplace)
@@ -396,7 +396,7 @@ type HandleParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *HandleParams) UnmarshalObject(o *strict.Object) { p.HandleID = o.String("handleId") }
+func (p *HandleParams) UnmarshalObject(o *Object) { p.HandleID = o.String("handleId") }
 
 // ReadBlockParams reads up to Len bytes (1..1,048,576) at Offset.
 type ReadBlockParams struct {
@@ -406,7 +406,7 @@ type ReadBlockParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ReadBlockParams) UnmarshalObject(o *strict.Object) {
+func (p *ReadBlockParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
 	p.Len = o.Uint64("len")
@@ -435,7 +435,7 @@ func (r *ReadBlockResult) encode(e *encoder) {
 }
 
 // UnmarshalObject reads the result.
-func (r *ReadBlockResult) UnmarshalObject(o *strict.Object) {
+func (r *ReadBlockResult) UnmarshalObject(o *Object) {
 	r.Chunk = o.Base64("chunk")
 	r.EOF = o.Bool("eof")
 }
@@ -452,7 +452,7 @@ type WriteBlockParams struct {
 func (*WriteBlockParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *WriteBlockParams) UnmarshalObject(o *strict.Object) {
+func (p *WriteBlockParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
 	p.Chunk = o.Base64InPlace("chunk")
@@ -467,7 +467,7 @@ type WatchMissingParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *WatchMissingParams) UnmarshalObject(o *strict.Object) {
+func (p *WatchMissingParams) UnmarshalObject(o *Object) {
 	p.WatchID = o.Uint64("watchId")
 	p.Missing = pathsMember(o, "missing")
 	p.Present = optPathMember(o, "present")
@@ -486,6 +486,6 @@ type MissingChangedNotification struct {
 }
 
 // UnmarshalObject reads the params.
-func (n *MissingChangedNotification) UnmarshalObject(o *strict.Object) {
+func (n *MissingChangedNotification) UnmarshalObject(o *Object) {
 	n.WatchID = o.Uint64("watchId")
 }

@@ -42,7 +42,7 @@ const (
 func (*HTTPRequestParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *HTTPRequestParams) UnmarshalObject(o *strict.Object) {
+func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.Method = o.String("method")
 	p.URL = o.String("url")
 	if o.Present("headers") {
@@ -123,7 +123,7 @@ func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (d *HTTPBodyDelta) UnmarshalObject(o *strict.Object) {
+func (d *HTTPBodyDelta) UnmarshalObject(o *Object) {
 	d.RequestID = o.String("requestId")
 	d.Seq = o.Uint64("seq")
 	d.DeltaBase64 = o.Base64("deltaBase64")

@@ -55,7 +55,7 @@ type OpenedSession struct {
 type SessionListParams struct{}
 
 // UnmarshalObject accepts any object.
-func (*SessionListParams) UnmarshalObject(*strict.Object) {}
+func (*SessionListParams) UnmarshalObject(*Object) {}
 
 // SessionListResult answers session/list, oldest session first.
 type SessionListResult struct {
@@ -84,7 +84,7 @@ type SessionParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *SessionParams) UnmarshalObject(o *strict.Object) { p.SessionID = o.String("sessionId") }
+func (p *SessionParams) UnmarshalObject(o *Object) { p.SessionID = o.String("sessionId") }
 
 // TakenNotification tells a client that another one has taken its session. Nothing comes
 // after it.
@@ -93,7 +93,7 @@ type TakenNotification struct {
 }
 
 // UnmarshalObject reads the params.
-func (n *TakenNotification) UnmarshalObject(o *strict.Object) { n.ClientName = o.String("clientName") }
+func (n *TakenNotification) UnmarshalObject(o *Object) { n.ClientName = o.String("clientName") }
 
 // appendAt appends the time of a chunk, if it has one.
 func appendAt(dst []byte, atMs *int64) []byte {

@@ -99,7 +99,7 @@ var (
 )
 
 // UnmarshalObject reads the params.
-func (n *NetworkProxy) UnmarshalObject(o *strict.Object) {
+func (n *NetworkProxy) UnmarshalObject(o *Object) {
 	o.In("proxy", n.Proxy.unmarshal)
 	if o.Present("auditMetadata") {
 		o.In("auditMetadata", func(o *strict.Object) {
@@ -161,7 +161,7 @@ func (c *CredentialProvider) unmarshal(o *strict.Object) {
 }
 
 // UnmarshalObject reads the params.
-func (m *ManagedNetwork) UnmarshalObject(o *strict.Object) {
+func (m *ManagedNetwork) UnmarshalObject(o *Object) {
 	if o.Present("loopbackPorts") {
 		m.LoopbackPorts = o.Uint16s("loopbackPorts", maxLoopbackPorts)
 	}
@@ -221,7 +221,7 @@ type PolicyRequest struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *PolicyRequestParams) UnmarshalObject(o *strict.Object) {
+func (p *PolicyRequestParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	o.In("request", func(o *strict.Object) {
 		p.Request.Protocol = o.String("protocol")
@@ -260,7 +260,7 @@ type PolicyChoice struct {
 
 // UnmarshalObject reads the answer. One with a reason that is too long is malformed, and so
 // refuses.
-func (a *PolicyAnswer) UnmarshalObject(o *strict.Object) {
+func (a *PolicyAnswer) UnmarshalObject(o *Object) {
 	o.In("decision", func(o *strict.Object) {
 		a.Decision.Type = o.OneOf("type", PolicyAllow, PolicyDeny, PolicyAsk)
 		if a.Decision.Type == PolicyAllow {
@@ -296,7 +296,7 @@ type PolicyDecision struct {
 func (d *PolicyDecision) Stamp(t time.Time) { d.Timestamp = t.UTC().Format(policyDecisionStamp) }
 
 // UnmarshalObject reads the params.
-func (d *PolicyDecision) UnmarshalObject(o *strict.Object) {
+func (d *PolicyDecision) UnmarshalObject(o *Object) {
 	d.ProcessID = o.String("processId")
 	d.Timestamp = o.String("timestamp")
 	d.Scope = o.String("scope")

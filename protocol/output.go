@@ -31,7 +31,7 @@ type ReadParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ReadParams) UnmarshalObject(o *strict.Object) {
+func (p *ReadParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.AfterSeq = o.OptUint64("afterSeq")
 	p.MaxBytes = o.OptUint64("maxBytes")
@@ -134,7 +134,7 @@ func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream
 func (*OutputNotification) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (n *OutputNotification) UnmarshalObject(o *strict.Object) {
+func (n *OutputNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 	n.Stream = o.OneOf("stream", streams[:]...)
@@ -164,7 +164,7 @@ func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (n *ExitedNotification) UnmarshalObject(o *strict.Object) {
+func (n *ExitedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 	n.ExitCode = int(o.Int64("exitCode"))
@@ -188,7 +188,7 @@ func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (n *ClosedNotification) UnmarshalObject(o *strict.Object) {
+func (n *ClosedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
 }

@@ -7,7 +7,7 @@ import "github.com/execagent/execagent/protocol/strict"
 type EmptyParams struct{}
 
 // UnmarshalObject refuses every member.
-func (*EmptyParams) UnmarshalObject(o *strict.Object) {
+func (*EmptyParams) UnmarshalObject(o *Object) {
 	if name, ok := o.First(); ok {
 		o.Fail("params", "unexpected member %.128q, they must be empty", name)
 	}
@@ -19,10 +19,18 @@ type Empty struct{}
 // AppendJSON appends the result.
 func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
 
+// Object is a JSON object, checked as strictly as the protocol wants it (rpc.md 2.4), whose members
+// are read by their names. The first member that is wrong is kept as the error of the whole.
+type Object = strict.Object
+
+// Unmarshaler is a record that reads itself from an [Object]. The params of all methods do, and so
+// do those of methods that a program adds to an rpc.Table.
+type Unmarshaler = strict.Unmarshaler
+
 // UnmarshalParams reads a request's params into p. Except for [EmptyParams],
 // they must be an object: absent, null and positional params are refused. The
 // error is an [Error] with [CodeInvalidParams].
-func UnmarshalParams(raw []byte, p strict.Unmarshaler) error {
+func UnmarshalParams(raw []byte, p Unmarshaler) error {
 	if _, ok := p.(*EmptyParams); ok && (len(raw) == 0 || raw[0] == 'n') {
 		return nil
 	}

@@ -101,7 +101,7 @@ const maxSnapshotScope = 256
 func (*StartParams) HoldsMessage() {}
 
 // UnmarshalObject reads the params.
-func (p *StartParams) UnmarshalObject(o *strict.Object) {
+func (p *StartParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	if n := len(p.ProcessID); n > MaxProcessID {
 		o.Fail("processId", "is %d bytes, at most %d", n, MaxProcessID)
@@ -213,7 +213,7 @@ type ProcessParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ProcessParams) UnmarshalObject(o *strict.Object) { p.ProcessID = o.String("processId") }
+func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
 
 // TerminateParams names a process to kill. SessionID is another session than the
 // caller's (rpc.md 8.2).
@@ -223,7 +223,7 @@ type TerminateParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *TerminateParams) UnmarshalObject(o *strict.Object) {
+func (p *TerminateParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
 }
@@ -258,7 +258,7 @@ func (p *WriteParams) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (p *WriteParams) UnmarshalObject(o *strict.Object) {
+func (p *WriteParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.Chunk = o.Base64InPlace("chunk")
 	p.WriteID = o.String("writeId")
@@ -313,7 +313,7 @@ const (
 )
 
 // UnmarshalObject reads the params.
-func (p *SignalParams) UnmarshalObject(o *strict.Object) {
+func (p *SignalParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
 	p.Signal = Signal(o.OneOf("signal", string(SignalInterrupt), string(SignalHangup), string(SignalQuit),
@@ -328,7 +328,7 @@ type ResizeParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ResizeParams) UnmarshalObject(o *strict.Object) {
+func (p *ResizeParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	o.Require("rows")
 	o.Require("cols")
@@ -348,7 +348,7 @@ type ListParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ListParams) UnmarshalObject(o *strict.Object) { p.SessionID = o.OptString("sessionId") }
+func (p *ListParams) UnmarshalObject(o *Object) { p.SessionID = o.OptString("sessionId") }
 
 // ListResult answers process/list, oldest process first.
 type ListResult struct {

@@ -103,7 +103,7 @@ func sandbox(o *strict.Object) *Sandbox {
 }
 
 // UnmarshalObject reads the context.
-func (s *Sandbox) UnmarshalObject(o *strict.Object) {
+func (s *Sandbox) UnmarshalObject(o *Object) {
 	o.In("permissions", s.Permissions.unmarshal)
 	s.WindowsSandboxLevel = o.OneOf("windowsSandboxLevel", WindowsSandboxDisabled, "restricted-token", "elevated", "mxc")
 	s.Cwd = optPathMember(o, "cwd")

@@ -1,7 +1,5 @@
 package protocol
 
-import "github.com/execagent/execagent/protocol/strict"
-
 // Methods of the session and of the environment (rpc.md 3).
 const (
 	MethodInitialize        = "initialize"
@@ -32,7 +30,7 @@ type InitializeParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *InitializeParams) UnmarshalObject(o *strict.Object) {
+func (p *InitializeParams) UnmarshalObject(o *Object) {
 	p.ClientName = o.String("clientName")
 	p.ResumeSessionID = o.OptString("resumeSessionId")
 	p.SessionName = sessionName(o, "sessionName")
@@ -128,7 +126,7 @@ type ConfigReadParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *ConfigReadParams) UnmarshalObject(o *strict.Object) {
+func (p *ConfigReadParams) UnmarshalObject(o *Object) {
 	p.Cwd = pathMember(o, "cwd")
 	p.ConfigPaths = o.StringLists("configPaths")
 	p.RequirementsPaths = o.StringLists("requirementsPaths")

@@ -38,7 +38,7 @@ type SocketOpenParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *SocketOpenParams) UnmarshalObject(o *strict.Object) {
+func (p *SocketOpenParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Address = o.String("address")
 	if p.Window = o.OptUint64("window"); p.Window != nil && (*p.Window == 0 || *p.Window > MaxSocketWindow) {
@@ -93,7 +93,7 @@ func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) [
 }
 
 // UnmarshalObject reads the params.
-func (d *SocketData) UnmarshalObject(o *strict.Object) {
+func (d *SocketData) UnmarshalObject(o *Object) {
 	d.SocketID = o.String("socketId")
 	d.Offset = o.Uint64("offset")
 	d.Chunk = o.Base64InPlace("chunk")
@@ -122,7 +122,7 @@ func (p *SocketWriteParams) AppendJSON(dst []byte) []byte {
 }
 
 // UnmarshalObject reads the params.
-func (p *SocketWriteParams) UnmarshalObject(o *strict.Object) {
+func (p *SocketWriteParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Offset = o.Uint64("offset")
 	if p.Chunk = o.Base64InPlace("chunk"); len(p.Chunk) > MaxSocketChunk {
@@ -151,7 +151,7 @@ type SocketReceivedParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *SocketReceivedParams) UnmarshalObject(o *strict.Object) {
+func (p *SocketReceivedParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Received = o.Uint64("received")
 }
@@ -162,4 +162,4 @@ type SocketParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *SocketParams) UnmarshalObject(o *strict.Object) { p.SocketID = socketID(o) }
+func (p *SocketParams) UnmarshalObject(o *Object) { p.SocketID = socketID(o) }

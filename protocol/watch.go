@@ -30,7 +30,7 @@ type WatchParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *WatchParams) UnmarshalObject(o *strict.Object) {
+func (p *WatchParams) UnmarshalObject(o *Object) {
 	p.WatchID = watchID(o)
 	p.Path = pathMember(o, "path")
 	p.Recursive = o.OptBool("recursive", false)
@@ -57,7 +57,7 @@ type UnwatchParams struct {
 }
 
 // UnmarshalObject reads the params.
-func (p *UnwatchParams) UnmarshalObject(o *strict.Object) { p.WatchID = watchID(o) }
+func (p *UnwatchParams) UnmarshalObject(o *Object) { p.WatchID = watchID(o) }
 
 // ChangedNotification tells what has changed since the one before, in the order in which it
 // happened; what happened to a path many times is told once.
@@ -92,7 +92,7 @@ type FileChange struct {
 }
 
 // UnmarshalObject reads the params.
-func (n *ChangedNotification) UnmarshalObject(o *strict.Object) {
+func (n *ChangedNotification) UnmarshalObject(o *Object) {
 	n.WatchID = o.String("watchId")
 	o.Each("changes", func(o *strict.Object) {
 		change := FileChange{Path: pathMember(o, "path")}

@@ -3,11 +3,17 @@
 // meet (remote.md 1, 3, 4 and 9). It passes on what executors and harnesses have
 // encrypted for each other, and has no key to read it with.
 //
-//	st, err := store.Open(ctx, store.Config{Dir: "/var/lib/registry"})
+//	store, err := registry.OpenStore(ctx, registry.StoreConfig{Dir: "/var/lib/registry"})
+//	text, key, err := store.CreateKey(ctx, registry.Key{Role: "executor", Environments: "build-*"})
 //	...
-//	server, err := registry.New(ctx, registry.Config{Store: st})
+//	server, err := registry.New(ctx, registry.Config{Store: store})
 //	...
 //	err = registry.NewFront(server, listener, nil).Serve()
+//
+// A [Store] has all state: in a folder, or in a NATS cluster. Keys are made and revoked
+// there. [New] makes a [Server] on it, which is an http.Handler. A [Front] is the HTTP
+// server for it that strangers may reach: it gives them few places, and keeps those of
+// principals.
 //
 // All state is in the store, and everything that one request leaves for another is
 // read from there: any number of servers on one store are one registry. Each
@@ -22,14 +28,9 @@
 // URLs and authorizations are signed with one key, which the first server on a store
 // makes.
 //
-// In this package are the API, health, and the HTTP server before them. Below it:
-//
-//	store       keys, identities, registrations, presence, letters between servers; NATS
-//	rendezvous  websockets, streams, and what servers tell each other of them
-//	limits      what each principal has used up; a log that none of them can fill
-//	principal   whom the registry deals with, and what they may
-//	ticket      signed URLs and authorizations
-//	wire        what executors and harnesses say to a registry over HTTP
+// In this package are the API, health, and the HTTP server before them. The store, the
+// rendezvous, the limits of principals, and the signed URLs and authorizations are in
+// internal packages.
 //
 // A [Server] may serve any number of requests at once. No request to the API waits for
 // the store for longer than apiTimeout.

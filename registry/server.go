@@ -38,7 +38,7 @@ const maxClockSkew = store.ReplayTTL / 2
 // Config says what a [Server] serves with. All but Store may be left out.
 type Config struct {
 	// Store keeps all state. The server does not close it.
-	Store *store.Store
+	Store *Store
 
 	// PublicURL is the http or https URL that clients know this registry by: the
 	// rendezvous URLs that it hands out start with it. If it is empty they start with
@@ -63,7 +63,7 @@ type Config struct {
 	CertificateNotAfter func() time.Time
 
 	// Limits count for principals that have none of their own.
-	Limits principal.Limits
+	Limits Limits
 
 	// MemoryLimit is how much memory the process may take, in bytes: half of it may be
 	// held for peers. Zero means that there is no limit; then 512 MiB may be.

@@ -44,7 +44,7 @@ type Dialer struct {
 	// outlive the connections.
 	Registry *Registry
 	// Identity is the harness's key pair, one for the whole process.
-	Identity *noise.Identity
+	Identity *Identity
 	// Logger gets losses and reconnects, never a key, an authorization or
 	// a signed URL. Nil: nothing is logged.
 	Logger *slog.Logger

@@ -1,11 +1,26 @@
-// Package relay is remote mode of the executor and of the harness: JSON-RPC
-// connections, end to end encrypted, through a rendezvous that both reach by
-// websocket and that neither trusts.
+// Package relay connects executors and harnesses that cannot reach each other:
+// JSON-RPC connections, end to end encrypted, through a rendezvous that both
+// reach by websocket and that neither trusts. A harness that only wants a client
+// uses package client/remote, which has all of this.
 //
-// The executor runs a [Link]: it registers its key with a [Registry], keeps one
-// websocket to the rendezvous and yields every harness that completes its
-// handshake as an [rpc.Conn]. A harness has a [Dialer], whose connections each
-// use one stream on a websocket of their own.
+//	registry, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: url, EnvironmentID: id, Tokens: auth.Bearer(key)})
+//	identity, err := relay.NewIdentity()
+//
+//	link := relay.NewLink(relay.LinkConfig{Registry: registry, Identity: identity}) // an executor
+//	go link.Run(ctx)
+//	err = agent.Serve(ctx, link)
+//
+//	dialer := &relay.Dialer{Registry: registry, Identity: identity} // a harness
+//	conn, err := dialer.Dial(ctx)
+//
+// A [Registry] is the client of a registry, for one environment. [Environments]
+// asks which environments a key is for. An [Identity] is the key pair of this
+// process.
+//
+// The executor runs a [Link]: it registers its key, keeps one websocket to the
+// rendezvous and yields every harness that completes its handshake as an
+// [rpc.Conn]. A harness has a [Dialer], whose connections each use one stream on
+// a websocket of their own.
 //
 //	Registry  HTTP: register, validate (executor), connect (harness)
 //	Link      one websocket after another ── many streams
@@ -13,9 +28,8 @@
 //	stream    rpc.Conn: messages ↔ records ↔ data frames, in order, repeated
 //	          after a loss when the peer acknowledges
 //
-// The registry decides who may connect. The handshake of package noise sees to
-// it that nobody else reads or writes a stream; a [noise.Identity] is made once
-// in a process and never stored.
+// The registry decides who may connect. The handshake (Noise) keeps everybody
+// else, the registry and the rendezvous too, from reading and writing a stream.
 //
 // The wire is specified in docs/protocol/remote.md. This package differs from the
 // reference in two places: it acknowledges records (remote.md 8.1), and it

@@ -15,13 +15,13 @@ const maxListed = 100_000
 // Environments asks a registry for the environments that a harness's key is for, sorted by
 // their ids. The EnvironmentID of cfg has no meaning here. What the registry says is
 // checked: the ids are ones, and the names of executors can be printed.
-func Environments(ctx context.Context, cfg RegistryConfig) ([]wire.Environment, error) {
+func Environments(ctx context.Context, cfg RegistryConfig) ([]Environment, error) {
 	r, err := newRegistry(cfg, wire.PathEnvironments)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	var all []wire.Environment
+	var all []Environment
 	query, last := "", ""
 	for {
 		var response wire.EnvironmentsResponse

@@ -16,7 +16,6 @@ import (
 
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/api"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -39,7 +38,7 @@ type LinkConfig struct {
 	// caller closes it after Run.
 	Registry *Registry
 	// Identity is the executor's key pair, the same for every registration.
-	Identity *noise.Identity
+	Identity *Identity
 	// Logger gets the life of the connection: registered, connected, lost and
 	// why, streams, refused handshakes. Never a key, an authorization or a
 	// signed URL. Nil: nothing is logged.

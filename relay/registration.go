@@ -16,10 +16,23 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/api"
+	"github.com/execagent/execagent/relay/noise"
 )
 
-// RegistryError is an answer of a registry that is not 2xx.
+// RegistryError is an answer of a registry that is not 2xx: its Status, and what the registry says,
+// a Code such as environment_offline and a Message for people.
 type RegistryError = api.Error
+
+// Environment is what a harness is told of an environment: its ID, whether its executor is Online
+// and Since when, and what the operator calls the Executor.
+type Environment = wire.Environment
+
+// Identity is the key pair of one process, a [Link] or any number of Dialers. It is made when the
+// process starts, and never stored.
+type Identity = noise.Identity
+
+// NewIdentity makes new keys.
+func NewIdentity() (*Identity, error) { return noise.NewIdentity() }
 
 // maxPrincipal bounds what a registry calls the principal of a harness, in bytes.
 const maxPrincipal = 512
@@ -33,8 +46,8 @@ type RegistryConfig struct {
 	// BaseURL is https, or http to loopback, without userinfo, query and fragment;
 	// blanks around it and slashes at its end do not count.
 	BaseURL string
-	// EnvironmentID is one that wire.ValidEnvironmentID accepts; blanks around it
-	// do not count.
+	// EnvironmentID is 1 to 256 of A-Z, a-z, 0-9, _ and -; blanks around it do not
+	// count.
 	EnvironmentID string
 	Tokens        auth.TokenSource
 	// Logger gets a line for every registration that is repeated; nil: nothing is
@@ -52,11 +65,14 @@ type RegistryConfig struct {
 // errors and no line that it logs shows a credential, an authorization or the URL
 // of a rendezvous.
 type Registry struct {
-	*api.Caller
+	*caller
 
 	environmentID string
 	logger        *slog.Logger
 }
+
+// caller makes the calls. As a field it has a name that is not exported.
+type caller = api.Caller
 
 // registration is the registry's answer to an executor that has registered: where
 // the executor has to connect.
@@ -110,7 +126,7 @@ func (r *Registry) EnvironmentID() string { return r.environmentID }
 
 // newRegistry makes a client for the paths that begin with one.
 func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
-	caller, err := api.New(api.Config{BaseURL: cfg.BaseURL, Tokens: cfg.Tokens, RootCAs: cfg.RootCAs, Proxy: cfg.Proxy}, path)
+	calls, err := api.New(api.Config{BaseURL: cfg.BaseURL, Tokens: cfg.Tokens, RootCAs: cfg.RootCAs, Proxy: cfg.Proxy}, path)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +134,7 @@ func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registry{Caller: caller, logger: logger}, nil
+	return &Registry{caller: calls, logger: logger}, nil
 }
 
 // register tells the registry the executor's key. It repeats the call without limit

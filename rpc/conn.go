@@ -12,10 +12,10 @@ var ErrRevoked = errors.New("the right to this connection was revoked")
 
 // Conn carries whole messages between two peers. WebSocket, stdio and the
 // relay's streams implement it; [Pipe] is the in-memory pair for tests. A new
-// implementation proves itself with rpctest.TestConn.
+// implementation in this module proves itself with rpctest.TestConn.
 type Conn interface {
 	// Read returns the next whole message. It is called by one goroutine at a time.
-	// The slice belongs to the caller, who may hand it to buffer.Recycle. An
+	// The slice belongs to the caller. An
 	// orderly end is io.EOF; see also [ErrRevoked]. After any error every further
 	// call fails too.
 	Read() ([]byte, error)

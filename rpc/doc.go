@@ -10,8 +10,7 @@
 //	             │        └─► Call, Notify: the other way   a client
 //	             └ one message a Read, one a Write
 //
-// [Conn] is what a transport provides, [Pipe] a pair of them in memory, and
-// package rpctest the contract. [Peer] serves a [Table] of methods on one Conn;
+// [Conn] is what a transport provides, and [Pipe] a pair of them in memory. [Peer] serves a [Table] of methods on one Conn;
 // agent and client are both peers, a client's table is empty. The [Order] of a
 // method says which other requests its requests may run beside: the requests of one
 // queue keep their order of arrival, the rest is free.
@@ -34,6 +33,6 @@
 // A [Budget] bounds the memory of the messages of many connections, from the
 // first byte until they are served; each Conn takes from it through an [Intake].
 //
-// Messages live in pooled memory (package buffer), so neither params nor slices of
-// them outlive their handler.
+// Messages live in pooled memory, so neither params nor slices of them outlive their
+// handler.
 package rpc

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 )
 
 // Handler serves one request. The result is written as JSON: by its own method if
@@ -53,7 +52,7 @@ type Holder interface {
 // Handle makes a [Handler] of a function with typed params and result.
 func Handle[P, R any, PP interface {
 	*P
-	strict.Unmarshaler
+	protocol.Unmarshaler
 }](serve func(context.Context, P) (R, error)) Handler {
 	_, holds := any(PP(nil)).(Holder)
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {

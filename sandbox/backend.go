@@ -118,6 +118,15 @@ type Operator struct {
 	VisibleMetadata bool
 }
 
+// Limits are resource limits of each process of a command, soft and hard
+// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit
+// is ever raised above that.
+type Limits struct {
+	Processes    uint64 // that this user may have in all, threads included
+	AddressSpace uint64 // in bytes
+	CPUSeconds   uint64 // of processor time
+}
+
 // level returns the level of a supervisor for the policy.
 func (o Operator) level(p *Policy) Level {
 	if level := p.level(); level < LevelMetadata || !o.VisibleMetadata {

@@ -1,18 +1,31 @@
-// Package sandbox says, as plain values, what a process or a file request may
-// touch. It looks at no file and makes no call of the kernel, and builds
-// everywhere.
+// Package sandbox says, as plain values, what a command or a file request may touch. It enforces
+// nothing itself: package helper runs commands under a [Profile], package agent does so for its
+// clients.
 //
-// A [Profile] is what a client asks for. [Profile.Compile] turns it into a
-// [Policy]: paths with an access, the longest prefix decides. [Policy.Backend]
-// chooses the layers that can express the policy exactly on a [Host], or fails;
-// it never chooses layers that would enforce less than the policy says.
-// [Policy.ProcessRuleset] and its siblings turn the policy into a [Ruleset],
-// which tells Landlock what to allow.
+//	profile := sandbox.Profile{
+//		Entries: []sandbox.Entry{
+//			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+//			{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+//		},
+//		Cwd: "/srv/w", WorkspaceRoots: []string{"/srv/w"},
+//	}
+//	policy, err := profile.Compile()
+//	policy.Access("/srv/w/main.go") // write
 //
-// The packages below keep a policy, and know nothing of requests either: resolve
-// looks its paths up on this host, view makes the root directory that a confined
-// process sees, hold keeps missing names from coming into being, enforce puts
-// Landlock and the filters into force.
+// A [Profile] is what is asked for: each [Entry] gives a [Place] an [Access], and [Network] says
+// whether there is one. The zero value may touch nothing. [Profile.Compile] turns it into a [Policy]:
+// paths with an access, of which the longest prefix decides. Some names at the top of a workspace,
+// such as .git, stay read-only ([ProtectedNames]).
 //
-// Nothing here locks. A value may be read by several goroutines at once.
+// A [Host] says which layers a machine can enforce. [Policy.Backend] chooses those that express the
+// policy exactly, or fails with an [UnenforceableError]: it never chooses layers that would enforce
+// less. An [Operator] can ask for more than is needed, and [Limits] bound the resources of a command.
+// [Policy.ProcessRuleset] and its siblings turn a policy into a [Ruleset], which is what Landlock is
+// to allow.
+//
+// # Limits
+//
+// The package looks at no file and makes no call of the kernel, so it builds everywhere; paths are
+// those of Linux. Profiles and their parts are bounded ([MaxEntries] and the constants beside it).
+// Nothing here locks: several goroutines may read a value at once.
 package sandbox

@@ -75,10 +75,10 @@ func (e *HandshakeError) Error() string { return e.Err.Error() }
 func (e *HandshakeError) Unwrap() error { return e.Err }
 
 // Dial opens a WebSocket to a ws or wss URL, or to a UNIX socket at unix:///PATH, whose
-// server has to be somebody to trust, see [unixsocket.Dial]. The context and HandshakeTimeout
-// bound the opening only. The error names the URL without its query and
-// credentials; a server that refused is a [*StatusError], a wrong URL a
-// [URLError]. The caller closes the connection.
+// server has to run as this user, as root, or as a user to whom these have given the folder
+// of the socket. The context and HandshakeTimeout bound the opening only. The error names
+// the URL without its query and credentials; a server that refused is a [*StatusError], a
+// wrong URL a [URLError]. The caller closes the connection.
 func Dial(ctx context.Context, rawURL string, config DialConfig) (*WebSocket, error) {
 	if unixsocket.Is(rawURL) {
 		conn, err := dialUnix(ctx, rawURL, config)

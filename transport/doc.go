@@ -1,11 +1,24 @@
-// Package transport carries whole messages over WebSockets and over lines on
-// standard input and output. Everything in it is a [rpc.Conn], so that nobody
-// above can tell one from the other; it knows nothing of what a message says.
+// Package transport carries whole messages over WebSockets, by TCP and UNIX sockets, and
+// over lines on standard input and output. Every connection is an [rpc.Conn], so that
+// who uses it cannot tell one from the other; the package knows nothing of what a
+// message says.
 //
-//	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-//	conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{})
+//	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Auth: auth})
+//	err = agent.Serve(ctx, listener)
+//
+//	conn, err := transport.Dial(ctx, "wss://host:7000", transport.DialConfig{})
 //	conn := transport.Stdio(os.Stdin, os.Stdout, nil)
 //	conn, err := transport.StartCommand(transport.CommandConfig{Argv: argv})
+//
+// [Listen] makes a [Listener]; its [Config] says where, and who may connect.
+// [AuthOptions] makes the [Authenticator] for that, which checks bearer tokens. Without
+// one it listens on loopback addresses only, unless Config says otherwise. [Dial] opens
+// a [WebSocket] as a client. [Stdio] is a connection on the standard input and output of
+// this program, [StartCommand] one on those of a program that it starts.
+//
+// A message has at most 64 MiB ([ErrTooLarge]). A Write blocks while the other side does
+// not read; a WebSocket whose peer is silent for 90 s, or takes no message, is closed
+// (Config.PeerTimeout).
 //
 // A Command has two goroutines of its own. Every other connection starts none: it
 // works in the goroutine that reads, in those that write, and in timers. Command is

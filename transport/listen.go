@@ -35,10 +35,11 @@ const (
 // zero value.
 type Config struct {
 	// URL is ws://IP:PORT or wss://IP:PORT, nothing more and nothing else, where port 0
-	// lets the system choose; or unix:///PATH, see [unixsocket.Listen].
+	// lets the system choose; or unix:///PATH, where a socket is replaced at which
+	// nobody answers any more.
 	URL string
-	// TLS is how a server at wss shows who it is, see [tlsconfig.Files]. If it requires and
-	// verifies certificates of clients, these stand for Auth, too: the subject of such a
+	// TLS is how a server at wss shows who it is. If it requires and verifies
+	// certificates of clients, these stand for Auth, too: the subject of such a
 	// certificate is its client's principal.
 	TLS *tls.Config
 	// AllowUIDs are the users who may connect to a UNIX socket, besides this one

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -28,6 +31,35 @@ type Operator struct {
 	Through bool
 	// Masking has, by name, what no process is to see, whatever its client asks for.
 	Masking map[string]protocol.CredentialProvider
+}
+
+// UpstreamOf returns the proxies that an environment names, "NAME=value"; nil if it names none.
+func UpstreamOf(environ []string) *netproxy.Upstream {
+	return netproxy.UpstreamOf(func(name string) string {
+		for _, entry := range environ {
+			if value, ok := strings.CutPrefix(entry, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	})
+}
+
+// Upstream returns the proxies of an operator's word: environment, and "" too, for those that the
+// environment names, none, or the URL of one. An operator who names a proxy means that there is no
+// other way out: then through is true. The error does not say what is wrong with a URL, which may
+// hold a password.
+func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool, err error) {
+	switch word {
+	case "", "environment":
+		return UpstreamOf(environ), false, nil
+	case "none":
+		return nil, false, nil
+	}
+	if u, err := url.Parse(word); err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.TrimPrefix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, false, errors.New("upstream is neither environment nor none nor http://HOST:PORT")
+	}
+	return netproxy.UpstreamOf(func(string) string { return word }), true, nil
 }
 
 // Networks makes the networks of the processes of one agent.

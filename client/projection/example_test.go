@@ -15,7 +15,6 @@ import (
 	"github.com/execagent/execagent/client/environment"
 	"github.com/execagent/execagent/client/projection"
 	"github.com/execagent/execagent/client/projection/internal/fakemcp"
-	"github.com/execagent/execagent/client/projection/skills"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -102,7 +101,7 @@ func Example() {
 			return
 		}
 		fmt.Println(result.Content[0].(*mcp.TextContent).Text)
-		page, err := p.Skills().Read(ctx, skills.ReadRequest{Package: "e0/skills/deploy"})
+		page, err := p.Skills().Read(ctx, projection.SkillReadRequest{Package: "e0/skills/deploy"})
 		if err != nil {
 			fmt.Println(err)
 			return

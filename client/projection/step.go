@@ -114,7 +114,7 @@ func (s *Step) Release() {
 func (s *Step) SkillsMessage() (message string, ok bool) { return s.message, s.news }
 
 // Skills lists and reads the skills of the step.
-func (s *Step) Skills() *skills.List { return s.skills }
+func (s *Step) Skills() *SkillList { return s.skills }
 
 // Connectors are the ids of the connectors of the step, each once, in order.
 func (s *Step) Connectors() []string { return s.runtime.connectors }

@@ -26,8 +26,39 @@ const (
 	maxKnown = 1024
 )
 
-// Status is the state of an MCP server.
+// ServerSpec is an MCP server as it was declared: its Name and its Plugin, and either a program, with
+// Argv, Env and Dir, or the URL of an HTTP server with Headers.
+type ServerSpec = mcpserver.Spec
+
+// Status is how an MCP server is: its Name and its Plugin, its State, and Err, why it has failed.
 type Status = mcpserver.Status
+
+// State is what an MCP server is doing.
+type State = mcpserver.State
+
+// The states of a server.
+const (
+	Starting = mcpserver.Starting
+	Ready    = mcpserver.Ready
+	Failed   = mcpserver.Failed
+)
+
+// SkillList lists and reads the skills of a [Step], for the two tools of a model: List takes a
+// SkillListRequest, Read a SkillReadRequest.
+type SkillList = skills.List
+
+// What a [SkillList] is asked for. Both are, in JSON, the arguments of the tool.
+type (
+	// SkillListRequest asks for skills: of the Authority, from the Cursor on.
+	SkillListRequest = skills.ListRequest
+	// SkillReadRequest asks for a text of a skill: the Package, a Resource in it, the Cursor.
+	SkillReadRequest = skills.ReadRequest
+	// SkillAuthority is where skills come from: an executor, by the ID of a root.
+	SkillAuthority = skills.Authority
+)
+
+// UnknownSkillError says that a step has no skill with that Package.
+type UnknownSkillError = skills.UnknownError
 
 // Config says what a [Thread] does with what is declared. The zero value uses everything but
 // installed plugins. Its functions are called from several goroutines.
@@ -36,7 +67,7 @@ type Config struct {
 	// soon, and does not close the thread: the server waits for it.
 	Notify func(Status)
 	// Allow tells whether a server may be used, by the policies of the user; nil: each.
-	Allow func(*mcpserver.Spec) bool
+	Allow func(*ServerSpec) bool
 	// Enabled tells which installed plugins are used; nil: none.
 	Enabled func(plugin string) bool
 	// Sandbox confines what is read of skills in an environment; nil: nothing does. Servers are
@@ -101,7 +132,7 @@ func New(cfg Config) *Thread {
 		cfg.Notify = func(Status) {}
 	}
 	if cfg.Allow == nil {
-		cfg.Allow = func(*mcpserver.Spec) bool { return true }
+		cfg.Allow = func(*ServerSpec) bool { return true }
 	}
 	if cfg.Enabled == nil {
 		cfg.Enabled = func(string) bool { return false }

@@ -27,7 +27,6 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/direct"
-	"github.com/execagent/execagent/relay/noise"
 )
 
 // Option says more about a registry.
@@ -93,7 +92,7 @@ func Registry(url, environmentID, key string, settings ...Option) (client.Config
 		cfg.Dial, cfg.Final, cfg.Same = dialer.Dial, direct.Final, dialer.Same
 		return cfg, nil
 	}
-	identity, err := noise.NewIdentity()
+	identity, err := relay.NewIdentity()
 	if err != nil {
 		registry.Close()
 		return client.Config{}, err

@@ -3,8 +3,9 @@ package main
 import (
 	"crypto/tls"
 	"net/http"
+	"sync/atomic"
 
-	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/tlsconfig"
@@ -26,8 +27,8 @@ func (f *serverFlags) transport() string {
 }
 
 // newMetrics returns the metrics that every server has.
-func newMetrics(budget *rpc.Budget) *metrics.Set {
-	set := metrics.NewSet()
+func newMetrics(budget *rpc.Budget) *agent.Metrics {
+	set := agent.NewMetrics()
 	b := build.This("agent")
 	set.Gauge("agent_build_info", "What runs: the versions are in the labels.", func() float64 { return 1 },
 		"version", b.Version, "revision", b.Commit, "goversion", b.Go, "protocol", b.Compatible)
@@ -43,17 +44,19 @@ func newMetrics(budget *rpc.Budget) *metrics.Set {
 }
 
 // measureRefusals returns what counts the clients that a listener refuses.
-func measureRefusals(set *metrics.Set) func(transport.Refusal) {
-	refused := map[transport.Refusal]*metrics.Counter{}
+func measureRefusals(set *agent.Metrics) func(transport.Refusal) {
+	refused := map[transport.Refusal]*atomic.Uint64{}
 	for _, reason := range transport.Refusals() {
-		refused[reason] = set.Counter(executor.RefusedClients, executor.RefusedClientsHelp, "reason", string(reason))
+		n := new(atomic.Uint64)
+		set.Counter(executor.RefusedClients, executor.RefusedClientsHelp, n.Load, "reason", string(reason))
+		refused[reason] = n
 	}
-	return func(reason transport.Refusal) { refused[reason].Inc() }
+	return func(reason transport.Refusal) { refused[reason].Add(1) }
 }
 
 // measureCertificate adds until when the certificate is valid that a listener shows: it is looked
 // at for each page, so that a renewal is seen before a client has come.
-func measureCertificate(set *metrics.Set, config *tls.Config) {
+func measureCertificate(set *agent.Metrics, config *tls.Config) {
 	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate ends that is shown to clients.", func() float64 {
 		return float64(tlsconfig.NotAfter(config).Unix())
 	})

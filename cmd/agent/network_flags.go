@@ -17,12 +17,16 @@ type networkFlags struct {
 	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network in another way than through a proxy with a policy: those without a sandbox, too."`
 }
 
-// read reads the policy; nil where there is none.
-func (f *networkFlags) read() (*netpolicy.Policy, error) {
-	if f.NetworkPolicy == "" {
-		return nil, nil
+// read reads the policy, nil where there is none, and makes of it what holds for an agent with an
+// environment.
+func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, network *agent.Network, err error) {
+	if f.NetworkPolicy != "" {
+		policy, err = netpolicy.Read(f.NetworkPolicy)
 	}
-	return netpolicy.Read(f.NetworkPolicy)
+	if err == nil {
+		network, err = agent.NewNetwork(policy, environ)
+	}
+	return policy, network, err
 }
 
 // hangups has SIGHUP reload the policies for the network and for commands, if there is one, instead
@@ -38,15 +42,21 @@ func (f *serverFlags) hangups() (network, commands chan os.Signal) {
 }
 
 // follow has the agent follow the policy. The function that it returns ends that, and waits.
-func (s *server) follow(policy *netpolicy.Policy, hangups <-chan os.Signal, a *agent.Agent) (stop func()) {
+func (s *server) follow(policy *agent.NetworkPolicy, hangups <-chan os.Signal, a *agent.Agent) (stop func()) {
 	if policy == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
-		set := func(p *netpolicy.Policy) { a.SetNetwork(p.Operator(s.sys.Environ)) }
-		policy.Follow(ctx, s.flags.NetworkPolicy, hangups, set, s.logger)
+		set := func(p *agent.NetworkPolicy) error {
+			network, err := agent.NewNetwork(p, s.sys.Environ)
+			if err == nil {
+				a.SetNetwork(network)
+			}
+			return err
+		}
+		netpolicy.Follow(ctx, policy, s.flags.NetworkPolicy, hangups, set, s.logger)
 	})
 	return func() {
 		cancel()

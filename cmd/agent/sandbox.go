@@ -112,7 +112,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	if c.Profile, err = f.profile(sys, c.Dir); err != nil {
 		return 0, err
 	}
-	if c.Rules, err = f.ReadPolicy(program.Logger(sys.Stderr, "warn", "text")); err != nil {
+	if c.Rules, err = f.ReadHere(program.Logger(sys.Stderr, "warn", "text")); err != nil {
 		return 0, err
 	}
 	if err := f.enterDir(c.Dir); err != nil {

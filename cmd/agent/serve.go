@@ -15,18 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/agent/metrics"
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/cmd/agent/executor"
 	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/agent/secure"
 	"github.com/execagent/execagent/cmd/agent/shares"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -57,7 +56,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if err := s.configure(); err != nil {
 		return err
 	}
-	policy, err := flags.networkFlags.read()
+	policy, network, err := flags.networkFlags.read(sys.Environ)
 	if err != nil {
 		return fmt.Errorf("--network-policy: %w", err)
 	}
@@ -74,9 +73,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	if cgroups != nil {
 		defer func() { err = errors.Join(err, cgroups.Close()) }()
 	}
-	var tool *applypatch.Provided
+	var tool *agent.Tool
 	if flags.ProvideApplyPatch {
-		if tool, err = applypatch.Provide(); err != nil {
+		if tool, err = agent.ProvideTool(); err != nil {
 			return fmt.Errorf("--provide-apply-patch: %w", err)
 		}
 		defer func() { err = errors.Join(err, tool.Close()) }()
@@ -107,12 +106,12 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SecretFolders:      secretFolders,
 		Listening:          s.listening(),
 		Operator:           flags.operator(),
-		ExecPolicy:         commands.Current(),
-		Network:            policy.Operator(sys.Environ),
+		ExecPolicy:         commands,
+		Network:            network,
 
 		RequireNetworkEnforcement: flags.RequireNetworkEnforcement,
 
-		Limits:  confine.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
+		Limits:  sandbox.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups: cgroups,
 	}
 
@@ -124,7 +123,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		return err
 	}
 	defer s.follow(policy, hangups, serving.agent)()
-	defer commands.Follow(rereads)()
+	defer rules.Follow(commands, rereads, s.logger)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -173,7 +172,7 @@ type server struct {
 	tls     *tls.Config              // of the listener; nil: it has no TLS
 	remote  *executor.Remote         // nil: the server listens or uses stdio
 	probes  *probes.Server           // nil: nobody probes
-	metrics *metrics.Set
+	metrics *agent.Metrics
 }
 
 // configure checks what can be checked before anything is started, and begins
@@ -235,7 +234,7 @@ func (s *server) secretFiles() []string {
 
 // secrets returns the absolute paths of what no confined command may read, the files of
 // secretFiles, or change: with the authorities of clients it could let itself in, with the policy
-// for its network or the rules about commands let itself out. The folders are
+// for its network let itself out. The agent hides the rules about commands itself. The folders are
 // for secrets alone, and are hidden so that files that are put there later are.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
@@ -249,7 +248,7 @@ func (s *server) secrets() (files, folders []string) {
 		hidden, in := secretfile.Hide(path, used)
 		files, folders = append(files, hidden...), append(folders, in...)
 	}
-	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy, s.flags.ExecPolicy} {
+	for _, path := range []string{s.flags.TLSClientCA, s.flags.NetworkPolicy} {
 		if path != "" {
 			hidden, _ := secretfile.Hide(path, nil)
 			files = append(files, hidden...)

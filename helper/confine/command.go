@@ -77,14 +77,8 @@ type Command struct {
 	Endpoint Endpoint
 }
 
-// Limits are resource limits of each process of a command, soft and hard
-// (setrlimit(2)). Zero leaves a limit as the command inherits it, and no limit
-// is ever raised above that.
-type Limits struct {
-	Processes    uint64 // that this user may have in all, threads included
-	AddressSpace uint64 // in bytes
-	CPUSeconds   uint64 // of processor time
-}
+// Limits are [sandbox.Limits], as an init sets them.
+type Limits sandbox.Limits
 
 // Prepare makes the stage that starts the command under its policy. It does not
 // find out whether the host has the layers: if one is missing the init says so

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/execagent/execagent/helper/gate"
@@ -25,7 +26,8 @@ type Door struct {
 	// Refuses returns why a policy is not served here, whatever the host can do.
 	// If Refuses is nil every policy is served.
 	Refuses func(*sandbox.Policy) error
-	// Private are files and directories that no confined command may see.
+	// Private are files and directories that no confined command may see, with
+	// those of its profile.
 	Private []string
 	// PrivateFolders are as in [sandbox.Profile].
 	PrivateFolders []string
@@ -65,10 +67,12 @@ func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
 	return policy.Backend(host, d.Operator)
 }
 
-// Compile returns the policy of a profile, which hides the agent's own files whatever the profile
-// says. It looks at nothing of the host, and depends on the door and the profile alone.
+// Compile returns the policy of a profile, which also hides what the door hides, whatever the
+// profile says. It looks at nothing of the host, and depends on the door and the profile alone.
 func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
-	profile.Private, profile.PrivateFolders, profile.KeepPrivate = d.Private, d.PrivateFolders, d.KeepPrivate
+	profile.Private = append(slices.Clip(d.Private), profile.Private...)
+	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
+	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
 	return profile.Compile()
 }
 

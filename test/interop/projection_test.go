@@ -18,7 +18,6 @@ import (
 	"github.com/execagent/execagent/client/capability"
 	"github.com/execagent/execagent/client/environment"
 	"github.com/execagent/execagent/client/projection"
-	"github.com/execagent/execagent/client/projection/skills"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -131,7 +130,7 @@ func testProjection(t *testing.T, python, home string, cmd *exec.Cmd) {
 				t.Errorf("step %d: %s says %q", i, server, text)
 			}
 		}
-		text, request := "", skills.ReadRequest{Package: "e0/skills/s1", Resource: "references/a.txt"}
+		text, request := "", projection.SkillReadRequest{Package: "e0/skills/s1", Resource: "references/a.txt"}
 		for request.Cursor == "" || text != "" && len(text) < 200<<10 {
 			page, err := p.Skills().Read(t.Context(), request)
 			if err != nil {

@@ -31,7 +31,7 @@ var (
 	// numberedHeading finds the heading of a section, at any depth.
 	numberedHeading = regexp.MustCompile(`(?m)^#+ ([0-9]+(?:\.[0-9]+)*)\b`)
 	// mdLink finds a link to a file of the repository.
-	mdLink = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	mdLink = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
 	// decision finds the number of a decision (D and a number): these are in a page
 	// that is not in the tree.
 	decision = regexp.MustCompile(`\bD[1-9][0-9]?(?:\.[0-9]+)?\b`)

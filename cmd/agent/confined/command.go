@@ -10,10 +10,10 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/agent/netask"
-	"github.com/execagent/execagent/cmd/agent/netpolicy"
-	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/probe"
@@ -33,7 +33,7 @@ type Command struct {
 
 	Profile sandbox.Profile
 	Network netask.Words
-	Rules   *rules.Operator // nil: no rules
+	Rules   *approval.Operator // nil: no rules
 
 	Operator sandbox.Operator
 	// StateDir returns the folder for records of placeholders, or why there is none.
@@ -138,7 +138,7 @@ func (c *Command) leave(held *confine.Held) {
 // manage gives the command its network.
 func (c *Command) manage(held *confine.Held) (*netask.Network, error) {
 	return netask.Start(netask.Config{
-		Words: c.Network, Operator: (*netpolicy.Policy)(nil).Operator(c.Sys.Environ), Roots: sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots),
+		Words: c.Network, Operator: egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)}, Roots: sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots),
 		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: c.Sys.Environ, Terminal: c.terminal,
 	})
 }

@@ -1,7 +1,7 @@
 package executor
 
 import (
-	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/direct"
 )
@@ -13,23 +13,23 @@ const (
 )
 
 // measureLink adds the metrics of remote mode.
-func measureLink(set *metrics.Set, link *relay.Link) {
-	set.CountedBy(RefusedClients, RefusedClientsHelp, func() uint64 { return link.Stats().Refused }, "reason", "handshake")
+func measureLink(set *agent.Metrics, link *relay.Link) {
+	set.Counter(RefusedClients, RefusedClientsHelp, func() uint64 { return link.Stats().Refused }, "reason", "handshake")
 	measureConnections(set, link.Ready, link.Refused, func() uint64 { return link.Stats().Connects })
 	set.Gauge("agent_relay_streams", "Streams of clients, also those that wait for the next connection.", func() float64 { return float64(link.Stats().Streams) })
 	const bytes, passed = "agent_relay_bytes_total", "Bytes of the connections to the rendezvous."
-	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Sent }, "direction", "sent")
-	set.CountedBy(bytes, passed, func() uint64 { return link.Stats().Received }, "direction", "received")
+	set.Counter(bytes, passed, func() uint64 { return link.Stats().Sent }, "direction", "sent")
+	set.Counter(bytes, passed, func() uint64 { return link.Stats().Received }, "direction", "received")
 }
 
 // measureDirect adds the metrics of the direct transport.
-func measureDirect(set *metrics.Set, link *direct.Link) {
+func measureDirect(set *agent.Metrics, link *direct.Link) {
 	measureConnections(set, func() bool { return link.Open() > 0 }, link.Refused, link.Opened)
 	set.Gauge("agent_direct_websockets", "Open websockets of the direct transport, also those that wait for a client.", func() float64 { return float64(link.Open()) })
 }
 
 // measureConnections adds what every transport of remote mode has.
-func measureConnections(set *metrics.Set, up, refused func() bool, connects func() uint64) {
+func measureConnections(set *agent.Metrics, up, refused func() bool, connects func() uint64) {
 	flag := func(set func() bool) func() float64 {
 		return func() float64 {
 			if set() {
@@ -40,5 +40,5 @@ func measureConnections(set *metrics.Set, up, refused func() bool, connects func
 	}
 	set.Gauge("agent_relay_link_up", "Whether the connection to the rendezvous is up.", flag(up))
 	set.Gauge("agent_relay_credential_refused", "Whether the registry refuses the credential of this executor.", flag(refused))
-	set.CountedBy("agent_relay_reconnects_total", "Connections to the rendezvous after the first.", func() uint64 { return max(connects(), 1) - 1 })
+	set.Counter("agent_relay_reconnects_total", "Connections to the rendezvous after the first.", func() uint64 { return max(connects(), 1) - 1 })
 }

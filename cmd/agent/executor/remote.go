@@ -11,14 +11,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/direct"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -33,7 +32,7 @@ type Remote struct {
 	SignIn  *SignIn
 	Budget  *rpc.Budget // for the messages of all streams; nil: no bound
 	Reserve int64       // see relay.LinkConfig.ReserveBytes
-	Metrics *metrics.Set
+	Metrics *agent.Metrics
 
 	Holders func() []string     // see relay.LinkConfig.Holders
 	Revoked func(holder string) // and relay.LinkConfig.Revoked
@@ -91,7 +90,7 @@ func (r *Remote) work(ctx context.Context, p *probes.Server, serve func(context.
 		return err
 	}
 	defer registry.Close()
-	identity, err := noise.NewIdentity()
+	identity, err := relay.NewIdentity()
 	if err != nil {
 		return err
 	}

@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/agent"
 )
 
 // maxNamed is how many patterns of a list changes names.
 const maxNamed = 20
 
-// changes says in one line what makes next another policy, "" for nothing. Of credentials it says
+// changes says in one line what makes next another policy than p, "" for nothing. Of credentials it says
 // only that there are others, and so of an upstream proxy.
-func (p *Policy) changes(next *Policy) string {
+func changes(p, next *agent.NetworkPolicy) string {
 	var parts []string
 	for _, list := range []struct {
 		name     string

@@ -1,12 +1,12 @@
 package netpolicy
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 	"github.com/execagent/execagent/internal/regularfile"
@@ -21,27 +21,9 @@ const (
 	maxPatterns, maxPorts, maxMasking = 65536, 1024, 64
 )
 
-// What Policy.Upstream may be besides the URL of a proxy.
-const (
-	upstreamEnvironment = "environment"
-	upstreamNone        = "none"
-)
-
-// Policy is what is written in a file.
-type Policy struct {
-	Allow, Deny, Ask []string // sorted, each pattern once
-	Ports            []uint16 // sorted; none: every port
-	Local            bool
-	// Upstream is upstreamEnvironment, upstreamNone or the URL of a proxy.
-	Upstream string
-	Masking  map[string]protocol.CredentialProvider
-
-	rules *rules.Policy // what it says of names, ports and addresses
-}
-
 // Read reads a file. An error names the file and the line of the key, and does not quote what may
 // hold a password.
-func Read(path string) (*Policy, error) {
+func Read(path string) (*agent.NetworkPolicy, error) {
 	text, err := regularfile.Read(path, maxFile)
 	if err != nil {
 		return nil, err
@@ -56,14 +38,14 @@ type table = map[string]tomlfile.Value
 type reader struct{ *tomlfile.Document }
 
 // parse reads the text of a file.
-func parse(path, text string) (*Policy, error) {
+func parse(path, text string) (*agent.NetworkPolicy, error) {
 	document, top, err := tomlfile.Parse(path, text)
 	if err != nil {
 		return nil, err
 	}
 	r := reader{document}
 	r.only(top, "", "allow", "deny", "ask", "ports", "local", "upstream", "masking")
-	p := &Policy{
+	p := &agent.NetworkPolicy{
 		Allow:    r.patterns(top, "allow"),
 		Deny:     r.patterns(top, "deny"),
 		Ask:      r.patterns(top, "ask"),
@@ -72,19 +54,12 @@ func parse(path, text string) (*Policy, error) {
 		Upstream: r.upstream(top),
 		Masking:  r.masking(top),
 	}
-	domains := r.domains(p, top)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	if p.rules, err = rules.Compile(rules.Rules{Local: p.Local, Domains: domains, Ports: p.Ports}); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
+	r.checkDomains(p, top)
+	return p, r.Err()
 }
 
-// domains returns what is said of each pattern. A pattern is in one list, since it would not be
-// clear which holds.
-func (r reader) domains(p *Policy, top table) map[string]rules.Action {
+// checkDomains checks each pattern. It is in one list, since it would not be clear which holds.
+func (r reader) checkDomains(p *agent.NetworkPolicy, top table) {
 	domains := map[string]rules.Action{}
 	for _, list := range []struct {
 		patterns []string
@@ -101,7 +76,6 @@ func (r reader) domains(p *Policy, top table) map[string]rules.Action {
 			}
 		}
 	}
-	return domains
 }
 
 // only refuses other keys than these in a table.
@@ -170,16 +144,9 @@ func (r reader) ports(top table) []uint16 {
 }
 
 func (r reader) upstream(top table) string {
-	text := value[string](r, top, "upstream", "a text")
-	switch text {
-	case "":
-		return upstreamEnvironment
-	case upstreamEnvironment, upstreamNone:
-		return text
-	}
-	// What is wrong with it is not said: it may hold a password.
-	if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.TrimPrefix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		r.Fail(top["upstream"], "upstream is neither environment nor none nor http://HOST:PORT")
+	text := cmp.Or(value[string](r, top, "upstream", "a text"), "environment")
+	if _, _, err := egress.Upstream(text, nil); err != nil {
+		r.Fail(top["upstream"], "%w", err)
 	}
 	return text
 }

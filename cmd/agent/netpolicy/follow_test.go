@@ -9,31 +9,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-)
 
-// TestOperator: what a policy says of proxies on the way out.
-func TestOperator(t *testing.T) {
-	t.Parallel()
-	environ := []string{"HTTPS_PROXY=http://proxy.example.org:3128", "NO_PROXY=*"}
-	for _, tt := range []struct {
-		name     string
-		policy   *Policy
-		environ  []string
-		upstream bool
-		through  bool
-	}{
-		{"no policy", nil, environ, true, false},
-		{"no policy, no proxy", nil, []string{"PATH=/bin"}, false, false},
-		{"environment", &Policy{Upstream: upstreamEnvironment}, environ, true, false},
-		{"none", &Policy{Upstream: upstreamNone}, environ, false, false},
-		{"a proxy", &Policy{Upstream: "http://other.example.org:1"}, nil, true, true},
-	} {
-		o := tt.policy.Operator(tt.environ)
-		if (o.Upstream != nil) != tt.upstream || o.Through != tt.through {
-			t.Errorf("%s: upstream %v, through %v", tt.name, o.Upstream, o.Through)
-		}
-	}
-}
+	"github.com/execagent/execagent/agent"
+)
 
 // TestFollow: each signal has the file read again; what is wrong with it changes nothing.
 func TestFollow(t *testing.T) {
@@ -59,9 +37,13 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	signals := make(chan os.Signal)
 	var following sync.WaitGroup
-	var got []*Policy
+	var got []*agent.NetworkPolicy
 	following.Go(func() {
-		p.Follow(ctx, path, signals, func(p *Policy) { got = append(got, p) }, slog.New(slog.NewTextHandler(log, nil)))
+		set := func(p *agent.NetworkPolicy) error {
+			got = append(got, p)
+			return nil
+		}
+		Follow(ctx, p, path, signals, set, slog.New(slog.NewTextHandler(log, nil)))
 	})
 	for _, tt := range []struct {
 		text, says string

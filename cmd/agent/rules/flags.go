@@ -1,20 +1,15 @@
 package rules
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/hold"
-	"github.com/execagent/execagent/internal/secretfile"
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/agent/approval"
 )
 
 // PolicyFlags say which commands may be started.
@@ -36,90 +31,36 @@ func (f *PolicyFlags) CheckPolicy() error {
 	return nil
 }
 
-// Operator has the rules of the operator in force, and where they come from. Nil is none.
-type Operator struct {
-	flags   *PolicyFlags
-	log     *slog.Logger
-	current *execpolicy.Current
-
-	mu sync.Mutex // held from reading the rules until they are in force
+// rules are the rules that the flags name.
+func (f *PolicyFlags) rules() agent.Rules {
+	return agent.Rules{
+		Folder: f.ExecPolicy, Unmatched: f.ExecPolicyUnmatched, Opaque: f.ExecPolicyOpaque, ForcedRM: f.ExecPolicyForcedRM,
+		Enforce: f.ExecPolicyEnforce, Amend: f.ExecPolicyAmend, AllowUnasked: f.ExecPolicyUnasked == "allow",
+	}
 }
 
-// ReadPolicy reads the rules; nil without a folder. It finds out where they can be asked, if that
-// is not told, and refuses to have them asked where they cannot be.
-func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*Operator, error) {
+// ReadHere reads the rules for a command of this program; nil without a folder.
+func (f *PolicyFlags) ReadHere(log *slog.Logger) (*approval.Operator, error) {
 	if f.ExecPolicy == "" {
 		return nil, nil
 	}
-	p, err := f.read()
-	if err == nil {
-		p.Enforce, err = f.settle(log)
-	}
-	if err != nil {
-		return nil, err
-	}
-	o := &Operator{flags: f, log: log}
-	amend := o.amend
-	if !f.ExecPolicyAmend {
-		amend = nil
-	}
-	o.current = execpolicy.NewCurrent(p, amend)
-	o.tell("the rules about commands were read", p)
-	return o, nil
+	o, err := approval.ReadRules(approval.Rules(f.rules()), log)
+	return o, flagged(err)
 }
 
-// tell says how many rules were read. There may be none since a file has another name, and nobody
-// would notice: then much is allowed.
-func (o *Operator) tell(what string, p *execpolicy.Policy) {
-	if p.Rules.Len() == 0 && !o.flags.ExecPolicyAmend { // which begins with none
-		o.log.Warn("there are no rules about commands: names of their files end in .rules", "folder", o.flags.ExecPolicy)
-		return
+// ReadPolicy reads the rules for an agent; nil without a folder.
+func (f *PolicyFlags) ReadPolicy(log *slog.Logger) (*agent.ExecPolicy, error) {
+	if f.ExecPolicy == "" {
+		return nil, nil
 	}
-	o.log.Info(what, "rules", p.Rules.Len())
+	p, err := agent.ReadPolicy(f.rules(), log)
+	return p, flagged(err)
 }
 
-// settle says where rules are asked, for good: what the flag does not say is what this host can.
-func (f *PolicyFlags) settle(log *slog.Logger) (execpolicy.Enforce, error) {
-	if f.ExecPolicyEnforce == execpolicy.AtStart.String() {
-		return execpolicy.AtStart, nil
-	}
-	argv, code, err := hold.Probe()
-	if err == nil {
-		err = confine.TryJudged(argv, code, nil)
-	}
-	switch {
-	case err == nil:
-		f.ExecPolicyEnforce = execpolicy.InTree.String()
-	case f.ExecPolicyEnforce == "":
-		log.Warn("rules are asked about what clients start, and not about what that executes", "reason", err)
-		f.ExecPolicyEnforce = execpolicy.AtStart.String()
-	default:
-		return execpolicy.InTree, fmt.Errorf("--exec-policy-enforce tree: %w", err)
-	}
-	return execpolicy.ParseEnforce(f.ExecPolicyEnforce)
-}
-
-// Current returns the rules in force.
-func (o *Operator) Current() *execpolicy.Current {
-	if o == nil {
-		return nil
-	}
-	return o.current
-}
-
-// Hidden are the paths that no confined command may see: who changes the folder could let
-// everything run.
-func (o *Operator) Hidden() []string {
-	if o == nil {
-		return nil
-	}
-	paths, _ := secretfile.Hide(o.flags.ExecPolicy, nil)
-	return paths
-}
-
-// Follow reads the rules again at each signal. The function that it returns ends that, and waits.
-func (o *Operator) Follow(signals <-chan os.Signal) (stop func()) {
-	if o == nil {
+// Follow reads the rules of an agent again at each signal. The function that it returns ends that,
+// and waits.
+func Follow(p *agent.ExecPolicy, signals <-chan os.Signal, log *slog.Logger) (stop func()) {
+	if p == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,7 +71,9 @@ func (o *Operator) Follow(signals <-chan os.Signal) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-signals:
-				o.reread()
+				if err := flagged(p.Reread()); err != nil {
+					log.Error(approval.NotReread, "error", err)
+				}
 			}
 		}
 	})
@@ -140,53 +83,13 @@ func (o *Operator) Follow(signals <-chan os.Signal) (stop func()) {
 	}
 }
 
-// reread puts the rules in the folder into force. Those before stay if there is anything wrong with
-// the new ones.
-func (o *Operator) reread() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	p, err := o.flags.read()
+// flagged puts the flag in front of an error of reading rules.
+func flagged(err error) error {
+	if tree, ok := errors.AsType[*approval.TreeError](err); ok {
+		return fmt.Errorf("--exec-policy-enforce tree: %w", tree.Reason)
+	}
 	if err != nil {
-		o.log.Error("the rules about commands cannot be read: those before stay", "error", err)
-		return
+		return fmt.Errorf("--exec-policy: %w", err)
 	}
-	o.current.Set(p)
-	o.tell("the rules about commands were read again, for what is started from now on", p)
-}
-
-// amend is for [execpolicy.NewCurrent].
-func (o *Operator) amend(prefix []string) {
-	file := filepath.Join(o.flags.ExecPolicy, execpolicy.Amendments)
-	added, err := execpolicy.Amend(file, prefix)
-	switch {
-	case err != nil:
-		o.log.Error("a rule that a client has accepted a command with cannot be added", "file", file, "error", err)
-	case added:
-		o.log.Info("a client has accepted a command with a rule, which was added", "file", file, "allows", rule.Quote(prefix))
-		o.reread()
-	}
-}
-
-func (f *PolicyFlags) read() (*execpolicy.Policy, error) {
-	all, err := execpolicy.Load(f.ExecPolicy)
-	if err != nil {
-		return nil, fmt.Errorf("--exec-policy: %w", err)
-	}
-	p := &execpolicy.Policy{Rules: all, AllowUnasked: f.ExecPolicyUnasked == rule.Allow.String()}
-	if p.Enforce, err = execpolicy.ParseEnforce(cmp.Or(f.ExecPolicyEnforce, execpolicy.AtStart.String())); err != nil {
-		return nil, err
-	}
-	for _, d := range []struct {
-		to   *rule.Decision
-		name string
-	}{
-		{&p.Unmatched, f.ExecPolicyUnmatched},
-		{&p.Opaque, cmp.Or(f.ExecPolicyOpaque, f.ExecPolicyUnmatched)},
-		{&p.ForcedRm, f.ExecPolicyForcedRM},
-	} {
-		if *d.to, err = rule.ParseDecision(cmp.Or(d.name, rule.Allow.String())); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
+	return nil
 }

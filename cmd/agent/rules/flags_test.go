@@ -30,7 +30,7 @@ func TestTold(t *testing.T) {
 		}
 		var said bytes.Buffer
 		f := &PolicyFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyAmend: tt.amend}
-		if _, err := f.ReadPolicy(slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+		if _, err := f.ReadHere(slog.New(slog.NewTextHandler(&said, nil))); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasSuffix(said.String(), tt.want+"\n") {
@@ -48,7 +48,7 @@ func TestAmended(t *testing.T) {
 	for _, amend := range []bool{false, true} {
 		folder := t.TempDir()
 		f := &PolicyFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
-		o, err := f.ReadPolicy(slog.New(slog.DiscardHandler))
+		o, err := f.ReadHere(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/agent/metrics"
+	"github.com/execagent/execagent/applypatch"
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Rules says where an operator's rules about commands are, and what holds where no rule does
+// (docs/execpolicy.md). A decision is "allow", "prompt" or "forbidden".
+type Rules struct {
+	// Folder has the rules, in files whose names end in .rules.
+	Folder string
+	// Unmatched is the decision about commands that no rule matches; "" is allow.
+	Unmatched string
+	// Opaque is the decision about scripts of shells that cannot be taken apart; "" is Unmatched.
+	Opaque string
+	// ForcedRM is the decision about rm -f that no rule matches; "" is allow.
+	ForcedRM string
+	// Enforce is "start" if rules are asked about what clients start, and "tree" if they are also
+	// asked about every program that this executes. "" is tree where the kernel can, else start.
+	Enforce string
+	// Amend adds a rule to the folder when a client accepts a command with one.
+	Amend bool
+	// AllowUnasked lets a command run that prompts, where nobody can be asked.
+	AllowUnasked bool
+}
+
+// ExecPolicy has rules about commands in force, for [Config]. [ReadPolicy] makes one.
+type ExecPolicy struct {
+	current *execpolicy.Current
+	hidden  []string // the folder, which no confined command may see
+	reread  func() error
+}
+
+// ReadPolicy reads rules, and finds out whether this host can enforce them as r says. The program
+// has to call helper.Dispatch, as for [Config.Confines]. The log gets how many rules there are;
+// nil discards.
+func ReadPolicy(r Rules, log *slog.Logger) (*ExecPolicy, error) {
+	o, err := approval.ReadRules(approval.Rules(r), log)
+	if err != nil {
+		return nil, err
+	}
+	return &ExecPolicy{current: o.Current(), hidden: o.Hidden(), reread: o.Reread}, nil
+}
+
+// Reread puts the rules that are in the folder now into force, for what is started from now on.
+// After an error those before stay.
+func (p *ExecPolicy) Reread() error { return p.reread() }
+
+func (p *ExecPolicy) inForce() *execpolicy.Current {
+	if p == nil {
+		return nil
+	}
+	return p.current
+}
+
+func (p *ExecPolicy) folder() []string {
+	if p == nil {
+		return nil
+	}
+	return p.hidden
+}
+
+// NetworkPolicy is what an operator says of the network of all commands: the ceiling of what any
+// client can give them (docs/network.md). The zero value lets nothing through.
+type NetworkPolicy struct {
+	// Allow, Deny and Ask are patterns of hosts, such as "*.example.org:443". A client may allow
+	// what is in Allow; it has to be asked about what is in Ask.
+	Allow, Deny, Ask []string
+	// Ports are the only ports that may be reached; none: every port.
+	Ports []uint16
+	// Local lets names lead to local and private addresses.
+	Local bool
+	// Upstream is "environment", "" too, for the proxies that the environment names; "none"; or
+	// the URL of a proxy, http://HOST:PORT, through which then everything goes out.
+	Upstream string
+	// Masking has, by name, the credentials that commands may use and not see.
+	Masking map[string]protocol.CredentialProvider
+}
+
+// Network is a policy for the network, checked, for [Config]. [NewNetwork] makes one.
+type Network struct{ operator egress.Operator }
+
+// NewNetwork checks a policy; nil is none: clients decide alone. environ, "NAME=value", names the
+// proxies of the upstream "environment". The error does not quote what may hold a password.
+func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
+	if p == nil {
+		return &Network{egress.Operator{Upstream: egress.UpstreamOf(environ)}}, nil
+	}
+	domains := map[string]rules.Action{}
+	for action, patterns := range map[rules.Action][]string{rules.Allow: p.Allow, rules.Deny: p.Deny, rules.Ask: p.Ask} {
+		for _, pattern := range patterns {
+			if other, ok := domains[pattern]; ok && other != action {
+				return nil, fmt.Errorf("%q is in two lists", pattern)
+			}
+			domains[pattern] = action
+		}
+	}
+	for name, provider := range p.Masking {
+		if err := egress.CheckProvider(provider); err != nil {
+			return nil, fmt.Errorf("masking %q: %w", name, err)
+		}
+	}
+	o := egress.Operator{Masking: p.Masking}
+	var err error
+	if o.Upstream, o.Through, err = egress.Upstream(p.Upstream, environ); err != nil {
+		return nil, err
+	}
+	if o.Ceiling, err = rules.Compile(rules.Rules{Local: p.Local, Domains: domains, Ports: p.Ports}); err != nil {
+		return nil, err
+	}
+	return &Network{o}, nil
+}
+
+// SetNetwork gives commands that are started from now on another operator's word on their
+// network. Those that run keep what they were started with.
+func (a *Agent) SetNetwork(n *Network) {
+	if n == nil {
+		n = new(Network)
+	}
+	a.networks.Set(n.operator)
+}
+
+// Tool is a folder for the PATH of commands, in which this program is called apply_patch: a tool
+// for patches of models. [ProvideTool] makes one.
+type Tool struct{ provided *applypatch.Provided }
+
+// ProvideTool makes the folder. The program has to call helper.Dispatch, which is the tool. The
+// caller closes the Tool after the agent.
+func ProvideTool() (*Tool, error) {
+	provided, err := applypatch.Provide()
+	if err != nil {
+		return nil, err
+	}
+	return &Tool{provided}, nil
+}
+
+// Close removes the folder.
+func (t *Tool) Close() error { return t.provided.Close() }
+
+func (t *Tool) folder() *applypatch.Provided {
+	if t == nil {
+		return nil
+	}
+	return t.provided
+}
+
+// Metrics has the metrics of one agent and of its process, and answers with the page of them for
+// Prometheus (docs/metrics.md). A program may add its own, before the first page is asked for.
+type Metrics struct{ set *metrics.Set }
+
+// NewMetrics returns metrics that are those of the process only, until an agent has them in its
+// [Config].
+func NewMetrics() *Metrics { return &Metrics{metrics.NewSet()} }
+
+// ServeHTTP answers with the page. Who may ask was found out before.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.set.ServeHTTP(w, r) }
+
+// Counter adds a counter that value reads. Its labels are names and values in turn.
+func (m *Metrics) Counter(name, help string, value func() uint64, labels ...string) {
+	m.set.CountedBy(name, help, value, labels...)
+}
+
+// Gauge adds a value that goes up and down.
+func (m *Metrics) Gauge(name, help string, value func() float64, labels ...string) {
+	m.set.Gauge(name, help, value, labels...)
+}

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+// inForce is a policy without a folder.
+func inForce(c *execpolicy.Current) *ExecPolicy { return &ExecPolicy{current: c} }
+
+// TestReadPolicy: the folder of rules is hidden, and read again when that is asked for. What is
+// wrong with it changes nothing.
+func TestReadPolicy(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(folder, "a.rules"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`prefix_rule(pattern=["id"], decision="forbidden")`)
+	p, err := ReadPolicy(Rules{Folder: folder, Enforce: "start"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision := func() string { return p.inForce().Policy().Start([]string{"id"}, nil).Decision.String() }
+	if got := decision(); got != "forbidden" || p.folder()[0] != folder {
+		t.Errorf("id is %s, hidden is %q", got, p.folder())
+	}
+	write("wrong")
+	if err := p.Reread(); err == nil || decision() != "forbidden" {
+		t.Errorf("wrong rules: %v, then id is %s", err, decision())
+	}
+	write(`prefix_rule(pattern=["id"])`)
+	if err := p.Reread(); err != nil || decision() != "allow" {
+		t.Errorf("other rules: %v, then id is %s", err, decision())
+	}
+	for _, r := range []Rules{{}, {Folder: folder, Unmatched: "alow"}, {Folder: folder, Enforce: "everywhere"}} {
+		if _, err := ReadPolicy(r, slog.New(slog.DiscardHandler)); err == nil {
+			t.Errorf("%+v is accepted", r)
+		}
+	}
+}
+
+// TestNewNetwork: what a policy says of names, and of proxies on the way out.
+func TestNewNetwork(t *testing.T) {
+	t.Parallel()
+	environ := []string{"HTTPS_PROXY=http://proxy.example.org:3128", "NO_PROXY=*"}
+	for _, tt := range []struct {
+		name     string
+		policy   *NetworkPolicy
+		environ  []string
+		upstream bool
+		through  bool
+	}{
+		{"no policy", nil, environ, true, false},
+		{"no policy, no proxy", nil, []string{"PATH=/bin"}, false, false},
+		{"zero", &NetworkPolicy{}, environ, true, false},
+		{"environment", &NetworkPolicy{Upstream: "environment"}, environ, true, false},
+		{"none", &NetworkPolicy{Upstream: "none"}, environ, false, false},
+		{"a proxy", &NetworkPolicy{Upstream: "http://other.example.org:1"}, nil, true, true},
+	} {
+		n, err := NewNetwork(tt.policy, tt.environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := n.operator; (o.Upstream != nil) != tt.upstream || o.Through != tt.through || (o.Ceiling == nil) != (tt.policy == nil) {
+			t.Errorf("%s: %+v", tt.name, o)
+		}
+	}
+	n, err := NewNetwork(&NetworkPolicy{
+		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]rules.Action{
+		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
+	} {
+		v := n.operator.Ceiling.Judge(rules.Request{Protocol: rules.Connect, Host: host, Port: 443, Method: "CONNECT"})
+		if v.Decision != want {
+			t.Errorf("%s: %+v, want %s", host, v, want)
+		}
+	}
+	for want, p := range map[string]NetworkPolicy{
+		"in two lists":               {Allow: []string{"a.org"}, Ask: []string{"a.org"}},
+		"unsupported domain pattern": {Allow: []string{"a{b"}},
+		"upstream is neither":        {Upstream: "http://u:geheim@"},
+		`masking "x"`:                {Masking: map[string]protocol.CredentialProvider{"x": {Env: []string{"A"}}}},
+	} {
+		if _, err := NewNetwork(&p, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%+v: %v, want %s", p, err, want)
+		}
+	}
+}

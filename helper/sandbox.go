@@ -1,0 +1,138 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/sandbox/resolve"
+)
+
+// SandboxConfig says how a [Sandbox] confines. The zero value will do.
+type SandboxConfig struct {
+	// Operator says which layers will do where several would be exact.
+	Operator sandbox.Operator
+	// Limits are those of each process of each command.
+	Limits sandbox.Limits
+	// StateDir is for records of what commands have in workspaces while they run, so that they can
+	// be cleaned up after a crash. All agents and sandboxes of a user need the same. Empty stands for
+	// a usual place of the user.
+	StateDir string
+	// Log is warned of links that commands of an earlier sandbox could have made; nil discards.
+	Log *slog.Logger
+}
+
+// Sandbox confines commands of this program, as an agent confines those of its clients.
+// [NewSandbox] makes one. Its methods may be called at once.
+type Sandbox struct {
+	door    confine.Door
+	state   string // folder of records
+	noState error  // why there is none
+
+	mu    sync.Mutex
+	holds *hold.Placeholders // nil until a profile needs it
+}
+
+// NewSandbox returns a sandbox. The caller closes it when all its commands have ended. What the host
+// can enforce is found out for the first command.
+func NewSandbox(cfg SandboxConfig) *Sandbox {
+	dirs := hold.StateDirs()
+	if cfg.StateDir != "" {
+		dirs = []string{cfg.StateDir}
+	}
+	s := new(Sandbox)
+	s.state, s.noState = hold.StateDir(dirs...)
+	s.door = confine.Door{
+		Host:         sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) }),
+		Operator:     cfg.Operator,
+		Limits:       confine.Limits(cfg.Limits),
+		Served:       &resolve.Served{Log: cfg.Log},
+		Placeholders: s.placeholders,
+	}
+	if s.noState == nil {
+		s.door.Private = []string{s.state} // a profile may grant what it is in
+	}
+	return s
+}
+
+func (s *Sandbox) placeholders() (*hold.Placeholders, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noState != nil {
+		return nil, fmt.Errorf("names that the profile protects cannot be held: %w", s.noState)
+	}
+	if s.holds != nil {
+		return s.holds, nil
+	}
+	holds, err := hold.Open(s.state)
+	if err == nil {
+		s.holds = holds
+	}
+	return holds, err
+}
+
+// Close removes what the sandbox still has on the host.
+func (s *Sandbox) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds == nil {
+		return nil
+	}
+	return s.holds.Close()
+}
+
+// Run runs a program under a profile and returns its exit code, or 128 and the signal that ended
+// it. The files are its descriptors 0 to 2; the signals that are named are passed on to it instead
+// of to this program. The environment is [procs.Program.Env] and nothing else.
+//
+// A profile that this host cannot enforce exactly is a *[sandbox.UnenforceableError], and nothing
+// runs; agent doctor says what a host can. If the sandbox fails later, the code is 101 and the third
+// file has the reason.
+func (s *Sandbox) Run(profile sandbox.Profile, p procs.Program, files [3]*os.File, signals ...os.Signal) (code int, err error) {
+	c, err := s.Enter(profile)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Release()
+	return c.held.Run(p, files, func(to chan<- os.Signal) {
+		if len(signals) > 0 { // of none, Notify would make all
+			signal.Notify(to, signals...)
+		}
+	})
+}
+
+// Confined is a sandbox that one command can be started in.
+type Confined struct{ held *confine.Held }
+
+// Enter chooses the layers that enforce a profile exactly, and takes from the host what they need.
+// The caller releases it once nothing of the command runs any more. It is for commands that package
+// procs starts, [Confined.Stage] as their [procs.Spec.Stage]; others have [Sandbox.Run].
+func (s *Sandbox) Enter(profile sandbox.Profile) (*Confined, error) {
+	held, err := s.door.Enter(profile)
+	if err != nil {
+		return nil, err
+	}
+	if held.Unconfined() {
+		return nil, errors.New("the profile restricts nothing: its command needs no sandbox")
+	}
+	return &Confined{held}, nil
+}
+
+// Layers are the names of what enforces the profile, as agent doctor has them.
+func (c *Confined) Layers() []string { return c.held.Names() }
+
+// Stage makes what is started in the place of a program: it confines the program and ends as that
+// does.
+func (c *Confined) Stage(p procs.Program) (*procs.Stage, error) { return c.held.Stage(p) }
+
+// Release gives back what was taken from the host. It may be called often.
+func (c *Confined) Release() { c.held.Release() }

@@ -1,0 +1,156 @@
+package helper_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/helper"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestMain is also the main of what confines: it starts this binary again.
+func TestMain(m *testing.M) {
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// readOnly lets a command read everything and write in nothing.
+func readOnly() sandbox.Profile {
+	return sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}}
+}
+
+// A program with a sandbox runs a command that may write in one folder.
+func ExampleSandbox() {
+	box := helper.NewSandbox(helper.SandboxConfig{})
+	defer box.Close()
+	profile := sandbox.Profile{
+		Entries:        []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlaceProjectRoots, Access: sandbox.Write}},
+		Cwd:            "/srv/w",
+		WorkspaceRoots: []string{"/srv/w"},
+	}
+	program := procs.Program{Argv: []string{"make", "test"}, Dir: "/srv/w", Env: os.Environ()}
+	code, err := box.Run(profile, program, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, os.Interrupt)
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// A program with a sandbox or an agent begins so. What its user types is not for Dispatch.
+func ExampleDispatch() {
+	code, ok := helper.Dispatch([]string{"program", "serve"}) // os.Args
+	if ok {
+		os.Exit(code)
+	}
+	fmt.Println("an ordinary start")
+	// Output: an ordinary start
+}
+
+// run runs a shell in a sandbox and returns its exit code and its output.
+func run(t *testing.T, box *helper.Sandbox, profile sandbox.Profile, script string) (int, string) {
+	t.Helper()
+	output, err := os.Create(filepath.Join(t.TempDir(), "output")) //nolint:forbidigo // a new folder
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	program := procs.Program{Argv: []string{"sh", "-c", script}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}}
+	code, err := box.Run(profile, program, [3]*os.File{nil, output, output})
+	if _, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(output.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, string(text)
+}
+
+// TestSandboxRun: a command has what its profile grants and no more; private paths of the profile
+// count, and a missing name that is protected cannot be made, and is gone afterwards.
+func TestSandboxRun(t *testing.T) {
+	t.Parallel()
+	box := helper.NewSandbox(helper.SandboxConfig{StateDir: filepath.Join(t.TempDir(), "state")})
+	workspace, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("geheim"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7"); code != 7 || !strings.HasPrefix(output, "geheim") || strings.HasSuffix(output, "\n0\n") {
+		t.Errorf("read only: code %d, output %q", code, output)
+	}
+	profile := readOnly()
+	profile.Private = []string{secret}
+	profile.Cwd, profile.WorkspaceRoots = workspace, []string{workspace}
+	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write})
+	code, output := run(t, box, profile, "cat "+secret+"; cd "+workspace+" && echo x > new && mkdir .git/hooks")
+	if code == 0 || strings.Contains(output, "geheim") {
+		t.Errorf("a workspace: code %d, output %q", code, output)
+	}
+	if _, err := os.Stat(filepath.Join(workspace, "new")); err != nil {
+		t.Error(err)
+	}
+	if err := box.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(workspace, ".git")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf(".git is left: %v", err)
+	}
+}
+
+// TestSandboxStage: package procs starts a command in a sandbox.
+func TestSandboxStage(t *testing.T) {
+	t.Parallel()
+	box := helper.NewSandbox(helper.SandboxConfig{StateDir: filepath.Join(t.TempDir(), "state"), Limits: sandbox.Limits{CPUSeconds: 100}})
+	defer box.Close()
+	confined, err := box.Enter(readOnly())
+	if _, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer confined.Release()
+	if len(confined.Layers()) == 0 {
+		t.Error("no layers")
+	}
+	p, err := procs.Start(procs.Spec{
+		Argv: []string{"sh", "-c", "ulimit -t; echo x > /tmp/new-name || exit 3"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stage: confined.Stage,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Begin()
+	if err := p.WaitExit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	output := ""
+	for _, chunk := range p.Read(0, nil).Chunks {
+		output += string(chunk.Data)
+	}
+	if _, code, _, _ := p.State(); code == 0 || !strings.Contains(output, "100\n") {
+		t.Errorf("code %d, output %q", code, output)
+	}
+}
+
+// TestSandboxUnconfined: what restricts nothing is not run as if it were confined.
+func TestSandboxUnconfined(t *testing.T) {
+	t.Parallel()
+	box := helper.NewSandbox(helper.SandboxConfig{})
+	defer box.Close()
+	code, err := box.Run(sandbox.Profile{Kind: sandbox.Disabled}, procs.Program{Argv: []string{"true"}, Dir: "/"}, [3]*os.File{})
+	if err == nil {
+		t.Errorf("code %d", code)
+	}
+}

@@ -1,0 +1,81 @@
+// Package embed builds and runs, in a module of its own, the program of docs/api.md: it embeds the
+// agent, a client and the sandbox, by the packages that a program outside this tree can import.
+package embed
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// maxLines is how long the program may be: it is what a reader of docs/api.md sees first.
+const maxLines = 40
+
+// module is the path of this module.
+const module = "github.com/execagent/execagent"
+
+// TestEmbed: a program outside this tree needs nothing that it cannot import.
+func TestEmbed(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(page), "\n```go\n")
+	program, _, _ = strings.Cut(program, "```\n")
+	if n := strings.Count(program, "\n"); n == 0 || n > maxLines {
+		t.Errorf("the program has %d lines, at most %d", n, maxLines)
+	}
+	dir := outside(t, program)
+	goTool(t, dir, "build", "-o", "embed", ".")
+	var complaints strings.Builder
+	command := exec.Command(filepath.Join(dir, "embed"))
+	command.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	command.Stderr = &complaints
+	output, err := command.Output()
+	if strings.Contains(complaints.String(), "this host cannot enforce the sandbox") {
+		t.Skip(complaints.String())
+	}
+	if want := "hello\ntouch, confined: 1\n"; err != nil || string(output) != want {
+		t.Errorf("it prints %q, want %q; %v\n%s", output, want, err, complaints.String())
+	}
+}
+
+// outside makes a module with the program alone, which replaces this one by this tree, and returns
+// its folder.
+func outside(t *testing.T, program string) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("main.go", []byte(program))
+	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, which are here
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(name, text)
+	}
+	goTool(t, dir, "mod", "edit", "-module=example.com/embed", "-require="+module+"@v0.0.0", "-replace="+module+"="+root)
+	return dir
+}
+
+// goTool runs the go command in a folder, with nothing but the modules that are here.
+func goTool(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	command := exec.Command("go", args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath", "GOPROXY=off", "GOWORK=off", "CGO_ENABLED=0")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+}
