@@ -78,7 +78,7 @@ func (f *sandboxFlags) Check() error {
 	if err := f.CheckPolicy(); err != nil {
 		return err
 	}
-	return validCommand("sandbox", f.Command, f)
+	return validCommand("sandbox", f.Command)
 }
 
 // run runs a command under a policy. The result is its exit code.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // withFile is command for a user who has a file.
@@ -28,7 +28,7 @@ func TestConfigShow(t *testing.T) {
 	t.Setenv("REGISTRY_STREAMS", "3")
 	const text = "[registry.serve]\nstreams = 2\nbytes = 9\nallow-uid = [1, 2]\nlisten = 'unix:///s'\n[registry.keys.create]\nlabel = 'x'\nnats-url = 'nats://u:s3cret@h'\n[exec]\nwait = '1s'\n"
 	code, out, said, path := withFile(t, text, "config", "show", "-o", "json", "serve", "--bytes", "10")
-	var shown []layers.Shown
+	var shown []cli.Shown
 	if err := json.Unmarshal([]byte(out), &shown); err != nil || code != exitOK || said != "" {
 		t.Fatalf("%d, %s, %v", code, said, err)
 	}

@@ -34,7 +34,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 )
 
@@ -153,7 +153,7 @@ func Locate(named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	path, err := layers.UserFile()
+	path, err := cli.UserFile()
 	if err != nil {
 		return "", fmt.Errorf("no folder for a file of contexts: %w", err)
 	}
@@ -163,7 +163,7 @@ func Locate(named string) (string, error) {
 // Read reads a file of contexts. One that is not there has none.
 func Read(path string) (*File, error) {
 	f := &File{Path: path}
-	text, others, err := tomlfile.Read(path, layers.MaxFile, "have its commands run as you")
+	text, others, err := tomlfile.Read(path, cli.MaxFile, "have its commands run as you")
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}

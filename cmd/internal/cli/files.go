@@ -29,7 +29,7 @@
 //
 // An option can be set that has a variable: the others are about one call. A path is relative to
 // the folder of the file, and ~/ stands for the user's home.
-package layers
+package cli
 
 import (
 	"errors"
@@ -42,14 +42,13 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/execagent/execagent/cmd/internal/commandline"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 	"github.com/execagent/execagent/internal/secretfile"
 )
 
 const (
-	// Folder has the files of the host's administrator.
-	Folder = "/etc/execagent"
+	// HostFolder has the files of the host's administrator.
+	HostFolder = "/etc/execagent"
 	// MaxFile is how long a file may be, in bytes.
 	MaxFile = 1 << 20
 
@@ -58,8 +57,8 @@ const (
 
 	// registry is the table with those of the commands of registry.
 	registry = "registry"
-	// Client is the table with what commands share that reach an agent.
-	Client = "client"
+	// ClientTable is the table with what commands share that reach an agent.
+	ClientTable = "client"
 )
 
 // agentTables are the commands of agent that have options which a file can set.
@@ -68,16 +67,16 @@ var agentTables = []string{
 	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
-// Table tells whether a key at the top of a file is a table with the options of a command, or of
+// HasTable tells whether a key at the top of a file is a table with the options of a command, or of
 // the commands of registry.
-func Table(key string) bool { return key == registry || slices.Contains(agentTables, key) }
+func HasTable(key string) bool { return key == registry || slices.Contains(agentTables, key) }
 
-// Known tells whether a key at the top of a file is a table with options.
-func Known(key string) bool { return key == Client || Table(key) }
+// KnownKey tells whether a key at the top of a file is a table with options.
+func KnownKey(key string) bool { return key == ClientTable || HasTable(key) }
 
 // NearTable returns the table that was meant with a key that is none, "" where none is near.
 func NearTable(key string) string {
-	return commandline.Near(key, append([]string{registry, Client}, agentTables...))
+	return Near(key, append([]string{registry, ClientTable}, agentTables...))
 }
 
 // UserFile is the path of the user's file.
@@ -114,13 +113,13 @@ type Files struct {
 	hidden  bool
 }
 
-// Read reads the files, for the program agent or registry. user is the path of the user's file; ""
+// ReadFiles reads the files, for the program agent or registry. user is the path of the user's file; ""
 // for none. A file that is not there says nothing; nor does the folder of the host's administrator
 // if this user may not look into it.
-func Read(program, user string) (*Files, error) { return read(program, Folder, user) }
+func ReadFiles(program, user string) (*Files, error) { return readFiles(program, HostFolder, user) }
 
-// read is Read with another folder, for tests.
-func read(program, folder, user string) (*Files, error) {
+// readFiles is ReadFiles with another folder, for tests.
+func readFiles(program, folder, user string) (*Files, error) {
 	f := &Files{program: program}
 	for _, at := range [...]struct {
 		rank rank
@@ -171,14 +170,14 @@ func (f *Files) add(r rank, path, text string) error {
 	}
 	for key, at := range top {
 		switch {
-		case Known(key):
+		case KnownKey(key):
 			tomlfile.As[map[string]any](doc, key, "a table", at)
 		case r == ofUser && (key == "current" || key == "contexts"):
 		case r != ofUser && (key == "current" || key == "contexts"):
 			doc.Fail(at, "contexts are in the file of a user: %s has no meaning here", key)
 		default:
 			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec], or [exec-server] for the server%s", key,
-				commandline.Meant(NearTable(key)))
+				Meant(NearTable(key)))
 		}
 	}
 	tables := top
@@ -201,7 +200,7 @@ func (f *Files) Empty() bool { return len(f.files) == 0 }
 // Hidden tells whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Shared is what a command shares with others: the options that the table [Client] may have, and
+// Shared is what a command shares with others: the options that the table [ClientTable] may have, and
 // the groups among them. Without options that table is not looked at.
 type Shared struct {
 	Options []Option
@@ -219,7 +218,7 @@ func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, er
 			return nil, err
 		}
 		if len(shared.Options) > 0 {
-			common, err := file.values(f.program, Client, shared.Options)
+			common, err := file.values(f.program, ClientTable, shared.Options)
 			if err != nil {
 				return nil, err
 			}
@@ -278,7 +277,7 @@ func (f *file) known(above string, tables map[string]tomlfile.Value, commands []
 		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
 			f.known(name+" ", f.doc.Table(key, at), commands)
 		default:
-			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, commandline.Meant(commandline.Near(name, commands)))
+			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, Meant(Near(name, commands)))
 		}
 	}
 }
@@ -301,10 +300,10 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 		switch {
 		case i < 0:
 			whose := program + " " + command + " has"
-			if command == Client {
+			if command == ClientTable {
 				whose = "commands that reach an agent share"
 			}
-			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, commandline.Meant(commandline.Near(key, names(options))))
+			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, Meant(Near(key, settable(options))))
 		case !options[i].Settable():
 			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
 		default:
@@ -320,7 +319,7 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 	return values, f.doc.Err()
 }
 
-func names(options []Option) (all []string) {
+func settable(options []Option) (all []string) {
 	for _, o := range options {
 		if o.Settable() {
 			all = append(all, o.Name)
