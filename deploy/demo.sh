@@ -4,6 +4,9 @@
 # left behind.
 set -eu
 
+# No variable of the user is about what runs here.
+[ "${DEMO:-}" ] || exec env -i PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" DEMO=1 sh "$0" "$@"
+
 agent=$1 registry=$2
 dir=$(mktemp -d)
 steps=0 processes=
@@ -39,8 +42,7 @@ await() {
 }
 
 echo 'Remote mode on this machine: a registry with its rendezvous, an agent, and somebody who runs a command on it.'
-export REGISTRY_DATA="$dir/data" HOME="$dir" TMPDIR="$dir"
-unset CODEX_API_KEY AGENT_CONTEXT AGENT_URL AGENT_REGISTRY XDG_CONFIG_HOME
+export REGISTRY_DATA="$dir/data" HOME="$dir"
 "$registry" --listen 127.0.0.1:0 >"$dir/url" 2>"$dir/registry.log" &
 processes=$!
 url=$(await "$dir/url" http)

@@ -19,7 +19,7 @@
 //	tls_cert = "me.pem"
 //	tls_key = "me.key"
 //
-// The same file may set options of commands, in tables that package layers reads.
+// The same file may set options of commands, in tables that package cli reads.
 //
 // Whoever can write the file has its commands run, so it has to belong to the user or to
 // root, and nobody else may be able to write it; with a token in it nobody else may read it.

@@ -69,7 +69,7 @@ func (c *Command) entries() (all []entry) {
 // kind is that of the words that the program is asked for, "" for none.
 func (f *Field) kind() string { return f.tag.Get("complete") }
 
-// isFolder tells whether the value of a flag is the path of a directory.
+// isFolder reports whether the value of a flag is the path of a directory.
 func (f *Field) isFolder() bool { return f.Name == "dir" || f.Name == "workspace" }
 
 // ways are the ways to write the flag.

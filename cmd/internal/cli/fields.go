@@ -209,12 +209,12 @@ func (fs Fields) overrides() (said []string) {
 	return said
 }
 
-// Boolean tells whether the flag takes no value.
+// Boolean reports whether the flag takes no value.
 func (f *Field) Boolean() bool {
 	return f.Type.Kind() == reflect.Bool || f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Bool
 }
 
-// list tells whether the field takes several values.
+// list reports whether the field takes several values.
 func (f *Field) list() bool { return f.Type.Kind() == reflect.Slice }
 
 // Set sets the field to the value that text says, or adds it to a list.

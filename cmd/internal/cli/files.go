@@ -1,34 +1,3 @@
-// Package layers reads the values of options from files: those of the host's administrator, and
-// that of the user. Each layer is over the one before it:
-//
-//	the default of the option
-//	/etc/execagent/config.toml
-//	~/.config/execagent/config.toml, in XDG_CONFIG_HOME if that is set
-//	the variable of the option
-//	the flag on the command line
-//	/etc/execagent/requirements.toml
-//
-// A file has a table for each command; the keys in it are the names of the flags. The commands of
-// registry are below a table of its name, since both programs read the same files.
-//
-//	[client]                      # every command that reaches an agent
-//	url = "wss://build.example.com"
-//	token-file = "token"
-//
-//	[exec-server]                 # agent --listen ...
-//	listen = "unix:///run/agent.sock"
-//	session-ttl = "5m"
-//
-//	[sandbox]                     # agent sandbox
-//	workspace = ["~/src", "/tmp"]
-//
-//	[registry.serve]
-//	streams = 500
-//
-// Within a file the table of a command is over [client].
-//
-// An option can be set that has a variable: the others are about one call. A path is relative to
-// the folder of the file, and ~/ stands for the user's home.
 package cli
 
 import (
@@ -67,11 +36,11 @@ var agentTables = []string{
 	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
-// HasTable tells whether a key at the top of a file is a table with the options of a command, or of
+// HasTable reports whether a key at the top of a file is a table with the options of a command, or of
 // the commands of registry.
 func HasTable(key string) bool { return key == registry || slices.Contains(agentTables, key) }
 
-// KnownKey tells whether a key at the top of a file is a table with options.
+// KnownKey reports whether a key at the top of a file is a table with options.
 func KnownKey(key string) bool { return key == ClientTable || HasTable(key) }
 
 // NearTable returns the table that was meant with a key that is none, "" where none is near.
@@ -106,7 +75,37 @@ type file struct {
 	tables map[string]tomlfile.Value // of the program
 }
 
-// Files are the files that are there.
+// Files are the files that are there which set options: those of the host's administrator, and
+// that of the user. Each layer is over the one before it:
+//
+//	the default of the option
+//	/etc/execagent/config.toml
+//	~/.config/execagent/config.toml, in XDG_CONFIG_HOME if that is set
+//	the variable of the option
+//	the flag on the command line
+//	/etc/execagent/requirements.toml
+//
+// A file has a table for each command; the keys in it are the names of the flags. The commands of
+// registry are below a table of its name, since both programs read the same files.
+//
+//	[client]                      # every command that reaches an agent
+//	url = "wss://build.example.com"
+//	token-file = "token"
+//
+//	[exec-server]                 # agent --listen ...
+//	listen = "unix:///run/agent.sock"
+//	session-ttl = "5m"
+//
+//	[sandbox]                     # agent sandbox
+//	workspace = ["~/src", "/tmp"]
+//
+//	[registry.serve]
+//	streams = 500
+//
+// Within a file the table of a command is over [client].
+//
+// An option can be set that has a variable: the others are about one call. A path is relative to
+// the folder of the file, and ~/ stands for the user's home.
 type Files struct {
 	program string
 	files   []*file // the stronger ones first
@@ -156,7 +155,7 @@ func readFiles(program, folder, user string) (*Files, error) {
 	return f, nil
 }
 
-// unseen tells whether this user may not even know that a file is there.
+// unseen reports whether this user may not even know that a file is there.
 func unseen(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrPermission)
@@ -194,10 +193,10 @@ func (f *Files) add(r rank, path, text string) error {
 	return nil
 }
 
-// Empty tells whether no file is there.
+// Empty reports whether no file is there.
 func (f *Files) Empty() bool { return len(f.files) == 0 }
 
-// Hidden tells whether this user may not look into the folder of the host's administrator.
+// Hidden reports whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
 // Shared is what a command shares with others: the options that the table [ClientTable] may have, and

@@ -25,7 +25,7 @@ type Option struct {
 // fileOption names the user's file, which thus cannot set it.
 const fileOption = "config"
 
-// Settable tells whether a file can set the option.
+// Settable reports whether a file can set the option.
 func (o *Option) Settable() bool { return len(o.Env) > 0 && o.Name != fileOption }
 
 // Value is what a file says about an option.

@@ -198,7 +198,7 @@ func (r *reader) branch(word string) error {
 	return UsageError("unexpected argument " + word)
 }
 
-// looksLikeFlag tells whether a word begins as a flag does.
+// looksLikeFlag reports whether a word begins as a flag does.
 func looksLikeFlag(word string) bool { return strings.HasPrefix(word, "-") && word != "-" }
 
 // UnknownFlag is the error of a flag that a command does not have.
@@ -313,7 +313,7 @@ func (r *reader) check() error {
 	return r.command.incomplete()
 }
 
-// checkEnum tells whether a value is one that the grammar allows.
+// checkEnum reports whether a value is one that the grammar allows.
 func (f *Field) checkEnum() error {
 	v := reflect.Indirect(f.value)
 	if len(f.Enum) == 0 || !v.IsValid() || (f.Required || f.Arguments) && !f.said || slices.Contains(f.Enum, v.String()) {
@@ -335,7 +335,7 @@ func (f *Field) choice() string {
 	return ": " + strings.Join(f.choices(), " or ")
 }
 
-// incomplete tells whether a command does nothing without one of those below it.
+// incomplete reports whether a command does nothing without one of those below it.
 func (c *Command) incomplete() error {
 	var names []string
 	for _, child := range c.Shown() {

@@ -315,7 +315,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// begun tells whether the command line of another program begins with what looks like a flag of
+// begun reports whether the command line of another program begins with what looks like a flag of
 // ours: a program refuses that.
 func begun(f Field) bool {
 	return f.Passthrough && f.value.Len() > 0 && looksLikeFlag(f.value.Index(0).String()) && f.value.Index(0).String() != "--"

@@ -102,7 +102,7 @@ func harmless(text string, secret bool) string {
 	return strings.Join(urls, ",")
 }
 
-// Set tells whether something says the value but its default.
+// Set reports whether something says the value but its default.
 func (s *Shown) Set() bool { return s.Source != sourceDefault }
 
 // From says where the value is from.
