@@ -20,7 +20,12 @@ var fileless = []string{"version", "completion"}
 // line, or about a file.
 func (s system) read(commands *cli.Program, command string, args []string) (*cli.Line, error) {
 	var values cli.Values
-	if !slices.Contains(fileless, command) && !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
+	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		if line, err := commands.Read(args, nil); err != nil || line.AtOnce != "" {
+			return line, err // help is there whatever is wrong with a file
+		}
+	}
+	if !slices.Contains(fileless, command) {
 		files, err := cli.ReadFiles("registry", s.config)
 		if err != nil {
 			return nil, err

@@ -93,13 +93,13 @@ func taken(t *testing.T, text string) (string, error) {
 	if line.AtOnce != "" {
 		return line.AtOnce + " of " + line.Command.Name, nil
 	}
-	said := line.Command.Path
+	said := []string{line.Command.Path}
 	for _, f := range Of(line.Flags) {
 		if v := reflect.Indirect(f.value); v.IsValid() && !v.IsZero() {
-			said += fmt.Sprintf(" %s=%v", f.Name, v)
+			said = append(said, fmt.Sprintf("%s=%v", f.Name, v))
 		}
 	}
-	return said, nil
+	return strings.Join(said, " "), nil
 }
 
 // TestRead: what lines say, and of a wrong one what is wrong.
