@@ -50,9 +50,8 @@ build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
 .PHONY: man
-man: build ## write the man pages of both programs to bin/man
-	$(BIN)/agent man --dir $(BIN)/man
-	$(BIN)/registry man --dir $(BIN)/man
+man: build ## write the man pages of both programs to bin/man (needs help2man)
+	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry
 
 .PHONY: nouserns
 nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
@@ -60,7 +59,7 @@ nouserns: ## build bin/nouserns, which launches a program as Docker's default pr
 
 .PHONY: demo
 demo: build ## registry, agent and a command through the encrypted relay, on this machine
-	$(BIN)/registry demo --agent $(BIN)/agent
+	sh deploy/demo.sh $(BIN)/agent $(BIN)/registry
 
 .PHONY: test
 test: build ## run all tests, with the race detector where there is a C compiler

@@ -5,7 +5,6 @@ go 1.26.8
 // The product. docs/adr/0001-libraries.md has the longer reasons.
 require (
 	github.com/BurntSushi/toml v1.6.0 // environmentConfig/read, environments.toml: complete TOML 1.0
-	github.com/alecthomas/kong v1.17.0 // command line: flags and variables from one struct
 	github.com/aws/aws-sdk-go-v2 v1.47.7 // AWS signatures: the signer alone
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // deny globs
 	github.com/creack/pty v1.1.24 // terminals: opening a pty, its size

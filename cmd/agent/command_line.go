@@ -5,24 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/execagent/execagent/cmd/agent/habits"
-	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/agent/settings"
 	"github.com/execagent/execagent/cmd/agent/target"
-	"github.com/execagent/execagent/cmd/internal/commandline"
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/build"
 )
 
-// command is what a command line leads to: the flags of a command, as they are given. Of its own
-// accord the parser calls two methods more, if they are there: Help, for the help below the line of
-// the grammar, and Check, which finds flags that contradict each other.
+// command is what a command line leads to: the flags of a command, as they are given. Package cli
+// calls two methods more, if they are there: Help, for the help below the line of the grammar, and
+// Check, which finds flags that contradict each other.
 type command interface {
 	// run does what the flags say, and returns the exit code.
 	run(program.System) int
@@ -66,10 +61,35 @@ type commandLine struct {
 
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
-	Man        manFlags        `cmd:"" help:"Print a man page."`
 	Complete   completeFlags   `cmd:"" hidden:"" help:"Print words for a completion script."`
+}
 
-	ShowVersion versionFlag `name:"version" help:"Print the version, as agent version does."`
+// ownFlags are those of the program itself, which take effect at once.
+type ownFlags struct {
+	Version bool `help:"Print the version, as agent version does."`
+}
+
+// commands are the commands of the program, with what belongs to all of them.
+var commands = &cli.Program{
+	Name:        "agent",
+	Description: description,
+	Commands:    commandLine{},
+	Own:         ownFlags{},
+	Sections: []cli.Section{
+		{Key: "remote", Title: "Remote mode:"},
+		{Key: "auth", Title: "Authentication of WebSocket clients:"},
+		{Key: "sandbox", Title: "Confined commands:"},
+		{Key: "policy", Title: "Rules about commands:"},
+		{Key: "log", Title: "Log:"},
+	},
+	Habits: habits,
+	Hide:   func(command string, flag *cli.Field) bool { return command == "forward" && refusedByForward(flag) },
+}
+
+// refusedByForward tells whether forward takes a flag only to say that it has no meaning there, so
+// that its help does not list it: those about who may connect, and those of the direct transport.
+func refusedByForward(flag *cli.Field) bool {
+	return flag.Section() == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")
 }
 
 const description = `Runs processes, file operations and HTTP requests for clients that speak the protocol of codex exec-server.
@@ -95,12 +115,12 @@ var errEmpty = errors.New("the command is empty")
 
 // validCommand refuses a command line of another program that is empty, or that begins with
 // what looks like a flag of ours and is not.
-func validCommand(name string, command []string, flags any) error {
+func validCommand(name string, command []string) error {
 	switch first := first(command); {
 	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
 		return errEmpty
 	case first != "--" && strings.HasPrefix(first, "-") && first != "-":
-		return errors.New(unknownFlag(name, first, flags) + " (a command that begins with - comes after --)")
+		return errors.New(commands.Find(name).UnknownFlag(first) + " (a command that begins with - comes after --)")
 	}
 	return nil
 }
@@ -116,68 +136,65 @@ func first(words []string) string {
 // example *execFlags, tells which command it is. If the command line is wrong, the
 // error is a *wrongLine.
 //
-// parse builds the parser only for a line that plain.Parse cannot read. --help is
-// such a line, and so is every wrong one: only the parser can say what is wrong.
-//
 // overrides says what on the line, or in variables, has no effect because of a file.
-func parse(args []string, stdout, stderr io.Writer) (flags command, overrides []string, err error) {
+func parse(args []string) (flags command, overrides []string, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	if args, err = asHere(args); err != nil {
+	if args, err = commands.Here(args); err != nil {
 		return nil, nil, &wrongLine{command: commandOf(args), err: err}
 	}
-	line := grammar.Line(args)
-	if err := line.Nameless(); err != nil {
+	given := grammar.Line(args)
+	if err := given.Nameless(); err != nil {
 		return nil, nil, &wrongLine{command: commandOf(args), err: err}
 	}
-	values, broken := grammar.Values(args, line)
+	values, broken := grammar.Values(args, given)
 	if broken != nil && !slices.Contains(args, "--help") {
 		return nil, nil, &wrongLine{"config", broken, false}
 	}
-	if flags, overrides = parseOne(args, values); flags == nil {
-		if flags, overrides, err = parseAny(args, values, stdout, stderr); err != nil {
-			return nil, nil, err
-		}
+	line, err := read(args, values)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch line.AtOnce {
+	case "help":
+		return printed(line.Command.Help), nil, nil
+	case "version":
+		return printed(func(w io.Writer) error { return build.This("agent").Print(w, false) }), nil, nil
 	}
 	if broken != nil { // --help was for another program
 		return nil, nil, &wrongLine{"config", broken, false}
 	}
-	if exec, ok := flags.(*execFlags); ok && line.Has("environment-id") && !exec.Elsewhere() {
+	if exec, ok := line.Flags.(*execFlags); ok && given.Has("environment-id") && !exec.Elsewhere() {
 		// The command must not run here instead.
-		return nil, nil, &wrongLine{command: commandOf(args), err: commandline.UsageError("--environment-id needs --registry")}
+		return nil, nil, &wrongLine{command: commandOf(args), err: cli.UsageError("--environment-id needs --registry")}
 	}
-	return flags, overrides, nil
+	return line.Flags.(command), line.Overrides, nil
+}
+
+// read reads a line, with what files say. The error is a *wrongLine.
+func read(args []string, values cli.Values) (*cli.Line, error) {
+	named, err := commands.Command(args)
+	if err != nil {
+		return nil, &wrongLine{command: named.Path, err: err}
+	}
+	line, err := commands.Read(args, values)
+	if unknown, ok := errors.AsType[*cli.UnknownFlag](err); ok {
+		err = cli.UsageError(commands.Find(cmp.Or(named.Path, "exec-server")).UnknownFlag(unknown.Flag))
+	}
+	if err != nil {
+		return nil, &wrongLine{named.Path, err, len(values) > 0}
+	}
+	return line, nil
 }
 
 // grammar finds out what counts beside the line: see [settings.Grammar].
-var grammar = settings.Grammar{Flags: func(command string) any {
-	if flags := newFlags(command); flags != nil {
-		return flags
-	}
-	return nil
-}, Client: new(target.Flags)}
+var grammar = settings.Grammar{Program: commands, Client: new(target.Flags)}
 
-// parseAny is parse with the parser.
-func parseAny(args []string, values layers.Values, stdout, stderr io.Writer) (flags command, overrides []string, err error) {
-	parser, err := newParser(stdout, stderr)
-	if err != nil {
-		return nil, nil, err
-	}
-	name, err := commandline.Command(parser.Model, args, habits.Commands)
-	if err != nil {
-		return nil, nil, &wrongLine{command: name, err: err}
-	}
-	bound, err := layers.Bind(parser, cmp.Or(name, "exec-server"), values)
-	if err != nil {
-		return nil, nil, err
-	}
-	parsed, err := commandline.Parse(parser, args)
-	if err != nil {
-		return nil, nil, &wrongLine{name, wrong(name, err), len(values) > 0}
-	}
-	return parsed.Selected().Target.Addr().Interface().(command), bound.Overrides(parsed), nil
-}
+// printed is a command that prints what a flag of the program itself asks for.
+type printed func(io.Writer) error
+
+func (p printed) run(sys program.System) int { return sys.Exit(p(sys.Stdout)) }
 
 // wrongLine is the error of a command line that is wrong.
 type wrongLine struct {
@@ -205,79 +222,4 @@ func commandOf(args []string) string {
 		return first
 	}
 	return ""
-}
-
-// parseOne returns the flags of a plain line, without the parser. It returns nil
-// for every other line.
-func parseOne(args []string, values layers.Values) (flags command, overrides []string) {
-	name := "exec-server" // the default
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		name, args = args[0], args[1:]
-	}
-	if flags = newFlags(name); flags == nil {
-		return nil, nil
-	}
-	overrides, ok := plain.Parse(args, flags, values)
-	if !ok {
-		return nil, nil
-	}
-	return flags, overrides
-}
-
-// newFlags returns empty flags for a command. It returns nil for a word that is no command, and for
-// a command that has others below it, which only the parser reads.
-func newFlags(name string) command {
-	all := reflect.TypeFor[commandLine]()
-	for field := range all.Fields() {
-		if _, ok := field.Tag.Lookup("cmd"); ok && plain.Dashed(field.Name) == name {
-			flags, _ := reflect.New(field.Type).Interface().(command)
-			return flags
-		}
-	}
-	return nil
-}
-
-// commandNames returns the names of all commands.
-func commandNames() (names []string) {
-	all := reflect.TypeFor[commandLine]()
-	for field := range all.Fields() {
-		_, isCommand := field.Tag.Lookup("cmd")
-		if _, hidden := field.Tag.Lookup("hidden"); isCommand && !hidden {
-			names = append(names, plain.Dashed(field.Name))
-		}
-	}
-	return names
-}
-
-// refusedByForward tells whether forward takes a flag only to say that it has no meaning there, so
-// that its help does not list it: those about who may connect, and those of the direct transport.
-func refusedByForward(flag *kong.Flag) bool {
-	return flag.Group != nil && flag.Group.Key == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")
-}
-
-// newParser makes the parser of the whole command line.
-func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
-	var grammar commandLine
-	parser, err := kong.New(&grammar,
-		kong.Name("agent"),
-		kong.Description(description),
-		kong.Writers(stdout, stderr),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
-		kong.ExplicitGroups([]kong.Group{
-			{Key: "remote", Title: "Remote mode:"},
-			{Key: "auth", Title: "Authentication of WebSocket clients:"},
-			{Key: "sandbox", Title: "Confined commands:"},
-			{Key: "policy", Title: "Rules about commands:"},
-			{Key: "log", Title: "Log:"},
-		}))
-	if err != nil {
-		return nil, err
-	}
-	for _, command := range parser.Model.Children {
-		for _, flag := range command.Flags {
-			flag.Hidden = flag.Hidden || command.Name == "forward" && refusedByForward(flag)
-		}
-	}
-	commandline.NoEmptyPaths(parser.Model.Node)
-	return parser, nil
 }

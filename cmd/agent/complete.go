@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/plain"
 	"github.com/execagent/execagent/cmd/agent/settings"
 	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -23,14 +23,11 @@ type completeFlags struct {
 	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
-// kinds are the words that scripts may ask for, see package completion. at is what the line
+// kinds are the words that scripts may ask for, see [cli.Program.Completion]. at is what the line
 // so far says of the agent.
 var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
 	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {
 		return at.Contexts(), nil
-	},
-	"commands": func(context.Context, program.System, *target.Flags) ([]string, error) {
-		return commandNames(), nil
 	},
 	"sessions": func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error) {
 		c, err := at.Connect(ctx, sys)
@@ -95,8 +92,17 @@ func atLine(line []string) *target.Flags {
 		line = line[:end]
 	}
 	at := new(target.Flags)
-	fields := plain.Of(at)
-	words := slices.DeleteFunc(slices.Clone(line), func(word string) bool { return word == "" })
+	fields := cli.Of(at)
+	var words []string
+	for i, word := range line {
+		switch last := len(words) - 1; {
+		case word == "": // nothing is said by it
+		case i > 0 && last >= 0 && (word == "=" || line[i-1] == "="): // as bash takes --flag=value apart
+			words[last] += word
+		default:
+			words = append(words, word)
+		}
+	}
 	for len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		words = words[1:] // the command
 	}
@@ -106,21 +112,11 @@ func atLine(line []string) *target.Flags {
 	} else if values, err := grammar.Values(line, given); err == nil { // else the command itself will say so
 		fields.Take(values)
 	}
-	fields.Defaults()
-	for len(words) > 0 {
-		name, value, inline := strings.Cut(words[0], "=")
-		words = words[1:]
-		f := fields.Find(name)
-		if f == nil || f.Boolean() {
-			continue
+	_ = fields.Settle()
+	for name, value := range given {
+		if f := fields.Find("--" + name); !f.Boolean() {
+			_ = f.Set(value)
 		}
-		if !inline && len(words) > 0 {
-			if words[0] == "=" && len(words) > 1 { // as bash takes --flag=value apart
-				words = words[1:]
-			}
-			value, words = words[0], words[1:]
-		}
-		f.Set(value)
 	}
 	return at
 }

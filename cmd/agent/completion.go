@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/execagent/execagent/cmd/internal/completion"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -20,12 +19,6 @@ func (*completionFlags) Help() string {
 
 // run prints the completion script for a shell.
 func (f *completionFlags) run(sys program.System) int {
-	parser, err := newParser(sys.Stdout, sys.Stderr)
-	if err != nil {
-		return sys.Fail(err)
-	}
-	if _, err := sys.Stdout.Write(completion.Script(f.Shell, parser.Model)); err != nil {
-		return sys.Fail(err)
-	}
-	return program.ExitOK
+	_, err := sys.Stdout.Write(commands.Completion(f.Shell))
+	return sys.Exit(err)
 }

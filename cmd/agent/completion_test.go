@@ -71,7 +71,6 @@ func TestBashCompletion(t *testing.T) {
 		{"agent kill j", "job"},
 		{"agent logs j", "job"},
 		{"agent attach --url :1 j", "job"},
-		{"agent man e", "exec"},
 		{"agent ver", "version"},
 		{"agent --listen ws://127.0.0.1:0 --log-l", "--log-level"},
 		{"agent --log-level _", levels},

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -52,11 +52,11 @@ func (f *configShowFlags) run(sys program.System) int {
 	if first(f.Line) == "--" {
 		f.Line = f.Line[1:]
 	}
-	all, err := grammar.Explain(f.Line, commandNames(), func(what string) { program.Complain(sys.Stderr, what) })
+	all, err := grammar.Explain(f.Line, func(what string) { program.Complain(sys.Stderr, what) })
 	if err != nil {
 		program.Complain(sys.Stderr, err)
 		return program.ExitUsage
 	}
-	return sys.Exit(printList(sys.Stdout, f.listFlags, all, func(s layers.Shown) string { return s.Command + "." + s.Option }, layers.Heading,
-		func(s layers.Shown) []string { return s.Row() }))
+	return sys.Exit(printList(sys.Stdout, f.listFlags, all, func(s cli.Shown) string { return s.Command + "." + s.Option }, cli.ShownHeading,
+		func(s cli.Shown) []string { return s.Row() }))
 }

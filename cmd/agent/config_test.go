@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"io"
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,52 +10,36 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/execagent/execagent/cmd/agent/plain"
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // TestTables: a file can have a table for each command with options that a file can set, and for
 // no other one.
 func TestTables(t *testing.T) {
 	t.Parallel()
-	for _, name := range commandNames() {
+	for _, c := range commands.Root().Shown() {
 		settable := false
-		if flags := newFlags(name); flags != nil && name != "version" {
-			settable = slices.ContainsFunc(plain.Of(flags).Options(), func(o layers.Option) bool { return o.Settable() })
+		if len(c.Below()) == 0 && c.Name != "version" {
+			settable = slices.ContainsFunc(c.Of(c.New()).Options(), func(o cli.Option) bool { return o.Settable() })
 		}
-		if layers.Table(name) != settable {
-			t.Errorf("%s: a table %v, options that can be set %v", name, layers.Table(name), settable)
-		}
-	}
-	parser, err := newParser(io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range commandNames() {
-		if !layers.Table(name) {
-			continue
-		}
-		got, want := plain.Of(newFlags(name)).Options(), layers.Options(layers.Find(parser.Model, name))
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b reflect.Type) bool { return a == b })); diff != "" {
-			t.Errorf("%s (-parser +plain):\n%s", name, diff)
+		if cli.HasTable(c.Name) != settable {
+			t.Errorf("%s: a table %v, options that can be set %v", c.Name, cli.HasTable(c.Name), settable)
 		}
 	}
 }
 
 // filedBy returns what a file of the user says about a command. With required it is over flags.
-func filedBy(t *testing.T, text, command string, required bool) layers.Values {
+func filedBy(t *testing.T, text, command string, required bool) cli.Values {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files, err := layers.Read("agent", path)
+	files, err := cli.ReadFiles("agent", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := files.Of(command, plain.Of(newFlags(command)).Options(), layers.Shared{})
+	l, err := files.Of(command, commands.Find(command).Of(commands.Find(command).New()).Options(), cli.Shared{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,39 +77,47 @@ workspace = ["/x", "/y,z"]
 network = ["off"]
 `
 
-// TestFiled: the parser and the reader of plain lines take the same from files, whether it is
-// over the line or below it, and say the same about it.
+// TestFiled: what a file says counts below what a line says, or over it, and then it is told what
+// has no effect.
 func TestFiled(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{
-		"exec true", "exec -t -- true", "exec --wait 4s true", "exec -e C=3 -e D=4 true", "exec --url ws://127.0.0.1:1 true",
-		"exec --log-level debug -C /x true", "exec --wait=3s true", "exec --token-file=/other true",
-		"", "--listen unix:///t", "--retain-bytes 5", "--session-ttl 1h --concurrent-requests 2", "exec-server --ws-auth capability-token --max-processes 1",
-		"sandbox true", "sandbox --workspace /a --workspace /b true", "sandbox --network on -- true",
+	for line, want := range map[string]struct{ fields, below, over, overrides string }{
+		"exec true":                                {"Wait LogLevel TTY Env EnvFile", "3s warn true [A=1 B=2] [/a /b]", "3s warn true [A=1 B=2] [/a /b]", ""},
+		"exec -t -- true":                          {"TTY", "true", "true", ""},
+		"exec --wait=4s true":                      {"Wait", "4s", "3s", "--wait"},
+		"exec -e C=3 -e D=4 true":                  {"Env", "[C=3 D=4]", "[A=1 B=2]", "--env"},
+		"exec --url ws://127.0.0.1:1 true":         {"URL TokenFile", "ws://127.0.0.1:1 /t", "ws://127.0.0.1:7000 /t", "--url"},
+		"exec --log-level debug -C /x true":        {"LogLevel Dir", "debug /x", "warn /x", "--log-level"},
+		"exec --token-file=/other true":            {"TokenFile", "/other", "/t", "--token-file"},
+		"":                                         {"Listen AllowUID RetainBytes RetainTotalBytes SessionTTL", "unix:///s [3 4] 65536 9 5m0s", "unix:///s [3 4] 65536 9 5m0s", ""},
+		"--listen unix:///t --retain-bytes 5":      {"Listen RetainBytes", "unix:///t 5", "unix:///s 65536", "--listen --retain-bytes"},
+		"--session-ttl 1h --concurrent-requests 2": {"SessionTTL ConcurrentRequests", "1h0m0s 2", "5m0s 2", "--session-ttl"},
+		"exec-server --ws-auth capability-token --max-processes 1": {"WSAuth MaxProcesses", "capability-token 1", "capability-token 7", "--max-processes"},
+		"sandbox true": {"Workspace Network", "[/x /y,z] [off]", "[/x /y,z] [off]", ""},
+		"sandbox --workspace /a --workspace /b true": {"Workspace", "[/a /b]", "[/x /y,z]", "--workspace"},
+		"sandbox --network on -- true":               {"Network", "[on]", "[off]", "--network"},
 	} {
 		for _, required := range []bool{false, true} {
 			args := strings.Fields(line)
-			name := commandOf(args)
-			if name == "" {
-				name = "exec-server"
-			}
-			values := filedBy(t, everyKind, name, required)
-			want, wantSaid, err := parseAny(args, values, io.Discard, io.Discard)
+			filed := filedBy(t, everyKind, cmp.Or(commandOf(args), "exec-server"), required)
+			got, err := read(args, filed)
 			if err != nil {
 				t.Fatalf("%s: %v", line, err)
 			}
-			got, said := parseOne(args, values)
-			if got == nil {
-				t.Errorf("%s is not plain", line)
-				continue
+			var is, overrides []string
+			for name := range strings.FieldsSeq(want.fields) {
+				is = append(is, fmt.Sprint(reflect.Indirect(reflect.ValueOf(got.Flags).Elem().FieldByName(name))))
 			}
-			slices.Sort(wantSaid)
-			slices.Sort(said)
-			if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
-				t.Errorf("%s, required %v (-parser +plain):\n%s", line, required, diff)
+			for _, override := range got.Overrides {
+				overrides = append(overrides, override[:strings.IndexByte(override, ' ')])
 			}
-			if diff := cmp.Diff(wantSaid, said); diff != "" || !required && len(said) > 0 {
-				t.Errorf("%s, required %v (-parser +plain):\n%s", line, required, diff)
+			values, effect := want.below, ""
+			if required {
+				values, effect = want.over, want.overrides
+			}
+			slices.Sort(overrides)
+			if said := strings.Join(is, " "); said != values || strings.Join(overrides, " ") != effect {
+				t.Errorf("%s, required %v: %s, want %s; without effect are %q, want %s", line, required, said, values, got.Overrides, effect)
 			}
 		}
 	}
@@ -140,22 +132,18 @@ func TestRequired(t *testing.T) {
 		"exec --dir /x --dir /y true", "exec true",
 	} {
 		args := strings.Fields(line)
-		flags, said, err := parseAny(args, values, io.Discard, io.Discard)
-		if one, saidOne := parseOne(args, values); one != nil {
-			flags, said, err = one, saidOne, nil
-		}
+		got, err := read(args, values)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		f := flags.(*execFlags)
+		f, said := got.Flags.(*execFlags), got.Overrides
 		if f.LogLevel != "error" || f.Dir != "/required" || !slices.Equal(f.Env, []string{"A=1"}) || (len(said) > 0) != (line != "exec true") {
 			t.Errorf("%s: %s %s %q, said %q", line, f.LogLevel, f.Dir, f.Env, said)
 		}
 	}
 	// What has no effect is checked all the same.
-	var out bytes.Buffer
-	if _, _, err := parseAny(strings.Fields("exec --log-level loud true"), values, &out, &out); err == nil {
+	if _, err := read(strings.Fields("exec --log-level loud true"), values); err == nil {
 		t.Error("a wrong level is taken")
 	}
 }
@@ -175,7 +163,7 @@ func TestPlaceOfServer(t *testing.T) {
 			name, value, _ := strings.Cut(variable, "=")
 			t.Setenv(name, value)
 		}
-		flags, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard)
+		flags, _, err := parse([]string{"--listen", "unix:///s"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +211,7 @@ func TestPlace(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			t.Setenv("AGENT_CONFIG", path)
-			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,11 +249,11 @@ func TestClientTable(t *testing.T) {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
 	}
-	flags, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard)
+	flags, _, err := parse([]string{"--listen", "unix:///s"})
 	if err != nil || flags.(*serverFlags).LogLevel == "debug" {
 		t.Errorf("a server: %+v, %v", flags, err)
 	}
-	all, err := grammar.Explain(nil, commandNames(), func(string) {})
+	all, err := grammar.Explain(nil, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,14 +266,14 @@ func TestClientTable(t *testing.T) {
 	if at["logs"] != path+":5" || at["exec"] != path+":2" || at["cp"] != path+":2" || at["exec-server"] != "" {
 		t.Errorf("%v", at)
 	}
-	if _, err := grammar.Explain([]string{"client"}, nil, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is no command") {
+	if _, err := grammar.Explain([]string{"client"}, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is no command") {
 		t.Error(err)
 	}
 	write("[client]\ntty = true\n")
-	if _, _, err := parse([]string{"--listen", "unix:///s"}, io.Discard, io.Discard); err != nil {
+	if _, _, err := parse([]string{"--listen", "unix:///s"}); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := parse([]string{"ps"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), ":2: unknown key") {
+	if _, _, err := parse([]string{"ps"}); err == nil || !strings.Contains(err.Error(), ":2: unknown key") {
 		t.Error(err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,7 +101,7 @@ transport = "direct"
 				name, value, _ := strings.Cut(entry, "=")
 				os.Setenv(name, value)
 			}
-			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"), io.Discard, io.Discard)
+			flags, _, err := parse(append(append([]string{"exec"}, strings.Fields(tt.line)...), "--", "true"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,49 +208,6 @@ func TestComplete(t *testing.T) {
 		out, err := cmd.Output()
 		if string(out) != tt.want || err != nil || stderr.Len() > 0 {
 			t.Errorf("%s: %q, %v, %s", tt.line, out, err, &stderr)
-		}
-	}
-}
-
-// TestManPages: a page for every command, without a complaint of groff.
-func TestManPages(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if out, err := agentCommand(t, "man", "--dir", dir).Output(); err != nil || len(out) > 0 {
-		t.Fatalf("%v: %s", err, out)
-	}
-	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
-	if err != nil || len(pages) < 15 {
-		t.Fatalf("pages are %v, %v", pages, err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "agent-complete.1")); err == nil {
-		t.Error("a hidden command has a page")
-	}
-	one, err := agentCommand(t, "man", "context", "add").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	same, err := os.ReadFile(filepath.Join(dir, "agent-context-add.1"))
-	if err != nil || !bytes.Equal(one, same) {
-		t.Errorf("agent man and --dir differ: %v", err)
-	}
-	if _, err := exec.LookPath("groff"); err != nil {
-		t.Skip("groff is not installed")
-	}
-	for _, page := range pages {
-		cmd := exec.CommandContext(t.Context(), "groff", "-ww", "-z", "-man", "-Tutf8", page)
-		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", filepath.Base(page), err, out)
-		}
-	}
-	text, err := exec.CommandContext(t.Context(), "groff", "-man", "-Tascii", "-P-cbou", filepath.Join(dir, "agent-context-add.1")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"agent-context-add - Name an agent or a registry", "SYNOPSIS", "agent context add [options] <name>", "--token-file=FILE", "(AGENT_CONFIG)",
-		"agent context add box --url 127.0.0.1:7000 --token-file ~/box.token", "agent-context(1)"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
 	}
 }

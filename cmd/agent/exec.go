@@ -95,7 +95,7 @@ func (f *execFlags) Check() error {
 	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
 		return err
 	}
-	if err := validCommand("exec", f.Command, f); !errors.Is(err, errEmpty) {
+	if err := validCommand("exec", f.Command); !errors.Is(err, errEmpty) {
 		return err
 	}
 	return fmt.Errorf("%w; a shell is: agent exec -t -- bash", errEmpty)

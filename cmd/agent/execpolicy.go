@@ -47,7 +47,7 @@ Exit codes: 0 whatever the decision, 1 when a file cannot be read or has an erro
 // Check finds a command that is empty, or a wrong flag. The parser calls it.
 func (f *execpolicyCheckFlags) Check() error {
 	if len(f.Rules) == 0 && len(f.Command) > 0 { // --rules is mistyped, or else the parser misses it
-		return validCommand("execpolicy check", f.Command, f)
+		return validCommand("execpolicy check", f.Command)
 	}
 	if first(f.Command) == "--" {
 		f.Command = f.Command[1:]

@@ -50,7 +50,7 @@ func run(sys program.System) int {
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
 		args = args[1:] // the reference has forward below exec-server
 	}
-	command, overrides, err := parse(args, sys.Stdout, sys.Stderr)
+	command, overrides, err := parse(args)
 	if wrong, ok := errors.AsType[*wrongLine](err); ok {
 		program.Complain(sys.Stderr, wrong)
 		program.Complain(sys.Stderr, wrong.help())

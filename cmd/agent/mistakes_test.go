@@ -333,8 +333,6 @@ func TestMistakes(t *testing.T) {
 		{"login -u me registry.example.com", "", 2, "unknown flag -u", "see agent login --help"},
 		{"login http://127.0.0.1:1", "", 1, "the key is empty", ""},
 		{"login http://[::1]:1", "", 2, "\"::1\" is no name of a context: give one with --name", "see agent login --help"},
-		{"man nope", "", 2, "unknown command nope", ""},
-		{"man exce", "", 2, "unknown command exce; did you mean exec?", ""},
 
 		// Ports.
 		{"port-forward 80", "", 2, "which agent? --context, --url or --registry says it", "see agent port-forward --help"},

@@ -88,7 +88,7 @@ func (f *sandboxFlags) Check() (err error) {
 	if err := checkVariables(f.Env); err != nil {
 		return err
 	}
-	return validCommand("sandbox", f.Command, f)
+	return validCommand("sandbox", f.Command)
 }
 
 // run runs a command under a policy. The result is its exit code.

@@ -25,8 +25,7 @@ const defaultListen = "ws://127.0.0.1:0"
 // serverFlags are the flags of the reference (rpc.md 1) and our own.
 //
 // Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
-// the two. kong could fill them in from variables (kong.Vars), but it does that
-// again for each text of each flag, and a start would take longer.
+// the two.
 type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed as one line, but with --log-format json. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth and --tls-client-ca."`

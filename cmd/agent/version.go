@@ -1,24 +1,9 @@
 package main
 
 import (
-	"github.com/alecthomas/kong"
-
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 )
-
-// versionFlag is --version. Like --help it takes effect before the parser looks at
-// the rest of the line.
-type versionFlag bool
-
-// BeforeReset prints the version and exits. The parser calls it.
-func (versionFlag) BeforeReset(line *kong.Context) error {
-	if err := build.This("agent").Print(line.Stdout, false); err != nil {
-		return err
-	}
-	line.Exit(program.ExitOK)
-	return nil
-}
 
 // versionFlags say how to print the version.
 type versionFlags struct {

@@ -1,80 +1,57 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/execagent/execagent/cmd/internal/commandline"
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // groups are the options of which one layer says all.
-var groups = []layers.Group{
+var groups = []cli.Group{
 	{Heads: []string{"data", "nats-url"}, Rest: []string{"nats-creds", "nats-replicas"}},
 	{Heads: []string{"tls-cert", "behind-proxy"}, Rest: []string{"tls-key"}},
 }
 
 // fileless are the commands that no file is read for: they work whatever is wrong with one.
-var fileless = []string{"version", "completion", "man"}
+var fileless = []string{"version", "completion"}
 
-// parse parses the line of a command, with what files say about its options. overrides says what
-// has no effect because of them. An error is about the line, or about a file.
-func (s system) parse(parser *kong.Kong, command string, args []string) (parsed *kong.Context, overrides []string, err error) {
-	command = cmp.Or(command, "serve")
-	var values layers.Values
-	if !slices.Contains(fileless, command) && !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
-		files, err := layers.Read("registry", s.config)
+// read reads the line of a command, with what files say about its options. An error is about the
+// line, or about a file.
+func (s system) read(commands *cli.Program, command string, args []string) (*cli.Line, error) {
+	var values cli.Values
+	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		if line, err := commands.Read(args, nil); err != nil || line.AtOnce != "" {
+			return line, err // help is there whatever is wrong with a file
+		}
+	}
+	if !slices.Contains(fileless, command) {
+		files, err := cli.ReadFiles("registry", s.config)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		given, _ := given(parser, args) // of an error the parser says why
-		if values, err = valuesOf(parser, files, command, given); err != nil {
-			return nil, nil, err
-		}
-	}
-	bound, err := layers.Bind(parser, command, values)
-	if err != nil {
-		return nil, nil, err
-	}
-	if parsed, err = commandline.Parse(parser, args); err != nil {
-		err = commandline.Wrong(err)
-		if len(values) > 0 {
-			err = fmt.Errorf("%w (registry config show %s tells which files set options of it)", err, command)
-		}
-		return nil, nil, err
-	}
-	return parsed, bound.Overrides(parsed), nil
-}
-
-// given returns the values of the flags that are on a line, as far as that can be read.
-func given(parser *kong.Kong, args []string) (values map[string]string, err error) {
-	values = map[string]string{}
-	traced, err := kong.Trace(parser, args)
-	if err != nil {
-		return values, err
-	}
-	for _, path := range traced.Path {
-		if path.Flag != nil {
-			values[path.Flag.Name] = fmt.Sprint(traced.FlagValue(path.Flag))
+		given, _ := commands.Given(args) // what is wrong is said when the line is read
+		if values, err = valuesOf(commands, commands.Find(command), files, given); err != nil {
+			return nil, err
 		}
 	}
-	return values, traced.Error
+	line, err := commands.Read(args, values)
+	if err != nil && len(values) > 0 {
+		err = fmt.Errorf("%w (registry config show %s tells which files set options of it)", err, command)
+	}
+	return line, err
 }
 
 // valuesOf returns what files say about the options of a command.
-func valuesOf(parser *kong.Kong, files *layers.Files, command string, given map[string]string) (layers.Values, error) {
-	node := layers.Find(parser.Model, command)
-	if files.Empty() || node == nil {
+func valuesOf(commands *cli.Program, c *cli.Command, files *cli.Files, given map[string]string) (cli.Values, error) {
+	if files.Empty() || len(c.Below()) > 0 {
 		return nil, nil
 	}
-	if err := files.Known(commandsOf(parser.Model.Node, "")); err != nil {
+	if err := files.Known(paths(commands)); err != nil {
 		return nil, err
 	}
-	options := layers.Options(node)
-	l, err := files.Of(command, options, layers.Shared{})
+	fields := c.Of(c.New())
+	l, err := files.Of(c.Path, fields.Options(), cli.Shared{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,23 +59,19 @@ func valuesOf(parser *kong.Kong, files *layers.Files, command string, given map[
 		if text, ok := given[option]; ok {
 			return text, true
 		}
-		i := slices.IndexFunc(options, func(o layers.Option) bool { return o.Name == option })
-		if i < 0 {
-			return "", false
+		if f := fields.Find("--" + option); f != nil {
+			_, text, ok := cli.Variable(f.Env, f.Path)
+			return text, ok
 		}
-		_, text, ok := layers.Variable(options[i].Env, options[i].Path)
-		return text, ok
+		return "", false
 	}), nil
 }
 
-// commandsOf are the commands that files can set options of, with those above them.
-func commandsOf(node *kong.Node, above string) (names []string) {
-	for _, child := range node.Children {
-		switch {
-		case len(child.Children) > 0:
-			names = append(names, commandsOf(child, above+child.Name+" ")...)
-		case !slices.Contains(fileless, child.Name):
-			names = append(names, above+child.Name)
+// paths are the commands that files can set options of, with those above them.
+func paths(commands *cli.Program) (names []string) {
+	for _, c := range commands.Leaves() {
+		if !slices.Contains(fileless, c.Path) {
+			names = append(names, c.Path)
 		}
 	}
 	return names
@@ -134,25 +107,21 @@ Examples:
 }
 
 func (f *configShowFlags) run(sys system) error {
-	parser, _, err := newParser(sys)
+	files, err := cli.ReadFiles("registry", sys.config)
 	if err != nil {
-		return err
-	}
-	files, err := layers.Read("registry", sys.config)
-	if err != nil {
-		return err
+		return cli.UsageError(err.Error())
 	}
 	if files.Hidden() {
-		sys.complain("you may not look into " + layers.Folder + ": files there say nothing to you")
+		sys.complain("you may not look into " + cli.HostFolder + ": files there say nothing to you")
 	}
-	all, err := f.explain(parser, files)
+	all, err := f.explain(commands(sys), files)
 	if err != nil {
-		return err
+		return cli.UsageError(err.Error())
 	}
 	if f.json() {
 		return printJSON(sys.stdout, all)
 	}
-	return printTable(sys.stdout, layers.Heading, len(all), func(i int) []any {
+	return printTable(sys.stdout, cli.ShownHeading, len(all), func(i int) []any {
 		var cells []any
 		for _, cell := range all[i].Row() {
 			cells = append(cells, cell)
@@ -162,38 +131,43 @@ func (f *configShowFlags) run(sys system) error {
 }
 
 // explain returns the options, of one command or of all.
-func (f *configShowFlags) explain(parser *kong.Kong, files *layers.Files) (all []layers.Shown, err error) {
+func (f *configShowFlags) explain(commands *cli.Program, files *cli.Files) (all []cli.Shown, err error) {
 	line := f.Line
 	if len(line) > 0 && line[0] == "--" {
 		line = line[1:]
 	}
-	commands := commandsOf(parser.Model.Node, "")
-	if len(line) > 0 {
-		command, err := commandline.Command(parser.Model, line, nil)
-		if err != nil {
-			return nil, err
+	if len(line) == 0 {
+		for _, path := range paths(commands) {
+			options, err := explain(commands, commands.Find(path), files, nil)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, slices.DeleteFunc(options, func(s cli.Shown) bool { return !s.Set() })...)
 		}
-		if command = cmp.Or(command, "serve"); !slices.Contains(commands, command) {
-			return nil, fmt.Errorf("no options of %s can be set in files", command)
-		}
-		commands = []string{command}
+		return all, nil
 	}
-	on := map[string]string{}
-	if len(line) > 0 {
-		if on, err = given(parser, line); err != nil {
-			return nil, commandline.Wrong(err)
-		}
+	c, err := commands.Command(line)
+	if err != nil {
+		return nil, err
 	}
-	for _, command := range commands {
-		values, err := valuesOf(parser, files, command, on)
-		if err != nil {
-			return nil, err
-		}
-		options := layers.Explain(command, layers.Options(layers.Find(parser.Model, command)), values, on)
-		if len(line) == 0 {
-			options = slices.DeleteFunc(options, func(s layers.Shown) bool { return !s.Set() })
-		}
-		all = append(all, options...)
+	if c.Path == "" {
+		c = commands.Find("serve")
 	}
-	return all, nil
+	if !slices.Contains(paths(commands), c.Path) {
+		return nil, fmt.Errorf("no options of %s can be set in files", c.Path)
+	}
+	given, unknown := commands.Given(line)
+	if unknown != nil {
+		return nil, unknown
+	}
+	return explain(commands, c, files, given)
+}
+
+// explain returns the options of a command.
+func explain(commands *cli.Program, c *cli.Command, files *cli.Files, given map[string]string) ([]cli.Shown, error) {
+	values, err := valuesOf(commands, c, files, given)
+	if err != nil {
+		return nil, err
+	}
+	return cli.Explain(c.Path, c.Of(c.New()).Options(), values, given), nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // withFile is command for a user who has a file.
@@ -28,7 +28,7 @@ func TestConfigShow(t *testing.T) {
 	t.Setenv("REGISTRY_STREAMS", "3")
 	const text = "[registry.serve]\nstreams = 2\nbytes = 9\nallow-uid = [1, 2]\nlisten = 'unix:///s'\n[registry.keys.create]\nlabel = 'x'\nnats-url = 'nats://u:s3cret@h'\n[exec]\nwait = '1s'\n"
 	code, out, said, path := withFile(t, text, "config", "show", "-o", "json", "serve", "--bytes", "10")
-	var shown []layers.Shown
+	var shown []cli.Shown
 	if err := json.Unmarshal([]byte(out), &shown); err != nil || code != exitOK || said != "" {
 		t.Fatalf("%d, %s, %v", code, said, err)
 	}
@@ -61,6 +61,7 @@ func TestConfigErrors(t *testing.T) {
 		{"", "config show serve --streams 3 -o json", "unknown flag -o"},
 		{"[registry.sreve]\nstreams = 2", "keys list", `:1: unknown key "sreve": no command has that name; did you mean serve?`},
 		{"[registry.serve]\nstreams = 'many'", "", ":2: streams is not a whole number in its range"},
+		{"[registry.keys.revoke]\nnope = 1", "keys revoke -- -h", `:2: unknown key "nope"`}, // -h is no flag here
 		{"[registry.serve]\ngrace = '-1s'", "serve --listen 127.0.0.1:0", "--grace -1s is not positive (registry config show serve tells which files set options of it)"},
 	} {
 		code, _, said, path := withFile(t, tt.text, strings.Fields(tt.line)...)

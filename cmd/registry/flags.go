@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry"
 	"github.com/execagent/execagent/registry/limits"
@@ -44,16 +44,16 @@ type commandLine struct {
 	Status       statusFlags       `cmd:"" help:"Tell what runs, with which limits, and who is online."`
 	Backup       backupFlags       `cmd:"" help:"Write all that a registry has to keep to a file."`
 	Restore      restoreFlags      `cmd:"" help:"Read such a file into an empty store."`
-	Demo         demoFlags         `cmd:"" help:"Show remote mode at work, on this machine."`
 	Version      versionFlags      `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion   completionFlags   `cmd:"" help:"Print a completion script for a shell."`
-	Man          manFlags          `cmd:"" help:"Print a man page."`
 }
 
 // versionFlags say how to print the version.
 type versionFlags struct {
 	JSON bool `name:"json" env:"REGISTRY_VERSION_JSON" help:"Print it as a JSON object."`
 }
+
+func (f *versionFlags) run(sys system) error { return build.This("registry").Print(sys.stdout, f.JSON) }
 
 const description = `Runs the registry and rendezvous of remote mode: executors register and wait here, harnesses find them here. What they say to each other passes through encrypted; the registry cannot read it, but for environments that --direct names.
 
@@ -69,23 +69,21 @@ Examples:
   registry environments                                       tell who is online
   registry status                                             tell what runs, and its limits`
 
-// newParser makes the parser, and the flags that it will fill in.
-func newParser(sys system) (*kong.Kong, *commandLine, error) {
+// commands are the commands of the program, for a user with the homes of a system.
+func commands(sys system) *cli.Program {
 	data := defaultData(sys)
-	var grammar commandLine
-	parser, err := kong.New(&grammar,
-		kong.Name("registry"),
-		kong.Description(description),
-		kong.Writers(sys.stdout, sys.stderr),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, FlagsLast: true}),
-		kong.ExplicitGroups([]kong.Group{
+	return &cli.Program{
+		Name:        "registry",
+		Description: description,
+		Commands:    commandLine{},
+		Sections: []cli.Section{
 			{Key: "store", Title: "Where keys, identities and registrations are:"},
 			{Key: "web", Title: "How clients come in:"},
 			{Key: "limits", Title: "Limits of a principal, at each registry process; negative: none:"},
 			{Key: "memory", Title: "Memory:"},
 			{Key: "log", Title: "Log:"},
-		}),
-		kong.Vars{
+		},
+		Vars: map[string]string{
 			"data":          data,
 			"data_help":     cmp.Or(data, "none, without an absolute HOME or XDG_STATE_HOME"),
 			"requests":      fmt.Sprint(limits.DefaultRequests),
@@ -95,8 +93,8 @@ func newParser(sys system) (*kong.Kong, *commandLine, error) {
 			"bytes":         fmt.Sprint(limits.DefaultBytes),
 			"grace":         registry.DefaultGrace.String(),
 			"skew":          registry.DefaultClockSkew.String(),
-		})
-	return parser, &grammar, err
+		},
+	}
 }
 
 // defaultData returns the folder of the state, for when no flag names another. It

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +16,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/execagent/execagent/cmd/internal/commandline"
-	"github.com/execagent/execagent/cmd/internal/completion"
-	"github.com/execagent/execagent/cmd/internal/layers"
-	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/registry/store"
 )
@@ -60,77 +58,35 @@ type system struct {
 	stderr      io.Writer
 }
 
+// runner is what a command line leads to: the flags of a command, as they are given.
+type runner interface{ run(system) error }
+
 // run parses the command line and does what it says. The result is the exit
 // code.
 func run(sys system) int {
-	parser, commands, err := newParser(sys)
-	if err != nil {
-		return sys.fail(err)
-	}
 	args := sys.args
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	command, err := commandline.Command(parser.Model, args, nil)
+	commands := commands(sys)
+	named, err := commands.Command(args)
 	if err != nil {
-		return sys.wrong(command, err)
+		return sys.wrong(named, err)
 	}
-	commandline.NoEmptyPaths(parser.Model.Node)
-	parsed, overrides, err := sys.parse(parser, command, args)
+	line, err := sys.read(commands, cmp.Or(named.Path, "serve"), args)
 	if err != nil {
-		return sys.wrong(command, err)
+		return sys.wrong(named, err)
 	}
-	for _, override := range overrides {
-		if commands.Serve.LogFormat == "json" {
-			newLogger(sys.stderr, &commands.Serve).Warn(override)
-		} else {
-			sys.complain(override)
-		}
+	if line.AtOnce != "" {
+		err = line.Command.Help(sys.stdout)
+	} else {
+		sys.tell(line)
+		err = line.Flags.(runner).run(sys)
 	}
-	switch selected := parsed.Selected(); selected.Target.Addr().Interface() {
-	case &commands.Keys.Create:
-		err = commands.Keys.Create.run(sys)
-	case &commands.Keys.List:
-		err = commands.Keys.List.run(sys)
-	case &commands.Keys.Rotate:
-		err = commands.Keys.Rotate.run(sys)
-	case &commands.Keys.Revoke:
-		err = commands.Keys.Revoke.run(sys)
-	case &commands.Identities.Add:
-		err = commands.Identities.Add.run(sys)
-	case &commands.Identities.List:
-		err = commands.Identities.List.run(sys)
-	case &commands.Identities.Remove:
-		err = commands.Identities.Remove.run(sys)
-	case &commands.Config.Show:
-		if err := commands.Config.Show.run(sys); err != nil {
-			return sys.wrong("config show", err)
-		}
-	case &commands.Environments:
-		err = commands.Environments.run(sys)
-	case &commands.Backup:
-		err = commands.Backup.run(sys)
-	case &commands.Restore:
-		err = commands.Restore.run(sys)
-	case &commands.Demo:
-		ctx, cancel := sys.context()
-		defer cancel()
-		err = runDemo(ctx, sys.stdout, &commands.Demo)
-	case &commands.Status:
-		err = commands.Status.run(sys)
-	case &commands.Version:
-		err = build.This("registry").Print(sys.stdout, commands.Version.JSON)
-	case &commands.Completion:
-		_, err = sys.stdout.Write(completion.Script(commands.Completion.Shell, parser.Model))
-	case &commands.Man:
-		err = commands.Man.run(sys)
-	default:
-		if len(sys.args) == 0 && commands.Serve.LogFormat != "json" && onTerminal(sys.stderr) {
-			sys.complain("serving until Ctrl-C; registry --help lists what else there is")
-		}
-		err = commands.Serve.run(sys)
-	}
+	wrong, ok := errors.AsType[cli.UsageError](err)
 	switch {
+	case ok:
+		return sys.wrong(named, wrong)
 	case errors.Is(err, errLogged):
 		return exitFailure
 	case err != nil:
@@ -139,9 +95,25 @@ func run(sys system) int {
 	return exitOK
 }
 
+// tell says what there is to say before a command does anything.
+func (s system) tell(line *cli.Line) {
+	serve, ok := line.Flags.(*serveFlags)
+	logs := ok && serve.LogFormat == "json"
+	for _, override := range line.Overrides {
+		if logs {
+			newLogger(s.stderr, serve).Warn(override)
+		} else {
+			s.complain(override)
+		}
+	}
+	if ok && len(s.args) == 0 && !logs && onTerminal(s.stderr) {
+		s.complain("serving until Ctrl-C; registry --help lists what else there is")
+	}
+}
+
 // userFile is the path of the user's file; without a home there is none.
 func userFile() string {
-	path, _ := layers.UserFile()
+	path, _ := cli.UserFile()
 	return path
 }
 
@@ -170,12 +142,12 @@ func (s system) fail(err error) int {
 }
 
 // wrong complains about a command line, and returns the exit code for that.
-func (s system) wrong(command string, err error) int {
+func (s system) wrong(command *cli.Command, err error) int {
 	s.complain(err)
-	if command == "" {
+	if command.Path == "" {
 		s.complain("see registry --help, for the options of the server registry serve --help")
 	} else {
-		s.complain(fmt.Sprintf("see registry %s --help", command))
+		s.complain(fmt.Sprintf("see registry %s --help", command.Path))
 	}
 	return exitUsage
 }

@@ -54,26 +54,3 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 }
-
-// TestManPages: a page for every command, without a complaint of groff.
-func TestManPages(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	mustRun(t, "man", "--dir", dir)
-	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
-	if err != nil || len(pages) < 14 {
-		t.Fatalf("pages are %v, %v", pages, err)
-	}
-	same, err := os.ReadFile(filepath.Join(dir, "registry-keys-create.1"))
-	if err != nil || mustRun(t, "man", "keys", "create") != string(same) {
-		t.Errorf("registry man and --dir differ: %v", err)
-	}
-	if _, err := exec.LookPath("groff"); err != nil {
-		t.Skip("groff is not installed")
-	}
-	for _, page := range pages {
-		if out, err := exec.CommandContext(t.Context(), "groff", "-ww", "-z", "-man", "-Tutf8", page).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", filepath.Base(page), err, out)
-		}
-	}
-}

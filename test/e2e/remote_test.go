@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -375,11 +377,47 @@ func TestRemoteSecrets(t *testing.T) {
 	}
 }
 
+// TestRendezvousReadsNothing: nothing of a command, its output or the protocol is readable in what
+// a rendezvous passes on. What a server writes to a websocket is not masked.
+func TestRendezvousReadsNothing(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSite(t)
+	var passed rig.Transcript
+	tap := rig.Listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		registry, err := net.Dial("tcp", s.Address)
+		if err != nil {
+			t.Errorf("%v", err)
+			return
+		}
+		defer registry.Close()
+		go func() {
+			_, _ = io.Copy(registry, conn)
+			_ = registry.Close()
+		}()
+		_, _ = io.Copy(io.MultiWriter(conn, &passed), registry)
+	})
+	there := s.At(tap.String())
+	there.Serve(t, "ci-1")
+	if out := there.Run(t, "ci-1", "sh", "-c", "echo a-word | tr a-z A-Z"); out != "A-WORD\n" {
+		t.Fatalf("the output is %q", out)
+	}
+	seen := passed.String()
+	for _, plain := range []string{"process/start", "echo a-word", "A-WORD", base64.StdEncoding.EncodeToString([]byte("A-WORD\n"))} {
+		if strings.Contains(seen, plain) {
+			t.Errorf("the rendezvous has passed on %q", plain)
+		}
+	}
+	// Both sides of the handshake have keys of ML-KEM-768, of more than 1 KB.
+	if !strings.Contains(seen, "101 Switching Protocols") || len(seen) < 6000 {
+		t.Errorf("only %d bytes were seen", len(seen))
+	}
+}
+
 // TestDemo runs the one command of the README for remote mode.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
-	cmd := rig.Command(t, rig.Registry(t), "demo", "--agent", rig.Agent(t))
+	cmd := rig.Command(t, "sh", "../../deploy/demo.sh", rig.Agent(t), rig.Registry(t))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
@@ -387,7 +425,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%v\n%s", time.Since(began), out)
-	for _, want := range []string{"registered its public key", "websocket to the rendezvous is up", "3,424 bytes back", "hello from", "exit code 0", "nothing of the command"} {
+	for _, want := range []string{"registered its public key: registration reg_", "websocket to the rendezvous is up", "hello from", "exit code 0", "all of it has ended"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
@@ -397,5 +435,48 @@ func TestDemo(t *testing.T) {
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("it leaves %v behind, %v", left, err)
+	}
+}
+
+// TestManPages: a page for every command, without a complaint of groff.
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"help2man", "groff"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+	dir := t.TempDir()
+	if out, err := rig.Command(t, "sh", "../../tools/man.sh", dir, rig.Agent(t), rig.Registry(t)).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil || len(pages) < 50 {
+		t.Fatalf("pages are %v, %v", pages, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "agent-complete.1")); err == nil {
+		t.Error("a hidden command has a page")
+	}
+	if out, err := rig.Command(t, "groff", append([]string{"-ww", "-z", "-man", "-Tutf8"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for page, wants := range map[string][]string{
+		"agent-context-add": {"agent-context-add - Name an agent or a registry", "SYNOPSIS", "agent context add <name> [flags]", "--token-file=FILE", "($AGENT_CONFIG)",
+			"agent context add box --url 127.0.0.1:7000 --token-file ~/box.token\n"},
+		"registry":      {"registry - Runs the registry and rendezvous of remote mode", "keys create"},
+		"registry-keys": {"registry-keys - API keys of executors and harnesses"},
+	} {
+		text, err := rig.Command(t, "groff", "-man", "-Tascii", "-P-cbou", "-rLL=200n", filepath.Join(dir, page+".1")).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q:\n%s", page, want, text)
+			}
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // errForm says that a change by lines would change more than it should.
@@ -51,8 +51,8 @@ func Change(path string, change func(f *File) error) (err error) {
 	if f.text == before {
 		return nil
 	}
-	if len(f.text) > layers.MaxFile {
-		return fmt.Errorf("%s would be longer than %d bytes", path, layers.MaxFile)
+	if len(f.text) > cli.MaxFile {
+		return fmt.Errorf("%s would be longer than %d bytes", path, cli.MaxFile)
 	}
 	// A link leads to where the file is kept, as among those of a whole home.
 	if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -19,7 +19,7 @@
 //	tls_cert = "me.pem"
 //	tls_key = "me.key"
 //
-// The same file may set options of commands, in tables that package layers reads.
+// The same file may set options of commands, in tables that package cli reads.
 //
 // Whoever can write the file has its commands run, so it has to belong to the user or to
 // root, and nobody else may be able to write it; with a token in it nobody else may read it.
@@ -34,7 +34,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 )
 
@@ -153,7 +153,7 @@ func Locate(named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	path, err := layers.UserFile()
+	path, err := cli.UserFile()
 	if err != nil {
 		return "", fmt.Errorf("no folder for a file of contexts: %w", err)
 	}
@@ -166,7 +166,7 @@ func Read(path string) (*File, error) {
 	if path == os.DevNull {
 		return f, nil
 	}
-	text, others, err := tomlfile.Read(path, layers.MaxFile, "have its commands run as you")
+	text, others, err := tomlfile.Read(path, cli.MaxFile, "have its commands run as you")
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // written writes a file of contexts and returns its path.
@@ -104,7 +104,7 @@ func TestErrors(t *testing.T) {
 		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: a table or a key that is there twice"},
 		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
 		{"\xff", " is not UTF-8"},
-		{"# " + strings.Repeat("x", layers.MaxFile), " is longer than 1048576 bytes"},
+		{"# " + strings.Repeat("x", cli.MaxFile), " is longer than 1048576 bytes"},
 	} {
 		path := written(t, tt.text)
 		_, err := Read(path)

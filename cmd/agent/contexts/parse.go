@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 )
 
@@ -70,7 +70,7 @@ func (p *parser) top(values map[string]tomlfile.Value) {
 				p.context(name, at)
 			}
 		default:
-			if !layers.Known(key) { // the options of commands are read there
+			if !cli.KnownKey(key) { // the options of commands are read there
 				p.Fail(at, "unknown key %.64q: current and contexts are known, and tables of commands such as [exec]", key)
 			}
 		}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/execagent/execagent/cmd/internal/commandline"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
-// Line has the values of the flags that are on a command line, as [plain.Fields.Given] finds them,
+// Line has the values of the flags that are on a command line, as [cli.Fields.Given] finds them,
 // and those that a file requires.
 type Line map[string]string
 
@@ -24,7 +24,7 @@ func (g Line) Has(name string) bool {
 func (g Line) Nameless() error {
 	for _, name := range []string{"url", "registry"} {
 		if g.Has(name) && g[name] == "" {
-			return commandline.UsageError(fmt.Sprintf("--%s is empty", name))
+			return cli.UsageError(fmt.Sprintf("--%s is empty", name))
 		}
 	}
 	return nil

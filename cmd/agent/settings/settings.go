@@ -9,13 +9,11 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/cmd/agent/contexts"
-	"github.com/execagent/execagent/cmd/agent/plain"
-	"github.com/execagent/execagent/cmd/internal/commandline"
-	"github.com/execagent/execagent/cmd/internal/layers"
+	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
 // groups are the options of which one layer says all.
-var groups = []layers.Group{
+var groups = []cli.Group{
 	{
 		Heads: []string{"url", "registry", "context", "local", "probe"},
 		Rest:  []string{"token-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "environment-id", "registry-token-file", "transport"},
@@ -25,7 +23,7 @@ var groups = []layers.Group{
 }
 
 // servers are those of the commands that serve.
-var servers = []layers.Group{{
+var servers = []cli.Group{{
 	Heads: []string{"listen", "remote"},
 	Rest: []string{
 		"environment-id", "remote-transport", "transport", "api-key-file", "use-agent-identity-auth", "registration-bearer-stdin",
@@ -39,11 +37,17 @@ func Serves(command string) bool { return command == "exec-server" || command ==
 
 // Grammar is that of the command line.
 type Grammar struct {
-	// Flags returns empty flags of a command, a pointer to a struct; nil for what is none, or has
-	// others below it.
-	Flags func(command string) any
+	Program *cli.Program // the commands
 	// Client are empty flags that commands share which reach an agent, a pointer to a struct.
 	Client any
+}
+
+// fields are those of the flags of a command; nil for what is none, or has others below it.
+func (g Grammar) fields(command string) cli.Fields {
+	if c := g.Program.Find(command); c != nil && len(c.Below()) == 0 {
+		return c.Of(c.New())
+	}
+	return nil
 }
 
 // commandOf is the command of a line.
@@ -54,8 +58,7 @@ func commandOf(args []string) string {
 	return args[0]
 }
 
-// Line returns what is given on a command line; nothing for a command whose flags only the
-// parser knows.
+// Line returns what is given on a command line; nothing for a command that has others below it.
 func (g Grammar) Line(args []string) Line {
 	line, _ := g.line(args)
 	return line
@@ -63,31 +66,27 @@ func (g Grammar) Line(args []string) Line {
 
 // line is Line, and finds the first flag that the command does not have.
 func (g Grammar) line(args []string) (line Line, unknown error) {
-	flags := g.Flags(commandOf(args))
-	if flags == nil {
+	command := commandOf(args)
+	fields := g.fields(command)
+	if fields == nil {
 		return nil, nil
 	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		args = args[1:]
 	}
-	fields := plain.Of(flags)
-	line, word := fields.Given(args)
-	if word == "" {
-		return line, nil
+	line, wrong := fields.Given(args)
+	if wrong != nil {
+		unknown = cli.UsageError(g.Program.Find(command).UnknownFlag(wrong.Flag))
 	}
-	var known []string
-	for _, f := range fields {
-		known = append(known, "--"+f.Name)
-	}
-	return line, fmt.Errorf("unknown flag %.64s%s", word, commandline.Meant(commandline.Near(word, known)))
+	return line, unknown
 }
 
 // Values returns what files say about the options of the command of a line. It takes variables out
 // of this process's environment that contradict the line or what is required, as [Line.Prefer]
 // does. An error names the file and the line in it.
-func (g Grammar) Values(args []string, line Line) (layers.Values, error) {
+func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 	command := commandOf(args)
-	if !layers.Table(command) {
+	if !cli.HasTable(command) {
 		if command != "config" { // which tells of all variables
 			line.Prefer(false)
 		}
@@ -101,12 +100,12 @@ func (g Grammar) Values(args []string, line Line) (layers.Values, error) {
 		line.Prefer(Serves(command))
 		return nil, nil
 	}
-	return g.settle(line, files, command, plain.Of(g.Flags(command)))
+	return g.settle(line, files, command, g.fields(command))
 }
 
 // Explain tells which options of the command of a line are from where; without a line, which of
 // all commands are set. tell hears what there is to say besides.
-func (g Grammar) Explain(args, commands []string, tell func(string)) (all []layers.Shown, err error) {
+func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err error) {
 	line, err := g.line(args)
 	if err != nil {
 		return nil, fmt.Errorf("%w (flags of config show come before the command)", err)
@@ -116,53 +115,53 @@ func (g Grammar) Explain(args, commands []string, tell func(string)) (all []laye
 		return nil, err
 	}
 	if files.Hidden() {
-		tell("you may not look into " + layers.Folder + ": files there say nothing to you")
+		tell("you may not look into " + cli.HostFolder + ": files there say nothing to you")
 	}
 	if len(args) > 0 {
 		return g.explain(files, commandOf(args), line)
 	}
-	for _, command := range commands {
-		if !layers.Table(command) {
+	for _, command := range g.Program.Root().Shown() {
+		if !cli.HasTable(command.Name) {
 			continue
 		}
-		options, err := g.explain(files, command, nil)
+		options, err := g.explain(files, command.Name, nil)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, slices.DeleteFunc(options, func(s layers.Shown) bool { return !s.Set() })...)
+		all = append(all, slices.DeleteFunc(options, func(s cli.Shown) bool { return !s.Set() })...)
 	}
 	return all, nil
 }
 
-func (g Grammar) explain(files *layers.Files, command string, line Line) ([]layers.Shown, error) {
-	if command == layers.Client {
+func (g Grammar) explain(files *cli.Files, command string, line Line) ([]cli.Shown, error) {
+	if command == cli.ClientTable {
 		return nil, fmt.Errorf("%s is no command: its table counts for each that reaches an agent, such as exec", command)
 	}
-	if !layers.Table(command) {
-		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, commandline.Meant(layers.NearTable(command)))
+	if !cli.HasTable(command) {
+		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, cli.Meant(cli.NearTable(command)))
 	}
-	fields := plain.Of(g.Flags(command))
+	fields := g.fields(command)
 	values, err := g.settle(line, files, command, fields)
 	if err != nil {
 		return nil, err
 	}
-	return layers.Explain(command, fields.Options(), values, line), nil
+	return cli.Explain(command, fields.Options(), values, line), nil
 }
 
 // read reads the files, the user's as the line and AGENT_CONFIG name it.
-func (g Line) read() (*layers.Files, error) {
+func (g Line) read() (*cli.Files, error) {
 	user, err := contexts.Locate(cmp.Or(g["config"], os.Getenv("AGENT_CONFIG")))
 	if err != nil {
 		user = "" // without a home there is none
 	}
-	return layers.Read("agent", user)
+	return cli.ReadFiles("agent", user)
 }
 
 // settle returns what files say, with variables that contradict that or the line taken away.
-func (g Grammar) settle(line Line, files *layers.Files, command string, fields plain.Fields) (layers.Values, error) {
-	var shared layers.Shared
+func (g Grammar) settle(line Line, files *cli.Files, command string, fields cli.Fields) (cli.Values, error) {
+	var shared cli.Shared
 	if !Serves(command) {
-		shared = layers.Shared{Options: plain.Of(g.Client).Options(), Groups: groups}
+		shared = cli.Shared{Options: cli.Of(g.Client).Options(), Groups: groups}
 	}
 	l, err := files.Of(command, fields.Options(), shared)
 	if err != nil {
@@ -179,14 +178,14 @@ func (g Grammar) settle(line Line, files *layers.Files, command string, fields p
 			return line[option], true
 		}
 		if f := fields.Find("--" + option); f != nil {
-			_, text, ok := layers.Variable(f.Env, f.Path)
+			_, text, ok := cli.Variable(f.Env, f.Path)
 			return text, ok
 		}
 		return "", false
 	}), nil
 }
 
-func groupsOf(command string) []layers.Group {
+func groupsOf(command string) []cli.Group {
 	if Serves(command) {
 		return servers
 	}

@@ -1,4 +1,81 @@
-// Package layers reads the values of options from files: those of the host's administrator, and
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/execagent/execagent/cmd/internal/tomlfile"
+	"github.com/execagent/execagent/internal/secretfile"
+)
+
+const (
+	// HostFolder has the files of the host's administrator.
+	HostFolder = "/etc/execagent"
+	// MaxFile is how long a file may be, in bytes.
+	MaxFile = 1 << 20
+
+	settings     = "config.toml"
+	requirements = "requirements.toml"
+
+	// registry is the table with those of the commands of registry.
+	registry = "registry"
+	// ClientTable is the table with what commands share that reach an agent.
+	ClientTable = "client"
+)
+
+// agentTables are the commands of agent that have options which a file can set.
+var agentTables = []string{
+	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
+	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
+}
+
+// HasTable reports whether a key at the top of a file is a table with the options of a command, or of
+// the commands of registry.
+func HasTable(key string) bool { return key == registry || slices.Contains(agentTables, key) }
+
+// KnownKey reports whether a key at the top of a file is a table with options.
+func KnownKey(key string) bool { return key == ClientTable || HasTable(key) }
+
+// NearTable returns the table that was meant with a key that is none, "" where none is near.
+func NearTable(key string) string {
+	return Near(key, append([]string{registry, ClientTable}, agentTables...))
+}
+
+// UserFile is the path of the user's file.
+func UserFile() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "execagent", settings), nil
+}
+
+// rank is the place of a file among the others: a smaller one is stronger.
+type rank int
+
+const (
+	required rank = iota
+	ofUser
+	ofHost
+	ranks
+)
+
+// file is a file that was read.
+type file struct {
+	rank   rank
+	path   string
+	doc    *tomlfile.Document
+	tables map[string]tomlfile.Value // of the program
+}
+
+// Files are the files that are there which set options: those of the host's administrator, and
 // that of the user. Each layer is over the one before it:
 //
 //	the default of the option
@@ -29,98 +106,19 @@
 //
 // An option can be set that has a variable: the others are about one call. A path is relative to
 // the folder of the file, and ~/ stands for the user's home.
-package layers
-
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
-
-	"github.com/execagent/execagent/cmd/internal/commandline"
-	"github.com/execagent/execagent/cmd/internal/tomlfile"
-	"github.com/execagent/execagent/internal/secretfile"
-)
-
-const (
-	// Folder has the files of the host's administrator.
-	Folder = "/etc/execagent"
-	// MaxFile is how long a file may be, in bytes.
-	MaxFile = 1 << 20
-
-	settings     = "config.toml"
-	requirements = "requirements.toml"
-
-	// registry is the table with those of the commands of registry.
-	registry = "registry"
-	// Client is the table with what commands share that reach an agent.
-	Client = "client"
-)
-
-// agentTables are the commands of agent that have options which a file can set.
-var agentTables = []string{
-	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
-	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
-}
-
-// Table tells whether a key at the top of a file is a table with the options of a command, or of
-// the commands of registry.
-func Table(key string) bool { return key == registry || slices.Contains(agentTables, key) }
-
-// Known tells whether a key at the top of a file is a table with options.
-func Known(key string) bool { return key == Client || Table(key) }
-
-// NearTable returns the table that was meant with a key that is none, "" where none is near.
-func NearTable(key string) string {
-	return commandline.Near(key, append([]string{registry, Client}, agentTables...))
-}
-
-// UserFile is the path of the user's file.
-func UserFile() (string, error) {
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "execagent", settings), nil
-}
-
-// rank is the place of a file among the others: a smaller one is stronger.
-type rank int
-
-const (
-	required rank = iota
-	ofUser
-	ofHost
-	ranks
-)
-
-// file is a file that was read.
-type file struct {
-	rank   rank
-	path   string
-	doc    *tomlfile.Document
-	tables map[string]tomlfile.Value // of the program
-}
-
-// Files are the files that are there.
 type Files struct {
 	program string
 	files   []*file // the stronger ones first
 	hidden  bool
 }
 
-// Read reads the files, for the program agent or registry. user is the path of the user's file; ""
-// and /dev/null stand for none. A file that is not there says nothing; nor does the folder of the host's administrator
+// ReadFiles reads the files, for the program agent or registry. user is the path of the user's file;
+// "" and /dev/null stand for none. A file that is not there says nothing; nor does the folder of the host's administrator
 // if this user may not look into it.
-func Read(program, user string) (*Files, error) { return read(program, Folder, user) }
+func ReadFiles(program, user string) (*Files, error) { return readFiles(program, HostFolder, user) }
 
-// read is Read with another folder, for tests.
-func read(program, folder, user string) (*Files, error) {
+// readFiles is ReadFiles with another folder, for tests.
+func readFiles(program, folder, user string) (*Files, error) {
 	f := &Files{program: program}
 	for _, at := range [...]struct {
 		rank rank
@@ -157,7 +155,7 @@ func read(program, folder, user string) (*Files, error) {
 	return f, nil
 }
 
-// unseen tells whether this user may not even know that a file is there.
+// unseen reports whether this user may not even know that a file is there.
 func unseen(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrPermission)
@@ -171,14 +169,14 @@ func (f *Files) add(r rank, path, text string) error {
 	}
 	for key, at := range top {
 		switch {
-		case Known(key):
+		case KnownKey(key):
 			tomlfile.As[map[string]any](doc, key, "a table", at)
 		case r == ofUser && (key == "current" || key == "contexts"):
 		case r != ofUser && (key == "current" || key == "contexts"):
 			doc.Fail(at, "contexts are in the file of a user: %s has no meaning here", key)
 		default:
 			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec], or [exec-server] for the server%s", key,
-				commandline.Meant(NearTable(key)))
+				Meant(NearTable(key)))
 		}
 	}
 	tables := top
@@ -195,13 +193,13 @@ func (f *Files) add(r rank, path, text string) error {
 	return nil
 }
 
-// Empty tells whether no file is there.
+// Empty reports whether no file is there.
 func (f *Files) Empty() bool { return len(f.files) == 0 }
 
-// Hidden tells whether this user may not look into the folder of the host's administrator.
+// Hidden reports whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Shared is what a command shares with others: the options that the table [Client] may have, and
+// Shared is what a command shares with others: the options that the table [ClientTable] may have, and
 // the groups among them. Without options that table is not looked at.
 type Shared struct {
 	Options []Option
@@ -219,7 +217,7 @@ func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, er
 			return nil, err
 		}
 		if len(shared.Options) > 0 {
-			common, err := file.values(f.program, Client, shared.Options)
+			common, err := file.values(f.program, ClientTable, shared.Options)
 			if err != nil {
 				return nil, err
 			}
@@ -278,7 +276,7 @@ func (f *file) known(above string, tables map[string]tomlfile.Value, commands []
 		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
 			f.known(name+" ", f.doc.Table(key, at), commands)
 		default:
-			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, commandline.Meant(commandline.Near(name, commands)))
+			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, Meant(Near(name, commands)))
 		}
 	}
 }
@@ -301,10 +299,10 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 		switch {
 		case i < 0:
 			whose := program + " " + command + " has"
-			if command == Client {
+			if command == ClientTable {
 				whose = "commands that reach an agent share"
 			}
-			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, commandline.Meant(commandline.Near(key, names(options))))
+			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, Meant(Near(key, settable(options))))
 		case !options[i].Settable():
 			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
 		default:
@@ -320,7 +318,7 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 	return values, f.doc.Err()
 }
 
-func names(options []Option) (all []string) {
+func settable(options []Option) (all []string) {
 	for _, o := range options {
 		if o.Settable() {
 			all = append(all, o.Name)

@@ -1,7 +1,6 @@
-package layers
+package cli
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Option is an option of a command.
@@ -27,7 +25,7 @@ type Option struct {
 // fileOption names the user's file, which thus cannot set it.
 const fileOption = "config"
 
-// Settable tells whether a file can set the option.
+// Settable reports whether a file can set the option.
 func (o *Option) Settable() bool { return len(o.Env) > 0 && o.Name != fileOption }
 
 // Value is what a file says about an option.
@@ -36,17 +34,10 @@ type Value struct {
 	Path     string   // of the file
 	Line     int
 	Required bool // it is over flags and variables
-
-	raw any // as a resolver returns it
 }
 
 // Values are those of the options of a command, by their names.
 type Values map[string]Value
-
-var (
-	duration    = reflect.TypeFor[time.Duration]()
-	unmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
 
 // read makes a value of what a file in folder has. The error says what was expected.
 func (o *Option) read(raw any, folder string) (v Value, err error) {
@@ -62,9 +53,9 @@ func (o *Option) read(raw any, folder string) (v Value, err error) {
 		if !ok {
 			return v, errors.New("an array of " + plural(t))
 		}
-		elements = slices.Clone(array)
+		elements = array
 	}
-	for i, element := range elements {
+	for _, element := range elements {
 		text, err := o.text(t, element, folder)
 		if err != nil && list {
 			return v, errors.New("an array of " + plural(t))
@@ -73,13 +64,6 @@ func (o *Option) read(raw any, folder string) (v Value, err error) {
 			return v, err
 		}
 		v.Texts = append(v.Texts, text)
-		if s, ok := element.(string); ok && s != text {
-			elements[i] = text
-		}
-	}
-	v.raw = any(elements)
-	if !list {
-		v.raw = v.Texts[0]
 	}
 	if set(reflect.New(o.Type).Elem(), v.Texts) != nil {
 		return v, errors.New(expected(t))
@@ -161,43 +145,14 @@ func (v Value) Set(field reflect.Value) {
 
 // set gives a field what texts say.
 func set(field reflect.Value, texts []string) error {
-	if field.Kind() == reflect.Slice {
-		field.Set(reflect.MakeSlice(field.Type(), len(texts), len(texts)))
-		for i := range texts {
-			if err := set(field.Index(i), texts[i:i+1]); err != nil {
-				return err
-			}
+	if field.Kind() != reflect.Slice {
+		return parse(field, texts[0])
+	}
+	field.Set(reflect.MakeSlice(field.Type(), len(texts), len(texts)))
+	for i, text := range texts {
+		if err := parse(field.Index(i), text); err != nil {
+			return err
 		}
-		return nil
 	}
-	text := texts[0]
-	if field.Kind() == reflect.Pointer {
-		field.Set(reflect.New(field.Type().Elem()))
-		field = field.Elem()
-	}
-	if u, ok := field.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		return u.UnmarshalText([]byte(text))
-	}
-	var err error
-	switch kind := field.Kind(); {
-	case field.Type() == duration:
-		var d time.Duration
-		d, err = time.ParseDuration(text)
-		field.SetInt(int64(d))
-	case kind == reflect.Bool:
-		field.SetBool(text == "true")
-	case kind == reflect.String:
-		field.SetString(text)
-	case field.CanInt():
-		var n int64
-		n, err = strconv.ParseInt(text, 10, field.Type().Bits())
-		field.SetInt(n)
-	case field.CanUint():
-		var n uint64
-		n, err = strconv.ParseUint(text, 10, field.Type().Bits())
-		field.SetUint(n)
-	default:
-		err = fmt.Errorf("%v cannot be set", field.Type())
-	}
-	return err
+	return nil
 }

@@ -1,20 +1,18 @@
-package completion
+package cli
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 )
 
 // bash writes a script for bash. It needs only bash itself, not the package
 // bash-completion, which not every machine has.
-func (g grammar) bash(w *bytes.Buffer) {
+func (g *script) bash() {
 	var paths []string
-	for _, c := range all(g.commands) {
-		paths = append(paths, quote(strings.Join(c.path, " ")))
+	for _, e := range all(g.entries) {
+		paths = append(paths, quote(e.Path))
 	}
-	text := func(s string) { w.WriteString(strings.ReplaceAll(s, "PROGRAM", g.program)) }
-	text(`# bash completion for PROGRAM; made by: PROGRAM completion bash
+	g.text(`# bash completion for PROGRAM; made by: PROGRAM completion bash
 
 _PROGRAM() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
@@ -33,35 +31,36 @@ _PROGRAM() {
 	_PROGRAM_value "$command" "$prev" "$cur" && return
 	case $command in
 `)
-	for _, c := range all(g.commands) {
-		fmt.Fprintf(w, "\t%s)\n", quote(strings.Join(c.path, " ")))
-		if c.program {
-			text(fmt.Sprintf("\t\tif _PROGRAM_program %s; then\n\t\t\treturn\n\t\tfi\n", quote(strings.Join(c.valued(), " "))))
+	for _, e := range all(g.entries) {
+		fmt.Fprintf(g, "\t%s)\n", quote(e.Path))
+		if e.argument.Passthrough {
+			g.text(fmt.Sprintf("\t\tif _PROGRAM_program %s; then\n\t\t\treturn\n\t\tfi\n", quote(strings.Join(e.valued(), " "))))
 		}
-		known := append(append(names(c.commands), c.flagNames()...), c.argument.known...)
-		fmt.Fprintf(w, "\t\tCOMPREPLY=($(compgen -W %s -- \"$cur\"))\n", quote(strings.Join(known, " ")))
-		if kind := c.argument.kind; kind != "" {
-			text(fmt.Sprintf("\t\t_PROGRAM_ask %s \"$cur\"\n", kind))
+		known := append(append(commandNames(e.entries), e.flagNames()...), e.argument.choices()...)
+		fmt.Fprintf(g, "\t\tCOMPREPLY=($(compgen -W %s -- \"$cur\"))\n", quote(strings.Join(known, " ")))
+		if kind := e.argument.kind(); kind != "" {
+			g.text(fmt.Sprintf("\t\t_PROGRAM_ask %s \"$cur\"\n", kind))
 		}
-		w.WriteString("\t\t;;\n")
+		g.WriteString("\t\t;;\n")
 	}
-	fmt.Fprintf(w, "\t*)\n\t\tCOMPREPLY=($(compgen -W %s -- \"$cur\"))\n\t\t;;\n\tesac\n}\n\n",
-		quote(strings.Join(append(names(g.commands), g.fallback.flagNames()...), " ")))
+	fmt.Fprintf(g, "\t*)\n\t\tCOMPREPLY=($(compgen -W %s -- \"$cur\"))\n\t\t;;\n\tesac\n}\n\n",
+		quote(strings.Join(append(commandNames(g.entries), g.fallback.flagNames()...), " ")))
 
-	text("# _PROGRAM_value COMMAND FLAG WORD completes the argument of a flag.\n_PROGRAM_value() {\n\tcase $1:$2 in\n")
-	for _, c := range append(all(g.commands), command{flags: g.fallback.flags}) {
-		for _, f := range c.flags {
-			if !f.argument {
+	g.text("# _PROGRAM_value COMMAND FLAG WORD completes the argument of a flag.\n_PROGRAM_value() {\n\tcase $1:$2 in\n")
+	for _, e := range append(all(g.entries), entry{Command: new(Command), flags: g.fallback.flags}) {
+		for i := range e.flags {
+			f := &e.flags[i]
+			if f.Boolean() {
 				continue
 			}
 			var patterns []string
-			for _, name := range f.names() {
-				patterns = append(patterns, quote(strings.Join(c.path, " ")+":"+name))
+			for _, name := range f.ways() {
+				patterns = append(patterns, quote(e.Path+":"+name))
 			}
-			text(fmt.Sprintf("\t%s) %s ;;\n", strings.Join(patterns, "|"), f.compgen()))
+			g.text(fmt.Sprintf("\t%s) %s ;;\n", strings.Join(patterns, "|"), f.compgen()))
 		}
 	}
-	text(`	*) return 1 ;;
+	g.text(`	*) return 1 ;;
 	esac
 }
 
@@ -106,16 +105,19 @@ complete -o filenames -F _PROGRAM PROGRAM
 }
 
 // compgen returns the line of bash that completes the flag's argument.
-func (f flag) compgen() string {
+func (f *Field) compgen() string {
 	switch {
-	case f.words.kind != "":
-		return fmt.Sprintf(`_PROGRAM_ask %s "$3"`, f.words.kind)
-	case len(f.words.known) > 0:
-		return fmt.Sprintf(`COMPREPLY=($(compgen -W %s -- "$3"))`, quote(strings.Join(f.words.known, " ")))
-	case f.dirs:
+	case f.kind() != "":
+		return fmt.Sprintf(`_PROGRAM_ask %s "$3"`, f.kind())
+	case len(f.Enum) > 0:
+		return fmt.Sprintf(`COMPREPLY=($(compgen -W %s -- "$3"))`, quote(strings.Join(f.choices(), " ")))
+	case f.isFolder():
 		return `COMPREPLY=($(compgen -d -- "$3"))`
-	case f.files:
+	case f.Path:
 		return `COMPREPLY=($(compgen -f -- "$3"))`
 	}
 	return "COMPREPLY=()"
 }
+
+// text writes a part of a script, in which PROGRAM stands for the name of the program.
+func (g *script) text(s string) { g.WriteString(strings.ReplaceAll(s, "PROGRAM", g.program)) }

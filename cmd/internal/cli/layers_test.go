@@ -1,4 +1,4 @@
-package layers
+package cli
 
 import (
 	"errors"
@@ -63,7 +63,7 @@ func newSite(t *testing.T, requirements, user, host string) site {
 }
 
 func (s site) of(command string) (*Layers, error) {
-	files, err := read("agent", s.folder, s.user)
+	files, err := readFiles("agent", s.folder, s.user)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func TestRegistry(t *testing.T) {
 		"registry = 1":                      ":1: registry is not a table",
 	} {
 		s := newSite(t, "", text, "")
-		files, err := read("registry", s.folder, s.user)
+		files, err := readFiles("registry", s.folder, s.user)
 		if err == nil {
 			err = files.Known(commands)
 		}
@@ -294,7 +294,7 @@ func TestShared(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, tt.required, tt.user, tt.host)
-			files, err := read("agent", s.folder, s.user)
+			files, err := readFiles("agent", s.folder, s.user)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,7 +316,7 @@ func TestShared(t *testing.T) {
 		})
 	}
 	s := newSite(t, "", "[client]\nnope = 1", "")
-	files, err := read("agent", s.folder, s.user)
+	files, err := readFiles("agent", s.folder, s.user)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestMissing(t *testing.T) {
 	s := newSite(t, "", "", "")
 	for _, user := range []string{"", os.DevNull, s.user, filepath.Join(s.user, "below", "it")} {
 		for _, folder := range []string{s.folder, filepath.Join(s.folder, "missing")} {
-			files, err := read("agent", folder, user)
+			files, err := readFiles("agent", folder, user)
 			if err != nil || !files.Empty() || files.Hidden() {
 				t.Errorf("%s, %s: %+v, %v", folder, user, files, err)
 			}

@@ -1,4 +1,4 @@
-package layers
+package cli
 
 import (
 	"fmt"
@@ -102,7 +102,7 @@ func harmless(text string, secret bool) string {
 	return strings.Join(urls, ",")
 }
 
-// Set tells whether something says the value but its default.
+// Set reports whether something says the value but its default.
 func (s *Shown) Set() bool { return s.Source != sourceDefault }
 
 // From says where the value is from.
@@ -120,8 +120,8 @@ func (s *Shown) From() string {
 	return s.Source
 }
 
-// Heading is that of a table of options.
-const Heading = "COMMAND\tOPTION\tVALUE\tFROM"
+// ShownHeading is that of a table of options.
+const ShownHeading = "COMMAND\tOPTION\tVALUE\tFROM"
 
 // Row is the option in such a table.
 func (s *Shown) Row() []string {

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Habits are what users of other programs type, and what that is here.
+type Habits struct {
+	// Commands are words with the commands above them, and the nearest command below those.
+	Commands map[string]string
+	// Flags are flags, with what may be meant: the first that the command has counts.
+	Flags map[string][]string
+	// Advice is the end of what is said of a flag that a command does not have, by both of them,
+	// where there is nothing like it among its flags.
+	Advice map[string]string
+	// Places are flags with a value that may come before the command.
+	Places []string
+}
+
+// UnknownFlag says that the command has no such flag, and which one may be meant.
+func (c *Command) UnknownFlag(word string) string {
+	fields := c.Of(c.New())
+	known := fields.names()
+	if c.Default {
+		known = append(known, c.program.own().names()...)
+	} else {
+		known = append(known, "--help")
+	}
+	name, _, _ := strings.Cut(word, "=")
+	near := ""
+	if strings.HasPrefix(name, "--") {
+		near = Meant(Near(name, known))
+	}
+	for _, habit := range c.program.Habits.Flags[name] {
+		flag, _, _ := strings.Cut(habit, " ")
+		short := func(f Field) bool { return !f.Hidden && "-"+f.Short == flag }
+		if near == "" && (slices.Contains(known, flag) || slices.ContainsFunc(fields, short)) {
+			near = Meant(habit)
+		}
+	}
+	return fmt.Sprintf("unknown flag %s%s", name, cmp.Or(near, c.program.Habits.Advice[c.Path+" "+name]))
+}
+
+// Here makes a line as the program reads it of one as users of other programs type it.
+func (p *Program) Here(args []string) ([]string, error) { return p.withoutHelp(p.commandFirst(args)) }
+
+// commandFirst moves a command before the flags that say where it works.
+func (p *Program) commandFirst(args []string) []string {
+	n := 0
+	for n < len(args) {
+		name, _, inline := strings.Cut(args[n], "=")
+		if !slices.Contains(p.Habits.Places, name) {
+			break
+		}
+		n++
+		if !inline {
+			n++
+		}
+	}
+	if n == 0 || n >= len(args) || strings.HasPrefix(args[n], "-") {
+		return args
+	}
+	words := 1
+	if c := p.Root().child(args[n]); n+1 < len(args) && (c == nil || len(c.Below()) > 0) {
+		words++ // as context list
+	}
+	return slices.Concat(args[n:n+words], args[:n], args[n+words:])
+}
+
+// withoutHelp takes -h out of several letters behind one dash, where it would be help: who types
+// ls -lh wants sizes for people, and gets them. Other commands have no such flag.
+func (p *Program) withoutHelp(args []string) ([]string, error) {
+	c, rest, err := p.command(args)
+	letters := func(word string) bool {
+		return len(word) > 2 && word[0] == '-' && word[1] != '-' && strings.Contains(word, "h")
+	}
+	if err != nil || len(c.Below()) > 0 || !slices.ContainsFunc(rest, letters) {
+		return args, nil // what is wrong is found when the line is read
+	}
+	fields := c.Of(c.New())
+	program := slices.ContainsFunc(fields, func(f Field) bool { return f.Passthrough })
+	for i := len(args) - len(rest); i < len(args); i++ {
+		word := args[i]
+		if word == "--" || program && !strings.HasPrefix(word, "-") {
+			break
+		}
+		if !letters(word) {
+			continue
+		}
+		for letter := range strings.SplitSeq(word[1:], "") {
+			if letter == "h" {
+				if fields.Find("--human-readable") == nil {
+					return args, UsageError("unknown flag -h; alone it is help")
+				}
+				return slices.Concat(args[:i], []string{strings.ReplaceAll(word, "h", ""), "--human-readable"}, args[i+1:]), nil
+			}
+			if f := fields.Find("-" + letter); f == nil || !f.Boolean() {
+				break // it is wrong, or what follows is its value
+			}
+		}
+	}
+	return args, nil
+}

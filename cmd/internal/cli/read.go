@@ -1,0 +1,359 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// checker is a command that finds what is wrong with its flags together. [Program.Read] calls Check
+// when all are filled in; required ones may be missing.
+type checker interface{ Check() error }
+
+// Line is a line that was read.
+type Line struct {
+	Command   *Command
+	Flags     any      // of the command, filled in; nil if AtOnce is set
+	AtOnce    string   // the first flag of the program itself that is given, such as help; "" for none
+	Overrides []string // what on the line, or in variables, has no effect because of a file
+}
+
+// Command returns the command that a line names with its first words: the program itself if these
+// are none. The error is a [UsageError] about a word that is no command.
+func (p *Program) Command(args []string) (*Command, error) {
+	c, _, err := p.command(args)
+	return c, err
+}
+
+// command is Command, and returns the words behind the command.
+func (p *Program) command(args []string) (c *Command, rest []string, err error) {
+	c = p.Root()
+	for len(args) > 0 && !strings.HasPrefix(args[0], "-") && len(c.Below()) > 0 {
+		child := c.child(args[0])
+		if child == nil {
+			return c, args, c.mistake(args[0])
+		}
+		c, args = child, args[1:]
+	}
+	return c, args, nil
+}
+
+// Read fills in the flags of the command that a line names, and checks them. values are those that
+// files have for this command. Of a wrong line the first thing that is wrong is told, what is wrong
+// with a single word before what is wrong with the whole.
+func (p *Program) Read(args []string, values Values) (*Line, error) {
+	command, rest, err := p.command(args)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{own: p.own()}
+	r.enter(command)
+	r.fields.Take(values)
+	if err := r.words(rest); err != nil {
+		return nil, err
+	}
+	if r.atOnce != "" {
+		return &Line{Command: r.command, AtOnce: r.atOnce}, nil
+	}
+	if r.ahead != nil {
+		r.command = r.ahead
+	}
+	if err := r.fields.Settle(); err != nil {
+		return nil, err
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return &Line{Command: r.command, Flags: r.flags, Overrides: r.fields.overrides()}, nil
+}
+
+// reader is a line that is being read.
+type reader struct {
+	command *Command
+	ahead   *Command // the default command below it, of which the flags are read already
+	flags   any      // of ahead, or of command
+	fields  Fields   // of flags
+	own     Fields   // of the program
+	atOnce  string   // the first of these that was given
+	next    int      // the field with the next argument
+	literal bool     // no word is a flag any more
+}
+
+// enter goes on with the flags of a command.
+func (r *reader) enter(c *Command) {
+	r.command, r.ahead, r.next = c, c.fallback(), 0
+	if r.ahead != nil {
+		c = r.ahead
+	}
+	r.flags = c.New()
+	r.fields = c.Of(r.flags)
+}
+
+// words reads all words of the line behind the command.
+func (r *reader) words(args []string) (err error) {
+	for len(args) > 0 && err == nil {
+		word := args[0]
+		switch argument := r.argument(); {
+		case !r.literal && word == "--":
+			r.literal = true
+			if argument == nil || !argument.Passthrough {
+				args = args[1:]
+			}
+		case !r.literal && looksLikeFlag(word):
+			args, err = r.flag(args, argument)
+		case argument != nil:
+			args, err = r.take(argument, args)
+		default:
+			args, err = args[1:], r.branch(word)
+		}
+	}
+	return err
+}
+
+// argument is the field that the next argument is for, or nil.
+func (r *reader) argument() *Field {
+	if r.ahead != nil {
+		return nil
+	}
+	for i := r.next; i < len(r.fields); i++ {
+		if r.fields[i].Arguments {
+			r.next = i
+			return &r.fields[i]
+		}
+	}
+	return nil
+}
+
+// flag reads the flag at the front of args, and returns what is behind it. In front of the command
+// line of another program a word that is no flag begins that one: [checker] says what is wrong.
+func (r *reader) flag(args []string, argument *Field) (rest []string, err error) {
+	f, value, rest, err := r.own.flag(args)
+	if f != nil && err == nil {
+		if r.atOnce == "" {
+			r.atOnce = f.Name
+		}
+		return rest, f.Set(value)
+	}
+	if f == nil {
+		f, value, rest, err = r.fields.flag(args)
+	}
+	unknown, ok := errors.AsType[*UnknownFlag](err)
+	switch {
+	case ok && argument != nil && argument.Passthrough:
+		word := args[0]
+		if !strings.HasPrefix(word, "--") {
+			word = unknown.Flag // which may be behind others in the same word
+		}
+		return r.take(argument, append([]string{word}, rest...))
+	case ok:
+		unknown.near = cmp.Or(unknown.near, Near(unknown.Flag, r.own.names()))
+		return nil, unknown
+	case err != nil:
+		return nil, err
+	}
+	f.given, f.said = true, true
+	return rest, f.Set(value)
+}
+
+// take gives an argument its words: one, or all up to the next flag.
+func (r *reader) take(f *Field, args []string) (rest []string, err error) {
+	n := 1
+	switch {
+	case f.Passthrough || f.list() && r.literal:
+		n = len(args)
+	case f.list():
+		for n < len(args) && !looksLikeFlag(args[n]) {
+			n++
+		}
+	}
+	f.given, f.said = true, true
+	r.next++
+	for _, word := range args[:n] {
+		if err := f.Set(word); err != nil {
+			return nil, err
+		}
+	}
+	return args[n:], nil
+}
+
+// branch goes on with the command that a word names. Behind flags only a command may be that
+// another one is asked about, as in --help exec: files were read for the command in front.
+func (r *reader) branch(word string) error {
+	child := r.command.child(word)
+	switch {
+	case child == nil:
+	case r.atOnce != "":
+		r.enter(child)
+		return nil
+	default:
+		if i := slices.IndexFunc(r.fields, func(f Field) bool { return f.given }); i >= 0 && child != r.ahead {
+			return UsageError(fmt.Sprintf("flag --%s applies to the default command %q, not %q", r.fields[i].Name, r.ahead.Name, child.Name))
+		}
+	}
+	return UsageError("unexpected argument " + word)
+}
+
+// looksLikeFlag reports whether a word begins as a flag does.
+func looksLikeFlag(word string) bool { return strings.HasPrefix(word, "-") && word != "-" }
+
+// UnknownFlag is the error of a flag that a command does not have.
+type UnknownFlag struct {
+	Flag string // as it is written, without a value
+	near string // the flag that may be meant
+}
+
+func (e *UnknownFlag) Error() string {
+	if e.near != "" {
+		return fmt.Sprintf("unknown flag %s, did you mean %q?", e.Flag, e.near)
+	}
+	return "unknown flag " + e.Flag
+}
+
+// flag takes the flag at the front of args, with its value. Of several letters behind one dash it
+// takes the first, and rest begins with the others. A flag that takes no value has the value true.
+func (fs Fields) flag(args []string) (f *Field, value string, rest []string, err error) {
+	word, rest := args[0], args[1:]
+	name, value, inline := strings.Cut(word, "=")
+	tail := ""
+	if !strings.HasPrefix(word, "--") {
+		_, size := utf8.DecodeRuneInString(word[1:])
+		name, tail, inline = word[:1+size], word[1+size:], false
+	}
+	if f = fs.Find(name); f == nil {
+		return nil, "", rest, &UnknownFlag{name, Near(name, fs.names())}
+	}
+	switch {
+	case f.Boolean() && tail != "":
+		return f, "true", append([]string{"-" + tail}, rest...), nil
+	case f.Boolean() && !inline:
+		return f, "true", rest, nil
+	case inline:
+		return f, value, rest, nil
+	case tail != "":
+		return f, tail, rest, nil
+	case len(rest) == 0 || rest[0] == "--":
+		return f, "", rest, UsageError(f.name() + " needs a value" + f.choice())
+	case looksLikeFlag(rest[0]):
+		return f, "", rest, UsageError(fmt.Sprintf("%s needs a value; one that begins with - is written %[1]s=%s", f.name(), rest[0]))
+	}
+	return f, rest[0], rest[1:], nil
+}
+
+// Given returns what [Fields.Given] does for the command of a line.
+func (p *Program) Given(args []string) (given map[string]string, unknown *UnknownFlag) {
+	c, rest, err := p.command(args)
+	if fallback := c.fallback(); fallback != nil && err == nil {
+		c = fallback
+	}
+	return c.Of(c.New()).Given(rest)
+}
+
+// Given returns the values of the flags that are on a command line, which may be wrong, up to
+// the command of another program; args are those behind the command. A boolean one has the
+// value "true". unknown is about the first flag that the command does not have; nil if there is none.
+func (fs Fields) Given(args []string) (given map[string]string, unknown *UnknownFlag) {
+	given = map[string]string{}
+	program := slices.ContainsFunc(fs, func(f Field) bool { return f.Passthrough })
+	for len(args) > 0 {
+		if !looksLikeFlag(args[0]) && !program {
+			args = args[1:] // behind an argument come flags, too, unless it begins another command line
+			continue
+		}
+		if args[0] == "--" || !looksLikeFlag(args[0]) {
+			break
+		}
+		f, value, rest, err := fs.flag(args)
+		args = rest
+		if err != nil {
+			if unknown == nil {
+				unknown, _ = errors.AsType[*UnknownFlag](err)
+			}
+			continue
+		}
+		if before, again := given[f.Name]; again && f.list() {
+			value = before + " " + value
+		}
+		given[f.Name] = value
+	}
+	return given, unknown
+}
+
+// check finds what is wrong with the values of a line.
+func (r *reader) check() error {
+	for i := range r.fields {
+		if err := r.fields[i].checkEnum(); err != nil {
+			return err
+		}
+	}
+	if c, ok := r.flags.(checker); ok {
+		if err := c.Check(); err != nil {
+			return err
+		}
+	}
+	var missing []string
+	for i := range r.fields {
+		if f := &r.fields[i]; f.Required && !f.said {
+			missing = append(missing, f.summary())
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return UsageError("missing flags: " + strings.Join(missing, ", "))
+	}
+	for i := range r.fields {
+		if f := &r.fields[i]; f.Arguments && !f.Optional && !f.said {
+			return UsageError(fmt.Sprintf("<%s> is missing", f.Name))
+		}
+	}
+	return r.command.incomplete()
+}
+
+// checkEnum reports whether a value is one that the grammar allows.
+func (f *Field) checkEnum() error {
+	v := reflect.Indirect(f.value)
+	if len(f.Enum) == 0 || !v.IsValid() || (f.Required || f.Arguments) && !f.said || slices.Contains(f.Enum, v.String()) {
+		return nil
+	}
+	return UsageError(fmt.Sprintf("%s must be one of %s but got %q", f.name(), quoted(f.choices(), ","), v))
+}
+
+// choices are the words that the field takes, but for the empty one, which nobody types.
+func (f *Field) choices() []string {
+	return slices.DeleteFunc(slices.Clone(f.Enum), func(word string) bool { return word == "" })
+}
+
+// choice is the end of a text that says that one of these words is missing.
+func (f *Field) choice() string {
+	if len(f.Enum) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(f.choices(), " or ")
+}
+
+// incomplete reports whether a command does nothing without one of those below it.
+func (c *Command) incomplete() error {
+	var names []string
+	for _, child := range c.Shown() {
+		names = append(names, child.Name)
+	}
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+		return UsageError(fmt.Sprintf("expected %q", names[0]))
+	}
+	return UsageError("expected one of " + quoted(names, ", "))
+}
+
+func quoted(words []string, separator string) string {
+	all := make([]string, len(words))
+	for i, word := range words {
+		all[i] = strconv.Quote(word)
+	}
+	return strings.Join(all, separator)
+}
