@@ -12,19 +12,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/agent/skills"
-	"github.com/execagent/execagent/agent/snapshot"
-	"github.com/execagent/execagent/applypatch"
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/fswatch"
-	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/agent/internal/skills"
+	"github.com/execagent/execagent/agent/internal/snapshot"
+	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/fswatch"
+	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sockets"
 )
 
 // Defaults of [Config] (rpc.md 3.3, 4.8).

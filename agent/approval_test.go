@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 	programs "github.com/execagent/execagent/test/rig"
 )

@@ -3,10 +3,10 @@ package agent
 import (
 	"context"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/agent/skills"
-	"github.com/execagent/execagent/discovery"
-	"github.com/execagent/execagent/hostenv"
+	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/agent/internal/skills"
+	"github.com/execagent/execagent/internal/discovery"
+	"github.com/execagent/execagent/internal/hostenv"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/agent/audit"
+	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/agent/internal/audit"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -34,7 +34,7 @@ type connection struct {
 	// policies are those of its file requests.
 	policies policies
 	// answers, listings and bodies bound what this connection holds of each,
-	// see agent/answers/memory.go.
+	// see agent/internal/answers/memory.go.
 	answers, listings, bodies *semaphore.Weighted
 
 	mu       sync.Mutex      // guards what follows

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/protocol"
 	testrig "github.com/execagent/execagent/test/rig"
 )

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/execagent/execagent/hostenv"
+	"github.com/execagent/execagent/internal/hostenv"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/internal/oserror"
+	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -55,7 +55,7 @@ func errorText(err error) string {
 		return err.Error() // a patch is about many files
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return oserror.Text(errno)
+		return linux.ErrnoText(errno)
 	}
 	if errors.Is(err, context.Canceled) {
 		return "the connection has ended"

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/internal/oserror"
+	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -60,8 +60,8 @@ func TestStartError(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EINVAL, syscall.ENOEXEC} {
 		got := WireError(startError(&fs.PathError{Op: "exec", Path: "/secret", Err: errno}))
-		if got.Code != protocol.CodeInternal || got.Message != oserror.Text(errno) {
-			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, oserror.Text(errno))
+		if got.Code != protocol.CodeInternal || got.Message != linux.ErrnoText(errno) {
+			t.Errorf("start with %v: %d %q, want %d %q", errno, got.Code, got.Message, protocol.CodeInternal, linux.ErrnoText(errno))
 		}
 	}
 	own := protocol.InvalidRequest("exists")

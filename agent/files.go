@@ -6,10 +6,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/execagent/execagent/agent/metrics"
-	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/internal/metrics"
+	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

@@ -3,9 +3,9 @@ package agent
 import (
 	"context"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 

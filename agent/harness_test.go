@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )
@@ -136,7 +136,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // alive tells whether a process exists and is not a zombie.
 func alive(pid int) bool {
-	stat, err := procstat.Of(pid)
+	stat, err := linux.StatOf(pid)
 	return err == nil && !stat.Dead()
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/buffer"
-	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/execagent/execagent/agent/answers"
+	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/agent/answers"
+	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -96,7 +96,7 @@ func processQueue(params json.RawMessage) string { return queueOf("process", par
 func socketQueue(params json.RawMessage) string { return queueOf("socket", params, "socketId") }
 
 func queueOf(what string, params json.RawMessage, member string) string {
-	if id, ok := strict.StringMember(params, member); ok {
+	if id, ok := strictjson.StringMember(params, member); ok {
 		return what + " " + id
 	}
 	return "" // its handler refuses it
@@ -107,7 +107,7 @@ func queueOf(what string, params json.RawMessage, member string) string {
 // in this order (rpc.md 2.3).
 func serve[P, R any, PP interface {
 	*P
-	strict.Unmarshaler
+	strictjson.Unmarshaler
 }](c *connection, family string, handler func(context.Context, P) (R, error)) rpc.Handler {
 	return rpc.Handle[P, R, PP](func(ctx context.Context, params P) (result R, err error) {
 		if err := c.ready(family); err != nil {

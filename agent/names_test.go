@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/sockets"
 )
 
 // of is a connection whose other end has proven who it is.

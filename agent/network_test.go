@@ -18,8 +18,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 

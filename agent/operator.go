@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/execagent/execagent/agent/approval"
-	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/agent/metrics"
-	"github.com/execagent/execagent/applypatch"
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/metrics"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
 )
 

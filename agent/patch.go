@@ -4,10 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/agent/patching"
-	"github.com/execagent/execagent/applypatch"
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/agent/internal/answers"
+	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -39,7 +38,7 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 		},
 	}
 	r := &patchResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
-	if r.ApplyPatchResult, err = patching.Apply(ctx, target, &p); err == nil && r.Diff != nil {
+	if r.ApplyPatchResult, err = applyPatch(ctx, target, &p); err == nil && r.Diff != nil {
 		err = r.share.List(ctx, 2*int64(len(*r.Diff)))
 	}
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/agent/answers"
-	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/helper/builtin"
+	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"

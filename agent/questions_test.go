@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	programs "github.com/execagent/execagent/test/rig"

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // TestRetention: of one process the newest output is kept, up to RetainBytes,

@@ -8,15 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/agent/approval"
-	"github.com/execagent/execagent/agent/audit"
-	"github.com/execagent/execagent/agent/denial"
-	"github.com/execagent/execagent/agent/egress"
-	"github.com/execagent/execagent/agent/snapshot"
+	"github.com/execagent/execagent/agent/internal/audit"
+	"github.com/execagent/execagent/agent/internal/snapshot"
+	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/sockets"
 )
 
 // Session is what a client comes back to after a lost connection: its
@@ -83,7 +82,7 @@ func (p *process) sandboxDenied(code int) bool {
 	if p.box == nil {
 		return false
 	}
-	p.denialOnce.Do(func() { p.denied = denial.Looks(code, p.Read(0, nil).Chunks) })
+	p.denialOnce.Do(func() { p.denied = approval.LooksDenied(code, p.Read(0, nil).Chunks) })
 	return p.denied
 }
 

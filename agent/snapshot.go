@@ -8,11 +8,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/execagent/execagent/agent/approval"
-	"github.com/execagent/execagent/agent/audit"
-	"github.com/execagent/execagent/agent/snapshot"
-	"github.com/execagent/execagent/execpolicy/packed"
+	"github.com/execagent/execagent/agent/internal/audit"
+	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -40,7 +40,7 @@ func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 		return "", err
 	}
 	if plan != nil && plan.Policy != nil {
-		key = packed.Append(key, plan.Policy)
+		key = execpolicy.AppendPacked(key, plan.Policy)
 	}
 	sum := sha256.Sum256(key)
 	return string(sum[:]), nil

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -6,13 +6,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sockets"
 )
 
 // openedSocket lets the data of a socket flow once the client has its answer.

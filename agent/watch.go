@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/fswatch"
+	"github.com/execagent/execagent/internal/fswatch"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 )

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // What an assertion looks like (remote.md 12.6).
@@ -44,7 +43,7 @@ type assertionJSON struct {
 }
 
 // UnmarshalObject reads the four members, and refuses others.
-func (w *assertionJSON) UnmarshalObject(o *strict.Object) {
+func (w *assertionJSON) UnmarshalObject(o *strictjson.Object) {
 	o.Only("agent_runtime_id", "signature", "task_id", "timestamp")
 	w.RuntimeID, w.Signature = o.String("agent_runtime_id"), o.String("signature")
 	w.TaskID, w.Timestamp = o.String("task_id"), o.String("timestamp")
@@ -58,12 +57,12 @@ func ParseAssertion(header string) (*Assertion, error) {
 	if !ok || len(header) > maxAssertion {
 		return nil, errors.New("authorization is no agent assertion")
 	}
-	data, err := strictbase64.RawURL.Decode(encoded)
+	data, err := strictjson.RawURLBase64.Decode(encoded)
 	if err != nil {
 		return nil, errors.New("agent assertion is not base64url without padding")
 	}
 	var w assertionJSON
-	if strict.Unmarshal(data, &w) != nil {
+	if strictjson.Unmarshal(data, &w) != nil {
 		return nil, errors.New("agent assertion is not a JSON object of its four members")
 	}
 	a := &Assertion{RuntimeID: w.RuntimeID, TaskID: w.TaskID}
@@ -76,7 +75,7 @@ func ParseAssertion(header string) (*Assertion, error) {
 	case err != nil || a.Time.Format(assertionTime) != w.Timestamp:
 		return nil, errors.New("timestamp of the agent assertion is not UTC in whole seconds")
 	}
-	a.signature, err = strictbase64.Std.Decode(w.Signature)
+	a.signature, err = strictjson.StdBase64.Decode(w.Signature)
 	if err != nil || len(a.signature) != ed25519.SignatureSize {
 		return nil, errors.New("signature of the agent assertion is not base64 of 64 bytes")
 	}

@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/execagent/execagent/internal/regularfile"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/paths"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // maxAuthFile is how long auth.json may be, in bytes.
@@ -22,9 +22,9 @@ const maxAuthFile = 1 << 20
 type authFile struct {
 	redacted
 
-	all    strict.Map // of the file
-	tokens strict.Map // of its member tokens
-	apiKey string     // at most one of apiKey and signIn is set: the one to use
+	all    strictjson.Map // of the file
+	tokens strictjson.Map // of its member tokens
+	apiKey string         // at most one of apiKey and signIn is set: the one to use
 	signIn *tokens
 }
 
@@ -42,7 +42,7 @@ type tokens struct {
 
 // readAuthFile reads auth.json. It returns nil and no error if there is none.
 func readAuthFile(path string) (*authFile, error) {
-	data, err := regularfile.Read(path, maxAuthFile)
+	data, err := paths.ReadRegular(path, maxAuthFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func readAuthFile(path string) (*authFile, error) {
 
 // parseAuthFile reads the members that count. Errors name members, never values.
 func parseAuthFile(data []byte) (*authFile, error) {
-	all, err := strict.ParseMap(data)
+	all, err := strictjson.ParseMap(data)
 	if err != nil {
 		return nil, fmt.Errorf("the content %w", err)
 	}
@@ -81,7 +81,7 @@ func parseAuthFile(data []byte) (*authFile, error) {
 	if !all.Has("tokens") {
 		return f, nil
 	}
-	if f.tokens, err = strict.ParseMap(all["tokens"]); err != nil {
+	if f.tokens, err = strictjson.ParseMap(all["tokens"]); err != nil {
 		return nil, fmt.Errorf("tokens %w", err)
 	}
 	last, err := all.Text("last_refresh")

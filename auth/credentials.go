@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // firstFrame is how long the first credential may take (remote.md 12.5).
@@ -122,7 +122,7 @@ type frame struct {
 }
 
 func parseFrame(line []byte, environmentID string, now time.Time) (*frame, error) {
-	m, err := strict.ParseMap(line)
+	m, err := strictjson.ParseMap(line)
 	version, errVersion := m.Int64("version")
 	environment, errEnvironment := m.Text("environment_id")
 	token, errToken := m.Text("token")

@@ -16,8 +16,7 @@ import (
 
 	"golang.org/x/crypto/nacl/box"
 
-	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Where agent identities come from unless the configuration says otherwise, and the
@@ -150,7 +149,7 @@ func verifyIdentity(j *jwt, set []byte, now time.Time) (*identity, error) {
 	case err3 != nil:
 		return nil, errors.New("has no valid agent_private_key")
 	}
-	der, err := strictbase64.Std.Decode(encoded)
+	der, err := strictjson.StdBase64.Decode(encoded)
 	defer clear(der)
 	if err != nil {
 		return nil, errors.New("has no valid agent_private_key")
@@ -192,7 +191,7 @@ func (id *identity) registerTask(ctx context.Context, issuer *issuer, base *url.
 // taskOf reads the answer to registerTask: a task id, as text or sealed to the
 // agent's key.
 func (id *identity) taskOf(answer []byte) (string, error) {
-	m, err := strict.ParseMap(answer)
+	m, err := strictjson.ParseMap(answer)
 	if err != nil {
 		return "", fmt.Errorf("the answer %w", err)
 	}
@@ -220,7 +219,7 @@ func (id *identity) taskOf(answer []byte) (string, error) {
 // openTask opens a libsodium sealed box in standard base64. The X25519 key is the
 // one that belongs to the Ed25519 seed.
 func openTask(key ed25519.PrivateKey, encoded string) (string, error) {
-	sealed, err := strictbase64.Std.Decode(encoded)
+	sealed, err := strictjson.StdBase64.Decode(encoded)
 	if err != nil || len(sealed) > maxTaskID+box.AnonymousOverhead {
 		return "", errors.New("is not base64 of a sealed task id")
 	}

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Sizes of an RSA key that signs tokens, in bits: the least that RFC 7518 3.3
@@ -31,7 +30,7 @@ var errNotJWT = errors.New("is not a JWT")
 
 // jwt is a token in its parts, none of them verified yet.
 type jwt struct {
-	header, claims strict.Map
+	header, claims strictjson.Map
 	signed         string // what the signature is of
 	signature      []byte
 }
@@ -44,25 +43,25 @@ func parseJWT(token string) (*jwt, error) {
 	dot, last := strings.IndexByte(token, '.'), strings.LastIndexByte(token, '.')
 	header, err1 := decodePart(token[:dot])
 	claims, err2 := decodePart(token[dot+1 : last])
-	signature, err3 := strictbase64.RawURL.Decode(token[last+1:])
+	signature, err3 := strictjson.RawURLBase64.Decode(token[last+1:])
 	if err1 != nil || err2 != nil || err3 != nil {
 		return nil, errNotJWT
 	}
 	return &jwt{header: header, claims: claims, signed: token[:last], signature: signature}, nil
 }
 
-func decodePart(part string) (strict.Map, error) {
-	data, err := strictbase64.RawURL.Decode(part)
+func decodePart(part string) (strictjson.Map, error) {
+	data, err := strictjson.RawURLBase64.Decode(part)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(data) // may hold a private key
-	return strict.ParseMap(data)
+	return strictjson.ParseMap(data)
 }
 
 // account returns the ChatGPT account of the token; its id may be empty.
 func (j *jwt) account() account {
-	claim, err := strict.ParseMap(j.claims[claimAuth])
+	claim, err := strictjson.ParseMap(j.claims[claimAuth])
 	if err != nil {
 		return account{}
 	}
@@ -126,8 +125,8 @@ func keyOf(set []byte, kid string) (*rsa.PublicKey, error) {
 		if k.Kid != kid || k.Kty != "RSA" || k.Alg != "" && k.Alg != "RS256" || k.Use != "" && k.Use != "sig" {
 			continue
 		}
-		n, err1 := strictbase64.RawURL.Decode(k.N)
-		e, err2 := strictbase64.RawURL.Decode(k.E)
+		n, err1 := strictjson.RawURLBase64.Decode(k.N)
+		e, err2 := strictjson.RawURLBase64.Decode(k.E)
 		if err1 != nil || err2 != nil || len(n) > maxModulus/8 || len(e) == 0 || len(e) > 4 {
 			return nil, errors.New("cannot be checked: its key is not readable")
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // keyFresh is for how long a new key counts as the answer to a 401, since the request that got
@@ -51,9 +51,9 @@ type keyFile struct {
 
 	mu      sync.Mutex
 	key     *string
-	state   regularfile.State // of the file that the key is from
-	renewed time.Time         // when another key was read; zero: never
-	failed  string            // why the file could not be used; "" if it could
+	state   paths.State // of the file that the key is from
+	renewed time.Time   // when another key was read; zero: never
+	failed  string      // why the file could not be used; "" if it could
 }
 
 // Authorize shows the key, after a look whether it is still the one in the file.
@@ -94,13 +94,13 @@ func (k *keyFile) renewLocked(ctx context.Context) {
 
 // read reads the file. It changes nothing if it fails.
 func (k *keyFile) read() error {
-	state := regularfile.Look(k.path) // before it is read: what changes since is seen next time
+	state := paths.Look(k.path) // before it is read: what changes since is seen next time
 	if k.cfg.Check != nil {
 		if err := k.cfg.Check(k.path); err != nil {
 			return err
 		}
 	}
-	text, err := regularfile.Read(k.path, maxKeyFile)
+	text, err := paths.ReadRegular(k.path, maxKeyFile)
 	if err != nil {
 		return fmt.Errorf("API key: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // When and where a ChatGPT sign-in is refreshed (remote.md 12.2). The two ages are
@@ -254,7 +254,7 @@ func (s *signIn) refresh(ctx context.Context, file *authFile, reason string) (*t
 // replaced returns a copy of t with the tokens that the service's answer has. Those
 // that it leaves out stay.
 func (t *tokens) replaced(answer []byte, now time.Time) (*tokens, error) {
-	m, err := strict.ParseMap(answer)
+	m, err := strictjson.ParseMap(answer)
 	if err != nil {
 		return nil, fmt.Errorf("the content %w", err)
 	}

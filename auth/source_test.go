@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,7 +81,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		"ChatGPT token":  &bearer{token: new(secret), httpsOnly: true},
 		"signIn":         &signIn{tokens: &tokens{access: secret, refresh: secret, id: secret}},
 		"tokens":         &tokens{access: secret, refresh: secret, id: secret},
-		"authFile":       &authFile{apiKey: secret, all: strict.Map{secret: nil}},
+		"authFile":       &authFile{apiKey: secret, all: strictjson.Map{secret: nil}},
 		"SignInConfig":   SignInConfig{APIKey: secret},
 		"*SignInConfig":  &SignInConfig{APIKey: secret},
 		"IdentityConfig": IdentityConfig{Token: secret},

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"

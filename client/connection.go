@@ -11,8 +11,8 @@ import (
 
 	"github.com/execagent/execagent/client/internal/asked"
 	"github.com/execagent/execagent/client/internal/queue"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -273,7 +273,7 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 
 // unmarshal reads params. Its error is not a *protocol.Error, which the peer
 // would send to the server.
-func unmarshal(method string, params json.RawMessage, into strict.Unmarshaler) error {
+func unmarshal(method string, params json.RawMessage, into strictjson.Unmarshaler) error {
 	if err := protocol.UnmarshalParams(params, into); err != nil {
 		return protocolErrorf("notification %s: %v", method, err)
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/procs"
 )
 

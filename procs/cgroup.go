@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/cgroup"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // ErrNotDelegated reports that this process may not divide its control group;
@@ -409,7 +409,7 @@ func checkClone3() error {
 // hierarchy, which may be mounted below those of v1. The files are those of
 // cgroups(7) and proc_pid_mountinfo(5).
 func ownCgroup(cgroupFile, mountinfoFile string) (string, error) {
-	_, dir, err := cgroup.Find(cgroupFile, mountinfoFile, "")
+	_, dir, err := linux.FindCgroup(cgroupFile, mountinfoFile, "")
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}

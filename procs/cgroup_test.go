@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // cgroupRoles are the things that a child of a test may do, in a control group that
@@ -367,7 +367,7 @@ func TestCgroupCrash(t *testing.T) {
 	if left := groupsIn(dir); len(left) != 0 {
 		t.Errorf("%q are left", left)
 	}
-	if s, err := procstat.Of(daemon); err == nil && !s.Dead() {
+	if s, err := linux.StatOf(daemon); err == nil && !s.Dead() {
 		t.Error("the daemon of the dead agent lives")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 func testGuard() *Guard {
@@ -52,7 +52,7 @@ func gone(t *testing.T, pgid int) {
 // they are reaped: that is up to the init of this machine.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
-		if s, err := procstat.Of(pid); err == nil && s.Number(procstat.Group) == pgid && !s.Dead() {
+		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.Group) == pgid && !s.Dead() {
 			return false
 		}
 	}

@@ -388,7 +388,7 @@ func (p *Process) Close() error {
 	p.closing.Store(true)
 	p.end.Do(func() { close(p.ending) })
 	p.leash.pull()
-	_ = p.cgroup.kill() // cgroup.Close below kills again and returns the error
+	_ = p.cgroup.kill() // linux.Close below kills again and returns the error
 	err := p.group.kill()
 	if err == nil {
 		p.group.sweep()

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // A job of a shell with job control leads a group of its own, but stays in the
@@ -39,7 +39,7 @@ func killSessions(until map[int]uint64) (done bool) {
 	killed := map[process]bool{}
 	for range sweepRounds {
 		before, proved, doubted := len(killed), false, false
-		for _, pid := range procstat.List() {
+		for _, pid := range linux.PIDs() {
 			// Most processes are sorted out by this system call. To read a file
 			// of /proc for each would cost fifty times as much.
 			session, err := unix.Getsid(pid)
@@ -58,17 +58,17 @@ func killSessions(until map[int]uint64) (done bool) {
 			// The stat is read after FindProcess has opened a pidfd. So if the
 			// stat is that of the session's member, the pidfd is of the same
 			// process, or of one that has ended.
-			stat, err := procstat.Of(pid)
-			start := uint64(stat.Number(procstat.Start))
+			stat, err := linux.StatOf(pid)
+			start := uint64(stat.Number(linux.Start))
 			switch {
-			case err != nil || stat.Number(procstat.Session) != session:
+			case err != nil || stat.Number(linux.Session) != session:
 			case start > known:
 				doubted = true
 			default:
 				proved = true
 				until[session] = max(known, at)
 				p := process{pid, start}
-				if !stat.Dead() && stat.Number(procstat.Group) != session && !killed[p] && child.Kill() == nil {
+				if !stat.Dead() && stat.Number(linux.Group) != session && !killed[p] && child.Kill() == nil {
 					killed[p] = true
 				}
 			}

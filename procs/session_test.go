@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // startJobs does what a shell with job control does: it starts a job that leads
@@ -18,7 +18,7 @@ import (
 // own, and prints their pids. With "stay" it waits for them. Both start at least a
 // tick later than the process that runs startJobs.
 func startJobs(mode string) error {
-	for self, _ := procstat.Of(os.Getpid()); ticks() == uint64(self.Number(procstat.Start)); {
+	for self, _ := linux.StatOf(os.Getpid()); ticks() == uint64(self.Number(linux.Start)); {
 		time.Sleep(time.Millisecond)
 	}
 	job := exec.Command("sleep", "60")
@@ -119,11 +119,11 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	p.Begin()
 	waitFor(t, p, "\n")
 	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
-	stat, err := procstat.Of(p.PID())
+	stat, err := linux.StatOf(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	born := uint64(stat.Number(procstat.Start))
+	born := uint64(stat.Number(linux.Start))
 	killSessions(map[int]uint64{p.PID(): born - 1})
 	if endsWithin(t, job, 20) {
 		t.Fatal("a member of a session was killed that is younger than our claim to its number")
@@ -147,8 +147,8 @@ func TestKillForkingSession(t *testing.T) {
 	waitFor(t, p, "up")
 	p.KillGroup()
 	finish(t, p)
-	for _, pid := range procstat.List() {
-		if s, err := procstat.Of(pid); err == nil && s.Number(procstat.Session) == p.PID() && !s.Dead() {
+	for _, pid := range linux.PIDs() {
+		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.Session) == p.PID() && !s.Dead() {
 			fd, err := unix.PidfdOpen(pid, 0)
 			if err != nil {
 				continue // the process has just ended
@@ -166,8 +166,8 @@ func TestTicks(t *testing.T) {
 	before := ticks()
 	p, _ := launch(t, Spec{Argv: []string{"/bin/sleep", "60"}})
 	p.Begin()
-	stat, err := procstat.Of(p.PID())
-	if start := uint64(stat.Number(procstat.Start)); err != nil || start < before || start > ticks() {
+	stat, err := linux.StatOf(p.PID())
+	if start := uint64(stat.Number(linux.Start)); err != nil || start < before || start > ticks() {
 		t.Errorf("a process has started at %d, %v, want between %d and now", start, err, before)
 	}
 }
@@ -177,5 +177,5 @@ func BenchmarkKillSession(b *testing.B) {
 	for b.Loop() {
 		killSessions(map[int]uint64{1 << 30: 1})
 	}
-	b.ReportMetric(float64(len(procstat.List())), "processes")
+	b.ReportMetric(float64(len(linux.PIDs())), "processes")
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // group is the process group of a child that made itself the leader of a
@@ -165,7 +165,7 @@ type left struct{ pids, groups map[int]bool }
 
 func leftGroups() left {
 	l := left{pids: map[int]bool{}, groups: map[int]bool{}}
-	for _, pid := range procstat.List() {
+	for _, pid := range linux.PIDs() {
 		l.pids[pid] = true
 		pgrp, err1 := unix.Getpgid(pid)
 		session, err2 := unix.Getsid(pid)

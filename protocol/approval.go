@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"math"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // ExecApproval is a policy of the client for one process (execpolicy.md 8.1). The stricter decision
@@ -38,12 +38,12 @@ const (
 
 // unmarshalExecApproval reads the member execApproval. It may have no members that are not known
 // here: they could say what is forbidden.
-func unmarshalExecApproval(o *strict.Object) (a *ExecApproval) {
-	o.OptIn("execApproval", func(o *strict.Object) {
+func unmarshalExecApproval(o *strictjson.Object) (a *ExecApproval) {
+	o.OptIn("execApproval", func(o *strictjson.Object) {
 		a = &ExecApproval{}
 		o.Only("rules", "unmatched", "timeoutMs", "report")
 		if o.Has("rules") {
-			o.Each("rules", func(o *strict.Object) {
+			o.Each("rules", func(o *strictjson.Object) {
 				f := RuleFile{Name: o.String("name"), Text: o.String("text")}
 				o.Only("name", "text")
 				if len(f.Name) > maxRuleFileName {
@@ -168,8 +168,8 @@ func (a *ExecApprovalAnswer) UnmarshalObject(o *Object) {
 		}
 		return
 	}
-	o.In("decision", func(o *strict.Object) {
-		o.In(string(ApprovalAcceptWithRule), func(o *strict.Object) {
+	o.In("decision", func(o *strictjson.Object) {
+		o.In(string(ApprovalAcceptWithRule), func(o *strictjson.Object) {
 			a.Decision, a.Prefix = ApprovalAcceptWithRule, o.Strings("prefix")
 		})
 	})
@@ -221,7 +221,7 @@ func (d *ExecDecision) UnmarshalObject(o *Object) {
 }
 
 // count reads a number that may be absent.
-func count(o *strict.Object, name string) int {
+func count(o *strictjson.Object, name string) int {
 	if n := o.OptUint64(name); n != nil {
 		return int(min(*n, math.MaxInt32))
 	}

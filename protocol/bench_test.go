@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // smallRequest and bigWrite are the usual request and the usual large one: 64
@@ -16,7 +16,7 @@ func smallRequest() []byte {
 
 func bigWrite() []byte {
 	msg := []byte(`{"id":18,"method":"process/write","params":{"processId":"p-17","writeId":"w-18","chunk":`)
-	msg = strict.AppendBase64(msg, bytes.Repeat([]byte("0123456789abcdef"), 4096))
+	msg = strictjson.AppendBase64(msg, bytes.Repeat([]byte("0123456789abcdef"), 4096))
 	return append(msg, "}}"...)
 }
 
@@ -43,11 +43,11 @@ func BenchmarkUnmarshalParams(b *testing.B) {
 	for _, bb := range []struct {
 		name string
 		msg  []byte
-		make func() strict.Unmarshaler
+		make func() strictjson.Unmarshaler
 	}{
-		{"small", smallRequest(), func() strict.Unmarshaler { return new(ReadParams) }},
-		{"sandbox", []byte(inParams(`{"path":"file:///a","sandbox":` + exampleSandbox + `}`)), func() strict.Unmarshaler { return new(PathParams) }},
-		{"write", bigWrite(), func() strict.Unmarshaler { return new(WriteParams) }},
+		{"small", smallRequest(), func() strictjson.Unmarshaler { return new(ReadParams) }},
+		{"sandbox", []byte(inParams(`{"path":"file:///a","sandbox":` + exampleSandbox + `}`)), func() strictjson.Unmarshaler { return new(PathParams) }},
+		{"write", bigWrite(), func() strictjson.Unmarshaler { return new(WriteParams) }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			m, err := Decode(bb.msg)

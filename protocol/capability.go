@@ -1,6 +1,6 @@
 package protocol
 
-import "github.com/execagent/execagent/protocol/strict"
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of capability discovery (capabilities.md 2 and 3).
 const (
@@ -31,7 +31,7 @@ func (*DiscoverRootsParams) HoldsMessage() {}
 // UnmarshalObject reads the params.
 func (p *DiscoverRootsParams) UnmarshalObject(o *Object) {
 	p.Roots = []CapabilityRoot{}
-	o.Each("roots", func(o *strict.Object) {
+	o.Each("roots", func(o *strictjson.Object) {
 		p.Roots = append(p.Roots, CapabilityRoot{
 			ID: o.String("id"), Path: o.String("path"), At: pathMember(o, "path"), Sandbox: sandbox(o),
 		})
@@ -85,7 +85,7 @@ type DiscoverInstalledParams struct {
 func (p *DiscoverInstalledParams) UnmarshalObject(o *Object) {
 	p.Cwd = pathMember(o, "cwd")
 	if p.Sandbox = sandbox(o); p.Sandbox != nil {
-		o.In("sandbox", func(o *strict.Object) { pathMember(o, "cwd") })
+		o.In("sandbox", func(o *strictjson.Object) { pathMember(o, "cwd") })
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Code is the code of an error answer.
@@ -63,7 +63,7 @@ func (e *Error) Reason() string {
 	if e.Data == nil {
 		return ""
 	}
-	o, err := strict.ParseObject(e.Data)
+	o, err := strictjson.ParseObject(e.Data)
 	if err != nil {
 		return ""
 	}

@@ -3,7 +3,7 @@ package protocol
 import (
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of rpc.md 5; fs/rename and fs/applyPatch are ours (rpc.md 8).
@@ -44,7 +44,7 @@ func (p *PathParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-func follow(o *strict.Object) *bool {
+func follow(o *strictjson.Object) *bool {
 	if !o.Has("followSymlinks") {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"fileName":`...)
-		dst = strict.AppendString(dst, e.FileName)
+		dst = strictjson.AppendString(dst, e.FileName)
 		dst = append(dst, `,"isDirectory":`...)
 		dst = strconv.AppendBool(dst, e.IsDirectory)
 		dst = append(dst, `,"isFile":`...)
@@ -195,7 +195,7 @@ type WalkOptions struct {
 // UnmarshalObject reads the params.
 func (p *WalkParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
-	o.In("options", func(o *strict.Object) {
+	o.In("options", func(o *strictjson.Object) {
 		p.Options = WalkOptions{
 			MaxDepth:                o.Uint64("maxDepth"),
 			MaxDirectories:          o.Uint64("maxDirectories"),
@@ -249,7 +249,7 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `{"path":"`...)
 		dst = appendPathURI(dst, e.Path)
 		dst = append(dst, `","message":`...)
-		dst = strict.AppendString(dst, e.Message)
+		dst = strictjson.AppendString(dst, e.Message)
 		dst = append(dst, '}')
 	}
 	dst = append(dst, `],"truncated":`...)
@@ -259,13 +259,13 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 
 // UnmarshalObject reads the result.
 func (r *WalkResult) UnmarshalObject(o *Object) {
-	o.Each("entries", func(o *strict.Object) {
+	o.Each("entries", func(o *strictjson.Object) {
 		r.Entries = append(r.Entries, WalkEntry{
 			Path:      nativeMember(o, "path"),
 			Directory: o.OneOf("kind", "file", "directory") == "directory",
 		})
 	})
-	o.Each("errors", func(o *strict.Object) {
+	o.Each("errors", func(o *strictjson.Object) {
 		r.Errors = append(r.Errors, WalkError{Path: nativeMember(o, "path"), Message: o.String("message")})
 	})
 	r.Truncated = o.Bool("truncated")

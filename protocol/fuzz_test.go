@@ -12,7 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -86,7 +86,7 @@ func wellFormed(data []byte) bool {
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return values <= strict.MaxValues
+			return values <= strictjson.MaxValues
 		}
 		if delim, ok := token.(json.Delim); ok && (delim == '}' || delim == ']') {
 			open = open[:len(open)-1]
@@ -110,7 +110,7 @@ func wellFormed(data []byte) bool {
 		case json.Delim('['):
 			open = append(open, container{})
 		}
-		if len(open) > strict.MaxDepth {
+		if len(open) > strictjson.MaxDepth {
 			return false
 		}
 	}
@@ -197,7 +197,7 @@ func FuzzUnmarshalParams(f *testing.F) {
 		if e := UnmarshalParams(m.Params, new(EmptyParams)); e == nil && len(m.Params) > 4 && len(bytes.Fields(m.Params)) == 1 {
 			t.Errorf("empty params: %s", m.Params)
 		}
-		strict.StringMember(m.Params, "processId")
+		strictjson.StringMember(m.Params, "processId")
 		for _, r := range records {
 			first, second := r.make(), r.make()
 			err := UnmarshalParams(m.Params, first)

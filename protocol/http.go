@@ -3,7 +3,7 @@ package protocol
 import (
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of rpc.md 6.
@@ -46,7 +46,7 @@ func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.Method = o.String("method")
 	p.URL = o.String("url")
 	if o.Present("headers") {
-		o.Each("headers", func(o *strict.Object) {
+		o.Each("headers", func(o *strictjson.Object) {
 			p.Headers = append(p.Headers, HTTPHeader{
 				Name:        o.String("name"),
 				Value:       o.String("value"),
@@ -85,9 +85,9 @@ func (r *HTTPResponse) encode(e *encoder) {
 			e.dst = append(e.dst, ',')
 		}
 		e.dst = append(e.dst, `{"name":`...)
-		e.dst = strict.AppendString(e.dst, h.Name)
+		e.dst = strictjson.AppendString(e.dst, h.Name)
 		e.dst = append(e.dst, `,"value":`...)
-		e.dst = strict.AppendString(e.dst, h.Value)
+		e.dst = strictjson.AppendString(e.dst, h.Value)
 		e.dst = append(e.dst, '}')
 	}
 	e.dst = append(e.dst, `],"bodyBase64":`...)
@@ -108,18 +108,18 @@ type HTTPBodyDelta struct {
 // AppendJSON appends the notification's params.
 func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"requestId":`...)
-	dst = strict.AppendString(dst, d.RequestID)
+	dst = strictjson.AppendString(dst, d.RequestID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, d.Seq, 10)
 	dst = append(dst, `,"deltaBase64":`...)
-	dst = strict.AppendBase64(dst, d.DeltaBase64)
+	dst = strictjson.AppendBase64(dst, d.DeltaBase64)
 	dst = append(dst, `,"done":`...)
 	dst = strconv.AppendBool(dst, d.Done)
 	dst = append(dst, `,"error":`...)
 	if d.Error == nil {
 		return append(dst, "null}"...)
 	}
-	return append(strict.AppendString(dst, *d.Error), '}')
+	return append(strictjson.AppendString(dst, *d.Error), '}')
 }
 
 // UnmarshalObject reads the params.

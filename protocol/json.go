@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Appender is a value that writes its own JSON. Messages that are large or
@@ -47,7 +47,7 @@ func AppendError(dst []byte, id ID, e *Error) []byte {
 	dst = append(dst, `{"error":{"code":`...)
 	dst = strconv.AppendInt(dst, int64(e.Code), 10)
 	dst = append(dst, `,"message":`...)
-	dst = strict.AppendString(dst, e.Message)
+	dst = strictjson.AppendString(dst, e.Message)
 	if e.Data != nil {
 		dst = append(dst, `,"data":`...)
 		dst = append(dst, e.Data...)
@@ -73,7 +73,7 @@ func AppendNotification(dst []byte, method string, params any) ([]byte, error) {
 
 func appendCall(dst []byte, method string, params any) ([]byte, error) {
 	dst = append(dst, `"method":`...)
-	dst = strict.AppendString(dst, method)
+	dst = strictjson.AppendString(dst, method)
 	dst = append(dst, `,"params":`...)
 	if params == nil {
 		return append(dst, "{}}"...), nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -130,7 +130,7 @@ func TestAppendJSONRandom(t *testing.T) {
 func TestAppendString(t *testing.T) {
 	t.Parallel()
 	check := func(t interface{ Errorf(string, ...any) }, s string) {
-		got := strict.AppendString(nil, s)
+		got := strictjson.AppendString(nil, s)
 		var back, want string
 		if err := json.Unmarshal(got, &back); err != nil {
 			t.Errorf("%q: %s: %v", s, got, err)

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // ID is the id of a request: a string or a signed 64-bit integer, echoed with
@@ -31,7 +31,7 @@ func (id ID) String() string { return string(id.appendJSON(nil)) }
 
 func (id ID) appendJSON(dst []byte) []byte {
 	if id.isText {
-		return strict.AppendString(dst, id.text)
+		return strictjson.AppendString(dst, id.text)
 	}
 	return strconv.AppendInt(dst, id.number, 10)
 }
@@ -65,7 +65,7 @@ type Message struct {
 // of a message are ignored, but their JSON is checked.
 func Decode(data []byte) (Message, error) {
 	var id, method, params, result, failure, trace []byte
-	isObject, err := strict.Members(data, func(name, value []byte) {
+	isObject, err := strictjson.Members(data, func(name, value []byte) {
 		switch string(name) {
 		case "id":
 			id = value
@@ -98,9 +98,9 @@ func Decode(data []byte) (Message, error) {
 	switch {
 	case method != nil:
 		if method[0] != '"' {
-			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", strict.TypeOf(method))
+			return Message{}, InvalidRequest("method: invalid type: %s, expected a string", strictjson.TypeOf(method))
 		}
-		m.Method = strict.Text(method)
+		m.Method = strictjson.Text(method)
 		if id == nil {
 			m.Kind = KindNotification
 			return m, nil
@@ -126,7 +126,7 @@ func Decode(data []byte) (Message, error) {
 
 func parseID(raw []byte) (ID, bool) {
 	if raw[0] == '"' {
-		return StringID(strict.Text(raw)), true
+		return StringID(strictjson.Text(raw)), true
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return NumberID(n), err == nil
@@ -139,7 +139,7 @@ func checkTrace(raw []byte) error {
 	if raw == nil || raw[0] == 'n' {
 		return nil
 	}
-	o, err := strict.ParseObject(raw)
+	o, err := strictjson.ParseObject(raw)
 	if err != nil {
 		return InvalidRequest("trace: %s", err.Message)
 	}
@@ -152,7 +152,7 @@ func checkTrace(raw []byte) error {
 }
 
 func parseError(raw []byte) (*Error, error) {
-	o, err := strict.ParseObject(raw)
+	o, err := strictjson.ParseObject(raw)
 	if err != nil {
 		return nil, InvalidRequest("error: %s", err.Message)
 	}

@@ -3,7 +3,7 @@ package protocol
 import (
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of sessions that have a name (rpc.md 8.2).
@@ -33,7 +33,7 @@ func ValidSessionName(name string) bool {
 }
 
 // sessionName reads a name that may be absent.
-func sessionName(o *strict.Object, member string) *string {
+func sessionName(o *strictjson.Object, member string) *string {
 	name := o.OptString(member)
 	if name != nil && !ValidSessionName(*name) {
 		o.Fail(member, "%.256q is no name: it has 1 to %d of A-Z a-z 0-9 . _ -, the first a letter or digit", *name, maxSessionName)

@@ -3,7 +3,7 @@ package protocol
 import (
 	"time"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // The managed network (network.md 4): a question to the client, which answers it, and a
@@ -102,7 +102,7 @@ var (
 func (n *NetworkProxy) UnmarshalObject(o *Object) {
 	o.In("proxy", n.Proxy.unmarshal)
 	if o.Present("auditMetadata") {
-		o.In("auditMetadata", func(o *strict.Object) {
+		o.In("auditMetadata", func(o *strictjson.Object) {
 			for _, name := range auditMembers {
 				if text := boundedOpt(o, name, maxNetworkAudit); text != nil {
 					if n.AuditMetadata == nil {
@@ -118,7 +118,7 @@ func (n *NetworkProxy) UnmarshalObject(o *Object) {
 	n.PolicyDecisionTimeoutMs = o.OptUint64("policyDecisionTimeoutMs")
 }
 
-func (p *ProxyParams) unmarshal(o *strict.Object) {
+func (p *ProxyParams) unmarshal(o *strictjson.Object) {
 	p.Enabled = o.Bool("enabled")
 	p.EnableSocks5 = o.Bool("enableSocks5")
 	p.EnableSocks5UDP = o.Bool("enableSocks5Udp")
@@ -138,7 +138,7 @@ func (p *ProxyParams) unmarshal(o *strict.Object) {
 	p.CredentialMasking = o.BoolDefault("credentialMasking", false)
 	if o.Present("credentialProviders") {
 		p.CredentialProviders = map[string]CredentialProvider{}
-		o.EachIn("credentialProviders", maxProviders, func(name string, o *strict.Object) {
+		o.EachIn("credentialProviders", maxProviders, func(name string, o *strictjson.Object) {
 			var c CredentialProvider
 			c.unmarshal(o)
 			p.CredentialProviders[name] = c
@@ -147,7 +147,7 @@ func (p *ProxyParams) unmarshal(o *strict.Object) {
 	}
 }
 
-func (c *CredentialProvider) unmarshal(o *strict.Object) {
+func (c *CredentialProvider) unmarshal(o *strictjson.Object) {
 	o.Only(providerMembers[:]...)
 	c.Env = boundedList(o, "env", maxProviderTexts, maxProviderName)
 	c.Patterns = boundedList(o, "patterns", maxProviderTexts, maxProviderText)
@@ -171,7 +171,7 @@ func (m *ManagedNetwork) UnmarshalObject(o *Object) {
 }
 
 // boundedList reads a list that may be absent, of at most most texts of at most longest bytes.
-func boundedList(o *strict.Object, name string, most, longest int) []string {
+func boundedList(o *strictjson.Object, name string, most, longest int) []string {
 	if !o.Present(name) {
 		return nil
 	}
@@ -186,7 +186,7 @@ func boundedList(o *strict.Object, name string, most, longest int) []string {
 }
 
 // boundedOpt reads a text of at most longest bytes, nil when absent or null.
-func boundedOpt(o *strict.Object, name string, longest int) *string {
+func boundedOpt(o *strictjson.Object, name string, longest int) *string {
 	text := o.OptString(name)
 	if text != nil {
 		bounded(o, name, *text, longest)
@@ -195,13 +195,13 @@ func boundedOpt(o *strict.Object, name string, longest int) *string {
 }
 
 // boundedKeys refuses a map with a name of more than longest bytes.
-func boundedKeys[V any](o *strict.Object, name string, values map[string]V, longest int) {
+func boundedKeys[V any](o *strictjson.Object, name string, values map[string]V, longest int) {
 	for key := range values {
 		bounded(o, name, key, longest)
 	}
 }
 
-func bounded(o *strict.Object, name, text string, longest int) {
+func bounded(o *strictjson.Object, name, text string, longest int) {
 	if len(text) > longest {
 		o.Fail(name, "%.32q is %d bytes, at most %d", text, len(text), longest)
 	}
@@ -223,14 +223,14 @@ type PolicyRequest struct {
 // UnmarshalObject reads the params.
 func (p *PolicyRequestParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
-	o.In("request", func(o *strict.Object) {
+	o.In("request", func(o *strictjson.Object) {
 		p.Request.Protocol = o.String("protocol")
 		p.Request.Host = o.String("host")
 		p.Request.Port = port(o)
 	})
 }
 
-func port(o *strict.Object) uint16 {
+func port(o *strictjson.Object) uint16 {
 	o.Require("port")
 	n := o.OptUint16("port")
 	if n == nil {
@@ -261,7 +261,7 @@ type PolicyChoice struct {
 // UnmarshalObject reads the answer. One with a reason that is too long is malformed, and so
 // refuses.
 func (a *PolicyAnswer) UnmarshalObject(o *Object) {
-	o.In("decision", func(o *strict.Object) {
+	o.In("decision", func(o *strictjson.Object) {
 		a.Decision.Type = o.OneOf("type", PolicyAllow, PolicyDeny, PolicyAsk)
 		if a.Decision.Type == PolicyAllow {
 			return

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 func TestEmptyParams(t *testing.T) {
@@ -45,7 +45,7 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 // about.
 func TestPathsNameThePlace(t *testing.T) {
 	t.Parallel()
-	o, err := strict.ParseObject([]byte(`{"p":["file:///a","b"]}`))
+	o, err := strictjson.ParseObject([]byte(`{"p":["file:///a","b"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Streams of process output.
@@ -103,7 +103,7 @@ func (r *ReadResult) encode(e *encoder) {
 	if r.Failure == nil {
 		e.dst = append(e.dst, "null"...)
 	} else {
-		e.dst = strict.AppendString(e.dst, *r.Failure)
+		e.dst = strictjson.AppendString(e.dst, *r.Failure)
 	}
 	e.dst = append(e.dst, `,"sandboxDenied":`...)
 	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
@@ -119,7 +119,7 @@ type OutputNotification struct {
 // AppendJSON appends the notification's params.
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
+	dst = strictjson.AppendString(dst, n.ProcessID)
 	e := encoder{dst: append(dst, ',')}
 	n.OutputChunk.encode(&e)
 	return e.dst
@@ -153,7 +153,7 @@ type ExitedNotification struct {
 // AppendJSON appends the notification's params.
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
+	dst = strictjson.AppendString(dst, n.ProcessID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, n.Seq, 10)
 	dst = append(dst, `,"exitCode":`...)
@@ -181,7 +181,7 @@ type ClosedNotification struct {
 // AppendJSON appends the notification's params.
 func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, n.ProcessID)
+	dst = strictjson.AppendString(dst, n.ProcessID)
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, n.Seq, 10)
 	return append(dst, '}')

@@ -1,6 +1,6 @@
 package protocol
 
-import "github.com/execagent/execagent/protocol/strict"
+import "github.com/execagent/execagent/internal/strictjson"
 
 // EmptyParams are the params of a method that has none: absent, null or {}
 // (rpc.md 2.1).
@@ -21,11 +21,11 @@ func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
 
 // Object is a JSON object, checked as strictly as the protocol wants it (rpc.md 2.4), whose members
 // are read by their names. The first member that is wrong is kept as the error of the whole.
-type Object = strict.Object
+type Object = strictjson.Object
 
 // Unmarshaler is a record that reads itself from an [Object]. The params of all methods do, and so
 // do those of methods that a program adds to an rpc.Table.
-type Unmarshaler = strict.Unmarshaler
+type Unmarshaler = strictjson.Unmarshaler
 
 // UnmarshalParams reads a request's params into p. Except for [EmptyParams],
 // they must be an object: absent, null and positional params are refused. The
@@ -34,7 +34,7 @@ func UnmarshalParams(raw []byte, p Unmarshaler) error {
 	if _, ok := p.(*EmptyParams); ok && (len(raw) == 0 || raw[0] == 'n') {
 		return nil
 	}
-	if err := strict.UnmarshalPooled(raw, p); err != nil {
+	if err := strictjson.UnmarshalPooled(raw, p); err != nil {
 		return &Error{Code: CodeInvalidParams, Message: err.Message}
 	}
 	return nil

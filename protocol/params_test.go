@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -202,7 +202,7 @@ func TestParamsDefaults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		in        string
-		got, want strict.Unmarshaler
+		got, want strictjson.Unmarshaler
 	}{
 		{`{"path":"file:///a"}`, new(CreateDirectoryParams),
 			&CreateDirectoryParams{Path: NewPathURI("/a"), Recursive: new(true)}},

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // PathURI is a file URI as it came from the wire (rpc.md 5.1): either a native
@@ -352,7 +351,7 @@ func isEscapeForm(segments []string) bool {
 	if len(segments) != 4 || segments[0] != "%00" || segments[1] != "bad" || segments[2] != "path" || segments[3] == "" {
 		return false
 	}
-	_, err := strictbase64.RawURL.Decode(segments[3])
+	_, err := strictjson.RawURLBase64.Decode(segments[3])
 	return err == nil
 }
 
@@ -418,7 +417,7 @@ func quoteURI(uri string) string {
 }
 
 // pathMember reads a required path URI.
-func pathMember(o *strict.Object, name string) (p PathURI) {
+func pathMember(o *strictjson.Object, name string) (p PathURI) {
 	o.Parse(name, func(s string) (err error) {
 		p, err = ParsePathURI(s)
 		return err
@@ -427,7 +426,7 @@ func pathMember(o *strict.Object, name string) (p PathURI) {
 }
 
 // optPathMember reads a path URI, nil when absent or null.
-func optPathMember(o *strict.Object, name string) *PathURI {
+func optPathMember(o *strictjson.Object, name string) *PathURI {
 	if !o.Has(name) {
 		return nil
 	}
@@ -435,7 +434,7 @@ func optPathMember(o *strict.Object, name string) *PathURI {
 }
 
 // pathsMember reads a required array of path URIs.
-func pathsMember(o *strict.Object, name string) []PathURI {
+func pathsMember(o *strictjson.Object, name string) []PathURI {
 	out := []PathURI{}
 	o.ParseEach(name, func(s string) error {
 		p, err := ParsePathURI(s)
@@ -446,7 +445,7 @@ func pathsMember(o *strict.Object, name string) []PathURI {
 }
 
 // pathsMemberDefault reads an array of path URIs that may be absent.
-func pathsMemberDefault(o *strict.Object, name string) []PathURI {
+func pathsMemberDefault(o *strictjson.Object, name string) []PathURI {
 	if !o.Present(name) {
 		return nil
 	}
@@ -454,7 +453,7 @@ func pathsMemberDefault(o *strict.Object, name string) []PathURI {
 }
 
 // nativeMember reads a required path URI that names something on Linux.
-func nativeMember(o *strict.Object, name string) string {
+func nativeMember(o *strictjson.Object, name string) string {
 	uri := pathMember(o, name)
 	if o.Err() != nil {
 		return ""

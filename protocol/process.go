@@ -3,7 +3,7 @@ package protocol
 import (
 	"github.com/google/uuid"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of rpc.md 4; the second group is ours (rpc.md 8).
@@ -106,7 +106,7 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	if n := len(p.ProcessID); n > MaxProcessID {
 		o.Fail("processId", "is %d bytes, at most %d", n, MaxProcessID)
 	}
-	o.OptIn("metadata", func(o *strict.Object) {
+	o.OptIn("metadata", func(o *strictjson.Object) {
 		p.Metadata = &StartMetadata{ThreadID: o.OptString("threadId"), ToolCallID: o.OptString("toolCallId")}
 		if id := p.Metadata.ThreadID; id != nil && uuid.Validate(*id) != nil {
 			o.Fail("threadId", "%.64q is not a UUID", *id)
@@ -114,7 +114,7 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	})
 	p.Argv = o.Strings("argv")
 	p.Cwd = pathMember(o, "cwd")
-	o.OptIn("envPolicy", func(o *strict.Object) {
+	o.OptIn("envPolicy", func(o *strictjson.Object) {
 		p.EnvPolicy = &EnvPolicy{
 			Inherit:               o.OneOf("inherit", InheritCore, InheritAll, InheritNone),
 			IgnoreDefaultExcludes: o.Bool("ignoreDefaultExcludes"),
@@ -123,12 +123,12 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 			IncludeOnly:           o.Strings("includeOnly"),
 		}
 	})
-	o.OptIn("shellSnapshot", func(o *strict.Object) {
+	o.OptIn("shellSnapshot", func(o *strictjson.Object) {
 		p.ShellSnapshot = &ShellSnapshot{ScopeID: o.String("scopeId")}
 		if n := len(p.ShellSnapshot.ScopeID); n == 0 || n > maxSnapshotScope {
 			o.Fail("scopeId", "is %d bytes, must be 1 to %d", n, maxSnapshotScope)
 		}
-		o.In("shell", func(o *strict.Object) {
+		o.In("shell", func(o *strictjson.Object) {
 			p.ShellSnapshot.Shell = Shell{Name: o.String("name"), Path: o.String("path")}
 		})
 	})
@@ -155,7 +155,7 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	}
 }
 
-func checkSize(o *strict.Object, rows, cols *uint16) {
+func checkSize(o *strictjson.Object, rows, cols *uint16) {
 	if rows != nil && *rows == 0 {
 		o.Fail("rows", "must be 1 to 65535")
 	}
@@ -189,20 +189,20 @@ const (
 // AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, r.ProcessID)
+	dst = strictjson.AppendString(dst, r.ProcessID)
 	dst = append(dst, `,"sandboxType":`...)
-	dst = strict.AppendString(dst, r.SandboxType)
+	dst = strictjson.AppendString(dst, r.SandboxType)
 	if r.SandboxLayers != nil {
 		dst = append(dst, `,"sandboxLayers":`...)
-		dst = strict.AppendStrings(dst, r.SandboxLayers)
+		dst = strictjson.AppendStrings(dst, r.SandboxLayers)
 	}
 	if r.Network != "" {
 		dst = append(dst, `,"network":`...)
-		dst = strict.AppendString(dst, r.Network)
+		dst = strictjson.AppendString(dst, r.Network)
 	}
 	if r.Approval != "" {
 		dst = append(dst, `,"approval":`...)
-		dst = strict.AppendString(dst, r.Approval)
+		dst = strictjson.AppendString(dst, r.Approval)
 	}
 	return append(dst, '}')
 }
@@ -249,11 +249,11 @@ func (*WriteParams) HoldsMessage() {}
 // AppendJSON appends the params.
 func (p *WriteParams) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"processId":`...)
-	dst = strict.AppendString(dst, p.ProcessID)
+	dst = strictjson.AppendString(dst, p.ProcessID)
 	dst = append(dst, `,"chunk":`...)
-	dst = strict.AppendBase64(dst, p.Chunk)
+	dst = strictjson.AppendBase64(dst, p.Chunk)
 	dst = append(dst, `,"writeId":`...)
-	dst = strict.AppendString(dst, p.WriteID)
+	dst = strictjson.AppendString(dst, p.WriteID)
 	return append(dst, '}')
 }
 

@@ -1,6 +1,6 @@
 package protocol
 
-import "github.com/execagent/execagent/protocol/strict"
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Sandbox is the context that a request asks to be confined in (sandbox.md 2). It
 // is decoded and checked here; package sandbox decides what it allows.
@@ -90,7 +90,7 @@ type SpecialPlace struct {
 }
 
 // sandbox reads the optional context of a request.
-func sandbox(o *strict.Object) *Sandbox {
+func sandbox(o *strictjson.Object) *Sandbox {
 	if !o.Has("sandbox") {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (s *Sandbox) UnmarshalObject(o *Object) {
 	s.WindowsSandboxLevel = o.OneOf("windowsSandboxLevel", WindowsSandboxDisabled, "restricted-token", "elevated", "mxc")
 	s.Cwd = optPathMember(o, "cwd")
 	s.WorkspaceRoots = pathsMemberDefault(o, "workspaceRoots")
-	o.OptIn("policyContext", func(o *strict.Object) {
+	o.OptIn("policyContext", func(o *strictjson.Object) {
 		s.PolicyContext = &PolicyContext{Cwd: optPathMember(o, "cwd"), WorkspaceRoots: pathsMemberDefault(o, "workspaceRoots")}
 	})
 	s.UserHomeDir = optPathMember(o, "userHomeDir")
@@ -122,10 +122,10 @@ func (s *Sandbox) UnmarshalObject(o *Object) {
 	o.OptBool("windowsSandboxPrivateDesktop", false)
 }
 
-func (p *Permissions) unmarshal(o *strict.Object) {
+func (p *Permissions) unmarshal(o *strictjson.Object) {
 	p.Type = o.OneOf("type", PermissionsManaged, PermissionsDisabled, PermissionsExternal)
 	if p.Type == PermissionsManaged {
-		o.In("file_system", func(o *strict.Object) {
+		o.In("file_system", func(o *strictjson.Object) {
 			p.FileSystem = new(FileSystemRules)
 			p.FileSystem.unmarshal(o)
 		})
@@ -135,13 +135,13 @@ func (p *Permissions) unmarshal(o *strict.Object) {
 	}
 }
 
-func (r *FileSystemRules) unmarshal(o *strict.Object) {
+func (r *FileSystemRules) unmarshal(o *strictjson.Object) {
 	r.Type = o.OneOf("type", FileSystemRestricted, FileSystemUnrestricted)
 	if r.Type != FileSystemRestricted {
 		return
 	}
 	r.Entries = []SandboxEntry{}
-	o.Each("entries", func(o *strict.Object) {
+	o.Each("entries", func(o *strictjson.Object) {
 		var e SandboxEntry
 		o.In("path", e.Path.unmarshal)
 		e.Access = o.OneOf("access", "read", "write", "deny", "none")
@@ -155,14 +155,14 @@ func (r *FileSystemRules) unmarshal(o *strict.Object) {
 	}
 }
 
-func (p *SandboxPath) unmarshal(o *strict.Object) {
+func (p *SandboxPath) unmarshal(o *strictjson.Object) {
 	switch p.Type = o.OneOf("type", "path", "glob_pattern", "special"); p.Type {
 	case "path":
 		p.Path = new(pathMember(o, "path"))
 	case "glob_pattern":
 		p.Pattern = new(o.String("pattern"))
 	case "special":
-		o.In("value", func(o *strict.Object) {
+		o.In("value", func(o *strictjson.Object) {
 			v := &SpecialPlace{Kind: o.OneOf("kind", "root", "minimal", "current_working_directory",
 				"project_roots", "tmpdir", "slash_tmp", "unknown")}
 			switch v.Kind {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // TestSandboxWords: all words of sandbox.md 2 and 3 are taken, and the refusal of
@@ -30,7 +30,7 @@ func TestSandboxWords(t *testing.T) {
 			[]string{"root", "minimal", "current_working_directory", "project_roots", "tmpdir", "slash_tmp", "unknown"},
 			map[string]string{"unknown": "path"}},
 	}
-	r := record{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
+	r := record{"sandbox", func() strictjson.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
 	for _, tt := range tests {
 		parent := tt.path[:strings.LastIndexByte(tt.path, '.')+1]
 		for _, word := range tt.words {
@@ -78,7 +78,7 @@ func TestSandboxRefuses(t *testing.T) {
 		{"native entry", "permissions.file_system.entries.0.path.path", "/srv", ""},
 		{"other scheme", "permissions.file_system.entries.0.path.path", "http://h/", ""},
 	}
-	r := record{"sandbox", func() strict.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
+	r := record{"sandbox", func() strictjson.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
 	for _, tt := range tests {
 		doc := example(t, exampleSandbox)
 		change(t, doc, tt.path, set(tt.value))

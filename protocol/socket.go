@@ -3,7 +3,7 @@ package protocol
 import (
 	"strconv"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of sockets (rpc.md 8.4), an addition to the reference.
@@ -47,7 +47,7 @@ func (p *SocketOpenParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-func socketID(o *strict.Object) string {
+func socketID(o *strictjson.Object) string {
 	id := o.String("socketId")
 	if n := len(id); n == 0 || n > MaxSocketID {
 		o.Fail("socketId", "is %d bytes, must be 1 to %d", n, MaxSocketID)
@@ -73,7 +73,7 @@ func (d *SocketData) AppendJSON(dst []byte) []byte {
 	dst = appendPiece(dst, d.SocketID, d.Offset, d.Chunk, d.EOF)
 	if d.Error != "" {
 		dst = append(dst, `,"error":`...)
-		dst = strict.AppendString(dst, d.Error)
+		dst = strictjson.AppendString(dst, d.Error)
 	}
 	return append(dst, '}')
 }
@@ -81,11 +81,11 @@ func (d *SocketData) AppendJSON(dst []byte) []byte {
 // appendPiece appends bytes of a socket, without the brace at the end.
 func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) []byte {
 	dst = append(dst, `{"socketId":`...)
-	dst = strict.AppendString(dst, id)
+	dst = strictjson.AppendString(dst, id)
 	dst = append(dst, `,"offset":`...)
 	dst = strconv.AppendUint(dst, offset, 10)
 	dst = append(dst, `,"chunk":`...)
-	dst = strict.AppendBase64(dst, chunk)
+	dst = strictjson.AppendBase64(dst, chunk)
 	if eof {
 		dst = append(dst, `,"eof":true`...)
 	}

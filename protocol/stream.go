@@ -7,7 +7,7 @@ import (
 
 	simd "github.com/segmentio/asm/base64"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Streamed is a result that is mostly bytes, which its JSON carries as base64.
@@ -38,7 +38,7 @@ func (e *encoder) bytes(b []byte) {
 		e.dst = e.dst[:0]
 		return
 	case e.yield == nil:
-		e.dst = strict.AppendBase64(e.dst, b)
+		e.dst = strictjson.AppendBase64(e.dst, b)
 		return
 	}
 	const bytes, symbols = 3, 4 // base64

@@ -1,7 +1,7 @@
 package protocol
 
 import (
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Methods of watches (rpc.md 8), an addition to the reference.
@@ -37,7 +37,7 @@ func (p *WatchParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
-func watchID(o *strict.Object) string {
+func watchID(o *strictjson.Object) string {
 	id := o.String("watchId")
 	if len(id) > MaxWatchID {
 		o.Fail("watchId", "%d bytes are more than %d", len(id), MaxWatchID)
@@ -94,7 +94,7 @@ type FileChange struct {
 // UnmarshalObject reads the params.
 func (n *ChangedNotification) UnmarshalObject(o *Object) {
 	n.WatchID = o.String("watchId")
-	o.Each("changes", func(o *strict.Object) {
+	o.Each("changes", func(o *strictjson.Object) {
 		change := FileChange{Path: pathMember(o, "path")}
 		change.Kind = ChangeKind(o.OneOf("kind",
 			string(ChangeCreated), string(ChangeModified), string(ChangeRemoved), string(ChangeRenamed)))

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
@@ -366,10 +366,10 @@ func (s *Server) online(ctx context.Context, c *call, directly bool) (store.Regi
 }
 
 // decode reads the body into v.
-func (c *call) decode(v strict.Unmarshaler) *apiError {
+func (c *call) decode(v strictjson.Unmarshaler) *apiError {
 	text, err := io.ReadAll(c.request.Body)
 	if err == nil {
-		err = strict.Unmarshal(text, v)
+		err = strictjson.Unmarshal(text, v)
 	}
 	if err == nil {
 		return nil

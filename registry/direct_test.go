@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/auth/sigv4"
+	"github.com/execagent/execagent/internal/sigv4"
 	"github.com/execagent/execagent/registry/direct"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/internal/lobby"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/registry/principal"
 )
 
@@ -48,7 +48,7 @@ type Front struct {
 	server   *Server
 	listener net.Listener
 	web      http.Server
-	lobby    *lobby.Lobby
+	lobby    *conns.Lobby
 	stop     sync.Once
 	done     chan struct{} // closed when nothing is accepted any more
 
@@ -71,7 +71,7 @@ func NewMetricsFront(server *Server, listener net.Listener) *Front {
 }
 
 func newFront(server *Server, handler http.Handler, listener net.Listener, config *tls.Config) *Front {
-	f := &Front{server: server, lobby: lobby.New(maxStrangers, strangerTurn), done: make(chan struct{}), seats: make(map[net.Conn]*seat)}
+	f := &Front{server: server, lobby: conns.NewLobby(maxStrangers, strangerTurn), done: make(chan struct{}), seats: make(map[net.Conn]*seat)}
 	f.listener = door{Listener: listener, f: f}
 	if config != nil {
 		f.listener = tls.NewListener(f.listener, config)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )

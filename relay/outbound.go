@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 // meeting is a link and a dialer whose connections go through a router.

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay/relaypb"
 )
@@ -107,12 +107,12 @@ func (s *service) client() *Registry {
 	return r
 }
 
-func decode(r *http.Request, request strict.Unmarshaler) error {
+func decode(r *http.Request, request strictjson.Unmarshaler) error {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
-	return strict.Unmarshal(text, request)
+	return strictjson.Unmarshal(text, request)
 }
 
 func (s *service) serveRegister(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,7 @@ package relay
 import (
 	"errors"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // Bounds of what may wait for a frame before it (remote.md 8.1).

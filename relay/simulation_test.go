@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"

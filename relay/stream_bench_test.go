@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/socket"
 )

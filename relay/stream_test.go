@@ -12,12 +12,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/relay/frame"
 	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 var testStreamID = []byte("4faa9b06-fef2-463f-8e45-a01233809670")

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 )
 
 // maxAbandoned is how many of our own calls may have been given up without an
@@ -150,7 +150,7 @@ func (a *answer) read(result any) error {
 	switch r := result.(type) {
 	case nil:
 		return nil
-	case strict.Unmarshaler:
+	case strictjson.Unmarshaler:
 		// Only the text of err: callers take a *protocol.Error for an error answer.
 		if err := protocol.UnmarshalParams(a.message.Result, r); err != nil {
 			return errors.New("decoding the result: " + err.Error())

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // minProgress is how many bytes of a large message must arrive for the patience

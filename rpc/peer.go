@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // pipe is one end of [Pipe]. It blocks on channels only, which is what lets

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 func TestPipe(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -100,7 +100,7 @@ func (s *stage) handler(first func(context.Context) error) rpc.Handler {
 }
 
 func byQueue(raw json.RawMessage) string {
-	queue, _ := strict.StringMember(raw, "Queue")
+	queue, _ := strictjson.StringMember(raw, "Queue")
 	return queue
 }
 

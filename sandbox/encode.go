@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // Key returns a hash of the whole policy: policies with the same key are equal.
@@ -23,7 +23,7 @@ func (p Policy) MarshalText() ([]byte, error) {
 // UnmarshalText reads what MarshalText wrote. Anything else is an error, and
 // leaves p as it was.
 func (p *Policy) UnmarshalText(text []byte) error {
-	data, err := strictbase64.Std.AppendDecode(nil, text)
+	data, err := strictjson.StdBase64.AppendDecode(nil, text)
 	if err != nil {
 		return fmt.Errorf("decoding a policy: %w", err)
 	}

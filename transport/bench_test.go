@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 

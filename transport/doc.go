@@ -31,7 +31,7 @@ import (
 	"iter"
 	"net"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/internal/strictbase64"
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // maxJWT bounds a token in bytes; the HTTP server takes no larger header.
@@ -17,7 +16,7 @@ const maxJWT = maxHeader
 
 // jwtVerifier checks one kind of JWT: compact, HS256 (RFC 7515, RFC 7519). It is
 // stricter than the RFCs demand, because its tokens are made for it: JSON by the rules
-// of [strict.Members], no crit, numbers are integers.
+// of [strictjson.Members], no crit, numbers are integers.
 type jwtVerifier struct {
 	secret           []byte
 	issuer, audience string // "" is not checked
@@ -57,16 +56,16 @@ func (v *jwtVerifier) check(token string, now int64) (subject string, err error)
 
 // verify returns the claims of a token with a good signature. check replaces its
 // errors by errJWT, so that a client does not learn what was wrong.
-func (v *jwtVerifier) verify(token string) (strict.Map, error) {
+func (v *jwtVerifier) verify(token string) (strictjson.Map, error) {
 	parts := strings.Split(token, ".")
 	if len(token) > maxJWT || len(parts) != 3 {
 		return nil, errors.New("not a compact token")
 	}
-	header, err := strictbase64.RawURL.Decode(parts[0])
+	header, err := strictjson.RawURLBase64.Decode(parts[0])
 	if err != nil {
 		return nil, err
 	}
-	signature, err := strictbase64.RawURL.Decode(parts[2])
+	signature, err := strictjson.RawURLBase64.Decode(parts[2])
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (v *jwtVerifier) verify(token string) (strict.Map, error) {
 	if !hmac.Equal(signature, mac.Sum(nil)) {
 		return nil, errors.New("bad signature")
 	}
-	members, err := strict.ParseMap(header)
+	members, err := strictjson.ParseMap(header)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +84,11 @@ func (v *jwtVerifier) verify(token string) (strict.Map, error) {
 	if _, critical := members["crit"]; critical {
 		return nil, errors.New("crit names extensions we lack") // RFC 7515, 4.1.11
 	}
-	payload, err := strictbase64.RawURL.Decode(parts[1])
+	payload, err := strictjson.RawURLBase64.Decode(parts[1])
 	if err != nil {
 		return nil, err
 	}
-	return strict.ParseMap(payload)
+	return strictjson.ParseMap(payload)
 }
 
 // saturate returns a+b, or the nearest int64 if that overflows.

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/internal/lobby"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/rpc"
 )
@@ -73,7 +73,7 @@ type Listener struct {
 	local   bool         // bound is a UNIX socket
 	other   *reservation // of a port
 	server  *http.Server
-	lobby   *lobby.Lobby
+	lobby   *conns.Lobby
 	refused refusals
 	conns   chan *WebSocket
 	running sync.WaitGroup // the server, connections in their HTTP part, hand-overs
@@ -95,7 +95,7 @@ func Listen(config Config) (*Listener, error) {
 	}
 	l := &Listener{
 		config: config,
-		lobby:  lobby.New(maxHandshakes, 0),
+		lobby:  conns.NewLobby(maxHandshakes, 0),
 		conns:  make(chan *WebSocket),
 		done:   make(chan struct{}),
 	}

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/internal/linger"
+	"github.com/execagent/execagent/internal/conns"
 )
 
 // overTLS is a net.Conn with the Read and Write of a wire over TLS. Package net/http takes it for a
@@ -103,7 +103,7 @@ func (w *wire) shakeHands() error {
 	err := w.secure.Handshake()
 	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil {
 		sendNow(w.conn, []byte(plainAnswer))
-		linger.End(w.conn)
+		conns.Linger(w.conn)
 		return errPlain
 	}
 	return err

@@ -26,9 +26,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 // authority signs certificates.

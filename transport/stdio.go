@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/rpc"
 )
 

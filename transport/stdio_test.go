@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 func TestStdioConn(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 )
 
 var _ rpc.Identified = (*WebSocket)(nil)

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/rpc/rpctest"
 	"github.com/execagent/execagent/test/rawclient"
 )
 

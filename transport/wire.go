@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
-	"github.com/execagent/execagent/internal/linger"
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/conns"
 )
 
 // stream is what *net.TCPConn and *net.UnixConn both are.
 type stream interface {
 	net.Conn
-	linger.Stream
+	conns.Stream
 }
 
 // wire is the connection under a WebSocket. It adds what gorilla's websocket.Conn
@@ -179,6 +179,6 @@ func (w *wire) sendBatch() {
 // shut closes the connection at once, in such a way that what was written still
 // arrives.
 func (w *wire) shut() error {
-	linger.End(w.conn)
+	conns.Linger(w.conn)
 	return w.conn.Close()
 }

@@ -5,9 +5,9 @@
 //	roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
 //	thread, err := capability.New(capability.Config{Roots: roots})
 //
-//	step := set.Step(id, selection, thread.Environments()...)
+//	step := set.Step(id, selection, linux.Environments()...)
 //	defer step.Release()
-//	view, err := thread.Discover(ctx, step)
+//	view, err := linux.Discover(ctx, step)
 //	for _, root := range view.Roots {
 //		use(root.Client, root.Skills)
 //	}

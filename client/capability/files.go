@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/discovery/layout"
+	"github.com/execagent/execagent/internal/discovery/layout"
 	"github.com/execagent/execagent/protocol"
 )
 

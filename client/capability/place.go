@@ -12,7 +12,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/environment"
-	"github.com/execagent/execagent/discovery/layout"
+	"github.com/execagent/execagent/internal/discovery/layout"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 )
 
 const (
@@ -68,7 +68,7 @@ func Parse(selection json.RawMessage) ([]Root, error) {
 		return nil, errors.New("selected capability roots: no JSON")
 	}
 	var roots selected
-	if err := strict.Unmarshal([]byte(`{"`+selectedMember+`":`+text+`}`), &roots); err != nil {
+	if err := strictjson.Unmarshal([]byte(`{"`+selectedMember+`":`+text+`}`), &roots); err != nil {
 		return nil, err
 	}
 	if err := Check(roots); err != nil {
@@ -126,10 +126,10 @@ const selectedMember = "selected_capability_roots"
 type selected []Root
 
 // UnmarshalObject reads it.
-func (s *selected) UnmarshalObject(o *strict.Object) {
-	o.Each(selectedMember, func(o *strict.Object) {
+func (s *selected) UnmarshalObject(o *strictjson.Object) {
+	o.Each(selectedMember, func(o *strictjson.Object) {
 		r := Root{ID: o.String("id")}
-		o.In("location", func(o *strict.Object) {
+		o.In("location", func(o *strictjson.Object) {
 			o.OneOf("type", environmentLocation)
 			r.EnvironmentID = o.String("environmentId")
 			o.Parse("path", func(text string) (err error) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/tomltext"
 )
 
@@ -43,12 +43,12 @@ const (
 //	initialize_timeout_sec = 10
 //	skills.required = ["deploy"]
 func ReadFile(path string) (Plan, error) {
-	text, err := regularfile.Read(path, maxFile)
-	_, long := errors.AsType[regularfile.LimitError](err)
+	text, err := paths.ReadRegular(path, maxFile)
+	_, long := errors.AsType[paths.LimitError](err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Plan{}, err
-	case errors.Is(err, regularfile.ErrOther):
+	case errors.Is(err, paths.ErrNotRegular):
 		err = errors.New("not a file")
 	case long:
 		err = errors.New("too large")

@@ -4,11 +4,11 @@
 //	set ──► environment.Step ──► capability.View ──► projection.Step
 //
 //	thread := projection.New(projection.Config{Notify: show})
-//	defer thread.Close()
+//	defer linux.Close()
 //
 //	step := set.Step(id, selection)                    // for each step of the model
 //	view, err := roots.Discover(ctx, step)             // roots is a capability.Thread
-//	p, err := thread.Step(ctx, step, view)
+//	p, err := linux.Step(ctx, step, view)
 //	defer p.Release()
 //	tell(p.SkillsMessage())
 //	offer(p.Tools(), p.Connectors())

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 const (
@@ -36,7 +36,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var n naming
-		if err := strict.Unmarshal(text, &n); err == nil && n.Name != "" && checkName(n.Name) != nil {
+		if err := strictjson.Unmarshal(text, &n); err == nil && n.Name != "" && checkName(n.Name) != nil {
 			t.Errorf("a name was read that could not be given: %q", n.Name)
 		}
 		r, err := decodeRecord(text, fuzzID, 0)

@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 const (
@@ -44,7 +44,7 @@ type naming Name
 
 // UnmarshalObject reads the line. One without an id names nothing, and one
 // without a name takes the name of the thread away: this package writes neither.
-func (n *naming) UnmarshalObject(o *strict.Object) {
+func (n *naming) UnmarshalObject(o *strictjson.Object) {
 	if o.Has("id") {
 		o.Parse("id", func(text string) (err error) {
 			n.ID, err = canonical(text)
@@ -221,7 +221,7 @@ func (s *Store) readNames() ([]Name, error) {
 			return nil, err
 		}
 		var n naming
-		if err := strict.Unmarshal(text, &n); err != nil {
+		if err := strictjson.Unmarshal(text, &n); err != nil {
 			return nil, r.corrupt(err)
 		}
 		all = append(all, Name(n))

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 const (
@@ -167,7 +167,7 @@ type line struct {
 }
 
 // UnmarshalObject reads the line. Only the type has to be there.
-func (l *line) UnmarshalObject(o *strict.Object) {
+func (l *line) UnmarshalObject(o *strictjson.Object) {
 	l.Timestamp = moment(o, "timestamp")
 	l.Ordinal = o.OptUint64("ordinal")
 	if l.Type = o.String("type"); l.Type == "" {
@@ -182,7 +182,7 @@ func (l *line) UnmarshalObject(o *strict.Object) {
 // ordinal, but not a wrong one: then lines are missing.
 func decodeRecord(text []byte, id string, ordinal uint64) (Record, error) {
 	var l line
-	if err := strict.Unmarshal(text, &l); err != nil {
+	if err := strictjson.Unmarshal(text, &l); err != nil {
 		return Record{}, err
 	}
 	raw, _ := l.Payload.(json.RawMessage)
@@ -236,9 +236,9 @@ func decodeMeta(r Record) (Meta, error) {
 	m.SelectedCapabilityRoots = selected(o, "selected_capability_roots")
 	m.Environments = selected(o, "environments")
 	m.ForkedFromID = optional(o, "forked_from_id")
-	o.OptIn("history_base", func(o *strict.Object) {
+	o.OptIn("history_base", func(o *strictjson.Object) {
 		b := &HistoryBase{ThreadID: threadID(o), EndOrdinalExclusive: o.Uint64("end_ordinal_exclusive"), EndByteOffset: offset(o, "end_byte_offset")}
-		o.OptIn("start", func(o *strict.Object) {
+		o.OptIn("start", func(o *strictjson.Object) {
 			b.Start = &HistoryStart{threadID(o), o.Uint64("ordinal"), offset(o, "byte_offset")}
 		})
 		m.HistoryBase = b
@@ -260,13 +260,13 @@ func chosen(r Record) (json.RawMessage, error) {
 }
 
 // payload takes the payload of a record apart.
-func payload(r Record) (*strict.Object, error) {
-	o, err := strict.ParseObject(r.Payload)
+func payload(r Record) (*strictjson.Object, error) {
+	o, err := strictjson.ParseObject(r.Payload)
 	return o, inPayload(err)
 }
 
 // inPayload says that an error is about the payload; nil stays nil.
-func inPayload(err *strict.Error) error {
+func inPayload(err *strictjson.Error) error {
 	if err == nil {
 		return nil
 	}
@@ -274,7 +274,7 @@ func inPayload(err *strict.Error) error {
 }
 
 // moment reads a time that may be missing.
-func moment(o *strict.Object, name string) (at time.Time) {
+func moment(o *strictjson.Object, name string) (at time.Time) {
 	if o.Has(name) {
 		o.Parse(name, func(text string) (err error) {
 			at, err = time.Parse(time.RFC3339, text)
@@ -285,7 +285,7 @@ func moment(o *strict.Object, name string) (at time.Time) {
 }
 
 // optional reads a string that may be missing.
-func optional(o *strict.Object, name string) string {
+func optional(o *strictjson.Object, name string) string {
 	if s := o.OptString(name); s != nil {
 		return *s
 	}
@@ -293,7 +293,7 @@ func optional(o *strict.Object, name string) string {
 }
 
 // threadID reads the id of another thread.
-func threadID(o *strict.Object) (id string) {
+func threadID(o *strictjson.Object) (id string) {
 	o.Parse("thread_id", func(text string) (err error) {
 		id, err = canonical(text)
 		return err
@@ -302,7 +302,7 @@ func threadID(o *strict.Object) (id string) {
 }
 
 // offset reads a place in the file of a thread.
-func offset(o *strict.Object, name string) int64 {
+func offset(o *strictjson.Object, name string) int64 {
 	n := o.Uint64(name)
 	if n > MaxThread {
 		o.Fail(name, "it is %d, a thread has at most %d bytes", n, MaxThread)
@@ -311,7 +311,7 @@ func offset(o *strict.Object, name string) int64 {
 }
 
 // selected reads a selection, nil if it is missing.
-func selected(o *strict.Object, name string) json.RawMessage {
+func selected(o *strictjson.Object, name string) json.RawMessage {
 	if !o.Has(name) {
 		return nil
 	}
@@ -343,7 +343,7 @@ func compactSelection(name string, raw json.RawMessage) (json.RawMessage, error)
 
 // checkSelection refuses a JSON value that is no array, or too large a one.
 func checkSelection(raw []byte) error {
-	if kind := strict.TypeOf(raw); kind != "sequence" {
+	if kind := strictjson.TypeOf(raw); kind != "sequence" {
 		return fmt.Errorf("invalid type: %s, expected a sequence", kind)
 	}
 	if len(raw) > MaxSelection {

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/execagent/execagent/agent/profile"
 	"github.com/execagent/execagent/cmd/agent/confined"
 	"github.com/execagent/execagent/cmd/agent/netask"
 	"github.com/execagent/execagent/cmd/agent/rules"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/registry/store"
 )
 
@@ -38,7 +38,7 @@ func (f *identitiesAddFlags) Check() error {
 
 // parsePublicKey reads an Ed25519 key: base64 of its 32 bytes or of its DER form.
 func parsePublicKey(text string) (ed25519.PublicKey, error) {
-	data, err := strictbase64.Std.Decode(text)
+	data, err := strictjson.StdBase64.Decode(text)
 	if err != nil {
 		return nil, errors.New("--public-key is not base64")
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"runtime/debug"
 
-	"github.com/execagent/execagent/internal/cgroup"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // minMemoryLimit is the least that --memory-limit takes: a registry with an embedded store
@@ -17,7 +17,7 @@ func (f *serveFlags) memoryLimit() int64 {
 	if f.MemoryLimit > 0 {
 		return int64(f.MemoryLimit)
 	}
-	all := cgroup.MemoryLimit()
+	all := linux.MemoryLimit()
 	if all == math.MaxInt64 {
 		return 0
 	}

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"github.com/execagent/execagent/internal/cgroup"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // TestMemoryLimit: the flag counts, else three quarters of what there is, and the garbage
@@ -13,7 +13,7 @@ import (
 // parallel, since the limit is that of the whole process.
 func TestMemoryLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
-	if got, all := new(serveFlags).memoryLimit(), cgroup.MemoryLimit(); got > all/4*3 || got < all/2 {
+	if got, all := new(serveFlags).memoryLimit(), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
 		t.Errorf("%d of %d bytes", got, all)
 	}
 	f := serveFlags{MemoryLimit: 100 << 20}

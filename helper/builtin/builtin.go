@@ -5,7 +5,7 @@ package builtin
 import (
 	"os"
 
-	"github.com/execagent/execagent/filecopy"
+	"github.com/execagent/execagent/internal/filecopy"
 )
 
 // Arg is the first argument that makes this program a tool: it calls [Main].

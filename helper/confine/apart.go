@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/view"
@@ -66,7 +66,7 @@ func (t *target) startApart() error {
 	if err != nil {
 		return fmt.Errorf("starting a second init: %w", os.NewSyscallError("fork", err))
 	}
-	t.drop = caps.Drop
+	t.drop = linux.DropCaps
 	if !c.Policy.Confined { // the command keeps its capabilities, and an init without them could not trace it
 		t.drop = func() error { return nil }
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/gate"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
-	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/view"
@@ -131,7 +131,7 @@ func (c Command) Prepare() (*procs.Stage, error) {
 		p.Env = []string{threadsOfSupervisor}
 	}
 	if c.Backend.Has(sandbox.UserNS) {
-		p.AmbientCaps = userns.Caps()
+		p.AmbientCaps = linux.UserNamespaceCaps()
 	}
 	if c.isManaged() && c.Backend.Has(sandbox.NetNS) {
 		p.AmbientCaps = append(p.AmbientCaps, unix.CAP_NET_ADMIN) // to start an interface

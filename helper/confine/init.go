@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/supervise"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
-	"github.com/execagent/execagent/internal/userns"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
@@ -281,7 +281,7 @@ func (c *config) enter(r role) error {
 	if c.Backend.Has(sandbox.UserNS) {
 		// The ids come first: once the process is not dumpable, its files in
 		// /proc belong to root, and it could not write the maps.
-		if err := userns.MapIDs(c.UID, c.GID); err != nil {
+		if err := linux.MapIDs(c.UID, c.GID); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
@@ -123,7 +123,7 @@ func (i *innerInit) reopen(pid int) int {
 // forkInner puts the ceiling on the calling thread and starts the inner init from
 // that thread.
 func (t *target) forkInner(leash int) error {
-	if err := caps.Drop(); err != nil {
+	if err := linux.DropCaps(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

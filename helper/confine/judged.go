@@ -6,9 +6,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -49,7 +48,7 @@ func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	return &Judged{rules: packed.Append(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+	return &Judged{rules: execpolicy.AppendPacked(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
 }
 
 // Questions are those of the command; nil for nil, whose programs nobody judges.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
 	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/internal/helpertest"
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
@@ -60,7 +60,7 @@ func TestMaskLostAtOnce(t *testing.T) {
 		c := Command{Policy: policy, Backend: full()}
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: userns.Caps()}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox/view"
@@ -241,7 +241,7 @@ func (s *supervisor) lose(reason error, given *unix.Stat_t) {
 		return
 	}
 	s.lost = &loss{reason: reason, stderr: -1}
-	if fd, err := thread.Duplicate(s.pid, 2); err == nil {
+	if fd, err := linux.DuplicateFD(s.pid, 2); err == nil {
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) == nil && st.Dev == given.Dev && st.Ino == given.Ino {
 			s.lost.stderr = fd

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
@@ -89,7 +89,7 @@ func (t *target) confineHere() error {
 		return err
 	}
 	if t.config.Policy.Confined {
-		if err := caps.Drop(); err != nil {
+		if err := linux.DropCaps(); err != nil {
 			return err
 		}
 	}

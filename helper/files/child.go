@@ -16,7 +16,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/psx"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/internal/caps"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
@@ -183,7 +183,7 @@ func readAll(fd, limit int) ([]byte, error) {
 // filter lets no thread execute anything, and every call on all threads stops
 // the process for as long as a request takes.
 func dropEverywhere() error {
-	if err := caps.DropBounding(); err != nil {
+	if err := linux.DropBoundingCaps(); err != nil {
 		return err
 	}
 	if err := allThreads("clearing ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
@@ -196,7 +196,7 @@ func dropEverywhere() error {
 	if err != nil {
 		return err
 	}
-	return caps.Check()
+	return linux.CheckCaps()
 }
 
 // allThreads makes a system call on every thread, also on those that cgo made:

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/resolve"
 )

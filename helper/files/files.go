@@ -5,8 +5,8 @@ import (
 	"io/fs"
 	"syscall"
 
-	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery"
 )
 
 // FS is the operations of [fsops.FS] under one policy. Reads that the

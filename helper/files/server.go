@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/discovery"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery"
 	"github.com/execagent/execagent/internal/pack"
 )
 

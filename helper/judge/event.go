@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/pack"
 )
 

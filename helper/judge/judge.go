@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/packed"
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
 // Exec is a program that is about to be executed.
@@ -56,7 +55,7 @@ type Judge struct {
 // New returns a judge by a policy that was packed. First are the arguments of the command, whose
 // start was decided about before. Questions go to socket.
 func New(policy []byte, first []string, socket int) (*Judge, error) {
-	p, err := packed.Policy(policy)
+	p, err := execpolicy.ReadPacked(policy)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/packed"
+	"github.com/execagent/execagent/internal/execpolicy"
 )
 
 // FuzzDecode: an event that is read is sent as it was.
@@ -35,7 +34,7 @@ prefix_rule(["rm", "-rf"], "forbidden")
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := New(packed.Append(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
+	j, err := New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
@@ -92,7 +92,7 @@ func Main() int {
 // them, and no id is mapped yet.
 func (r *report) tryNamespaces(flags uintptr, uid, gid int) {
 	r.Namespaces = namespaceIDs()
-	if !r.note(sandbox.UserNS, stepMaps, userns.MapIDs(uid, gid)) {
+	if !r.note(sandbox.UserNS, stepMaps, linux.MapIDs(uid, gid)) {
 		return
 	}
 	for _, n := range sandbox.Namespaces() {

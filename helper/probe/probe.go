@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -197,7 +197,7 @@ func (p prober) run(ctx context.Context, what string, flags uintptr, layers ...s
 		// The child maps its ids itself, as sandbox-init does, and needs these
 		// capabilities. This process might not be able to map them: the /proc
 		// files of a child belong to root when the agent is not dumpable.
-		cmd.SysProcAttr.AmbientCaps = userns.Caps()
+		cmd.SysProcAttr.AmbientCaps = linux.UserNamespaceCaps()
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

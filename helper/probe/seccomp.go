@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -53,7 +53,7 @@ func (r *report) trySeccomp() {
 // command. Filters know no difference between the two, and an init has every right over its
 // command.
 func takeOwn() error {
-	fd, err := thread.Duplicate(unix.Gettid(), int(os.Stdout.Fd()))
+	fd, err := linux.DuplicateFD(unix.Gettid(), int(os.Stdout.Fd()))
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/enforce"
 )
@@ -106,7 +106,7 @@ func serveCaller(listener int, pair [2]int) error {
 	if err := receive(listener, &call); err != nil {
 		return err
 	}
-	question, err := thread.String(int(call.Thread), call.Args[0], new(thread.Path))
+	question, err := linux.ReadString(int(call.Thread), call.Args[0], new(linux.PathBuffer))
 	if err != nil {
 		return err
 	}

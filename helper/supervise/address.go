@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/helper/supervise/sockets"
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -64,7 +64,7 @@ func (r *request) takeSocket(a *address, fd int) (err error) {
 		}
 		return err
 	}
-	if a.socket, err = thread.Duplicate(r.thread(), fd); err != nil {
+	if a.socket, err = linux.DuplicateFD(r.thread(), fd); err != nil {
 		return r.there(err)
 	}
 	if a.domain, err = unix.GetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {

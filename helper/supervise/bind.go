@@ -11,8 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/caps"
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Abstract names belong to the whole host: a command that took the name of a
@@ -75,7 +74,7 @@ func (r *request) judgeBind(a *address) (umask int, err error) {
 	if err := r.openDir(a); err != nil {
 		return 0, err
 	}
-	umask, err = thread.Status(r.thread(), "Umask", 8)
+	umask, err = linux.ThreadStatus(r.thread(), "Umask", 8)
 	return umask, r.there(err)
 }
 
@@ -146,7 +145,7 @@ func withoutPrivileges(execute func() error) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	if err := caps.DropThread(); err != nil {
+	if err := linux.DropThreadCaps(); err != nil {
 		return err
 	}
 	return execute()
@@ -157,7 +156,7 @@ func withoutPrivileges(execute func() error) error {
 // descriptor 5. An error means that it has written nothing: it has
 // capabilities, or args or the pipe are not what they should be.
 func BindMain(args []string) error {
-	if err := caps.Check(); err != nil {
+	if err := linux.CheckCaps(); err != nil {
 		return err
 	}
 	umask, err := strconv.ParseUint(args[3], 8, 16)

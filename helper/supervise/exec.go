@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/sandbox"
 )
 

@@ -6,10 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/packed"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/supervise/execcheck"
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -21,7 +20,7 @@ func TestDecideLoaded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := judge.New(packed.Append(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
+	j, err := judge.New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

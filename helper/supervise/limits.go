@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // A command may change the limits and the scheduling of its own processes. Those
@@ -61,13 +61,13 @@ func isOfCommand(id int) bool {
 		if id <= 1 {
 			return false
 		}
-		parent, err := thread.Status(id, "PPid", 10)
+		parent, err := linux.ThreadStatus(id, "PPid", 10)
 		if err != nil {
 			return false
 		}
 		if parent == self {
 			// A thread of the supervisor has its process's parent.
-			leader, err := thread.Status(id, "Tgid", 10)
+			leader, err := linux.ThreadStatus(id, "Tgid", 10)
 			return err == nil && leader != self
 		}
 		id = parent

@@ -16,7 +16,7 @@ import (
 	"github.com/execagent/execagent/helper/supervise/execcheck"
 	"github.com/execagent/execagent/helper/supervise/sockets"
 	"github.com/execagent/execagent/helper/supervise/terminals"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/calls"
 )

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/sandbox"
 )
 
@@ -152,7 +152,7 @@ func (r *request) process() (int, error) {
 	if known != nil && known.process != 0 && r.isStill(known) {
 		return known.process, nil
 	}
-	pid, err := thread.Status(r.thread(), "Tgid", 10)
+	pid, err := linux.ThreadStatus(r.thread(), "Tgid", 10)
 	if err = r.there(err); err != nil {
 		return 0, err
 	}

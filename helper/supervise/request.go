@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 )
 
 // request is one call under way. It belongs to the worker that received it, or to
@@ -19,9 +19,9 @@ type request struct {
 	// callers are those that the worker remembers; nil in a goroutine of apart.
 	callers callers
 	giver   usernotify.Giver
-	text    thread.Path // where paths are read to
-	left    []int       // descriptors to close when the call is done
-	met     bool        // something was found in the caller's directory that the worker remembers
+	text    linux.PathBuffer // where paths are read to
+	left    []int            // descriptors to close when the call is done
+	met     bool             // something was found in the caller's directory that the worker remembers
 }
 
 // answer says how a call ends. The zero value is success with the value 0.
@@ -142,17 +142,17 @@ func (r *request) there(err error) error {
 
 // path returns a copy of the path that an argument points to.
 func (r *request) path(arg int) (string, error) {
-	return thread.String(r.thread(), r.pointer(arg), &r.text)
+	return linux.ReadString(r.thread(), r.pointer(arg), &r.text)
 }
 
 // memory returns a copy of n bytes of the caller's memory.
 func (r *request) memory(addr uint64, n int) ([]byte, error) {
-	return thread.Memory(r.thread(), addr, n)
+	return linux.ReadMemory(r.thread(), addr, n)
 }
 
 // store writes to the caller's memory.
 func (r *request) store(addr uint64, b []byte) error {
-	return thread.Store(r.thread(), addr, b, func() error { return r.there(nil) })
+	return linux.WriteMemory(r.thread(), addr, b, func() error { return r.there(nil) })
 }
 
 // descriptor opens what the caller's descriptor fd is of, with O_PATH. A number

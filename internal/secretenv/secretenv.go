@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Secrets are variables as NAME=VALUE. They are bytes and not strings so that
@@ -111,11 +111,11 @@ func clearDenied(denied func(name string) bool) error {
 // environRegion returns the addresses between which the kernel has put the
 // environment.
 func environRegion() (start, end int64, err error) {
-	stat, err := procstat.Read("/proc/self")
+	stat, err := linux.ReadStat("/proc/self")
 	if err != nil {
 		return 0, 0, err
 	}
-	start, end = int64(stat.Number(procstat.EnvironStart)), int64(stat.Number(procstat.EnvironEnd))
+	start, end = int64(stat.Number(linux.EnvironStart)), int64(stat.Number(linux.EnvironEnd))
 	// The kernel bounds the environment too: see ARG_MAX in execve(2).
 	const limit = 1 << 30
 	if start <= 0 || end < start || end-start > limit {

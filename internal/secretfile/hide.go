@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/internal/pathwalk"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // Hide returns what has to be hidden so that a secret stays hidden, from what runs already too,
@@ -33,7 +33,7 @@ func Hide(path string, used []string) (files, folders []string) {
 	files = []string{absolute}
 	var places []string
 	links := false
-	end, err := pathwalk.Walk(absolute, func(s pathwalk.Step) error {
+	end, err := paths.Walk(absolute, func(s paths.Step) error {
 		if isVolume(s.At) {
 			files = append(files, s.At)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // mountOf tells which mount has what is at a path without links. What cannot be told is on no
@@ -45,4 +45,4 @@ func isMountPoint(path string) bool {
 }
 
 // nobody tells whether a uid stands for all who have none in the user namespace of this process.
-func nobody(uid uint32) bool { return userns.Nobody(uid) }
+func nobody(uid uint32) bool { return linux.IsNobody(uid) }

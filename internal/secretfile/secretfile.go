@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/execagent/execagent/internal/pathwalk"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 const (
@@ -32,7 +32,7 @@ func check(path string) (warning string, err error) {
 		return "", nil
 	}
 	var reason error
-	at, err := pathwalk.Walk(absolute, func(s pathwalk.Step) error {
+	at, err := paths.Walk(absolute, func(s paths.Step) error {
 		reason = replaceable(s)
 		return reason
 	})
@@ -116,7 +116,7 @@ const (
 
 // replaceable says why others can put something else in the place of an entry of a folder; nil
 // if they cannot.
-func replaceable(s pathwalk.Step) error {
+func replaceable(s paths.Step) error {
 	mount := ordinary
 	if !trusted(owner(s.Folder)) || writable(s.Folder) {
 		mount = mountOf(s.At)

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // ErrUnknown says that there is no such socket here, or that it has no owner any more,
@@ -152,7 +152,7 @@ func readID(b []byte, isIPv6 bool) (end, peer netip.AddrPort) {
 // owner returns the uid that the kernel has given, unless that stands for everybody who
 // is not known here.
 func owner(uid uint32) (int, error) {
-	if userns.Nobody(uid) {
+	if linux.IsNobody(uid) {
 		return 0, ErrUnknown
 	}
 	return int(uid), nil

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // maxFile is how long a file with certificates or a key may be, in bytes.
@@ -57,7 +57,7 @@ type reader struct {
 	mu     sync.Mutex
 	config *tls.Config
 	sum    [sha256.Size]byte // of what was read
-	state  []regularfile.State
+	state  []paths.State
 	failed string // why they could not be used; "" if they could
 }
 
@@ -65,7 +65,7 @@ type reader struct {
 func (r *reader) newest() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.ContainsFunc(r.state, regularfile.State.Changed) {
+	if !slices.ContainsFunc(r.state, paths.State.Changed) {
 		return r.config
 	}
 	was := r.sum
@@ -101,7 +101,7 @@ func (r *reader) read() error {
 	names := r.files.paths()
 	r.state = nil
 	for _, path := range names { // before they are read: what changes since is seen next time
-		r.state = append(r.state, regularfile.Look(path))
+		r.state = append(r.state, paths.Look(path))
 	}
 	var texts [][]byte
 	all := sha256.New()
@@ -137,5 +137,5 @@ func (f Files) readFile(path string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return regularfile.Read(path, maxFile)
+	return paths.ReadRegular(path, maxFile)
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/userns"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Peer returns the user who has called connect(2) at the other end of a connection, or listen(2).
@@ -28,7 +28,7 @@ func Peer(conn *net.UnixConn) (uid uint32, err error) {
 	if peerErr != nil {
 		return 0, fmt.Errorf("asking whose the other end is: %w", os.NewSyscallError("getsockopt", peerErr))
 	}
-	if userns.Nobody(peer.Uid) {
+	if linux.IsNobody(peer.Uid) {
 		return 0, fmt.Errorf("uid %d stands for all users who are not in this user namespace", peer.Uid)
 	}
 	return peer.Uid, nil

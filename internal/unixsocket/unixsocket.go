@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/execagent/execagent/internal/pathwalk"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // maxPath is how long a path may be: what sockaddr_un holds, without its end (unix(7)).
@@ -113,7 +113,7 @@ func given(dir string) (to uint32, ok bool, err error) {
 	if !filepath.IsAbs(dir) {
 		return 0, false, nil
 	}
-	end, err := pathwalk.Walk(dir, func(s pathwalk.Step) error {
+	end, err := paths.Walk(dir, func(s paths.Step) error {
 		// Only those who may write the folder of a link can have made it.
 		if !May(owner(s.Folder)) || s.Folder.Mode().Perm()&0o022 != 0 {
 			return errOthers

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/internal/linger"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/registry/limits"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/store"
@@ -70,8 +70,8 @@ func (e *end) close() {
 		if secure, ok := conn.(*tls.Conn); ok {
 			conn = secure.NetConn()
 		}
-		if stream, ok := conn.(linger.Stream); ok {
-			linger.End(stream)
+		if stream, ok := conn.(conns.Stream); ok {
+			conns.Linger(stream)
 		}
 		_ = e.ws.Close() // it is over, whatever that says
 	})

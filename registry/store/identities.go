@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/registry/principal"
 	"github.com/execagent/execagent/registry/ticket"
 )
@@ -54,7 +54,7 @@ func identityKey(runtimeID string) string {
 
 // runtimeID undoes identityKey; it returns "" for a key that identityKey has not made.
 func runtimeID(key string) string {
-	text, err := strictbase64.RawURL.Decode(key)
+	text, err := strictjson.RawURLBase64.Decode(key)
 	if err != nil {
 		return ""
 	}

@@ -6,7 +6,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // pseudonymTag is how many bytes of the HMAC begin a pseudonym. They are the initial
@@ -25,7 +25,7 @@ func (g *Signer) Pseudonym(environmentID, principal string) string {
 // OpenPseudonym returns the principal that a pseudonym stands for. ok is false for a text
 // that Pseudonym has not made for this environment.
 func (g *Signer) OpenPseudonym(environmentID, text string) (principal string, ok bool) {
-	b, err := strictbase64.RawURL.Decode(text)
+	b, err := strictjson.RawURLBase64.Decode(text)
 	if err != nil || len(b) < pseudonymTag {
 		return "", false
 	}

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/registry/wire"
 )
 
@@ -219,7 +219,7 @@ func (g *Signer) open(q url.Values, now time.Time, direct bool) (t Ticket, rejec
 	if err != nil {
 		return Ticket{}, RejectInvalidExpiry
 	}
-	signature, err := strictbase64.RawURL.Decode(q.Get(paramSignature))
+	signature, err := strictjson.RawURLBase64.Decode(q.Get(paramSignature))
 	if err != nil {
 		return Ticket{}, RejectInvalidSignature
 	}
@@ -277,11 +277,11 @@ func (g *Signer) OpenAuthorization(text, environmentID, registrationID string, k
 	if err != nil {
 		return "", false
 	}
-	name, err := strictbase64.RawURL.Decode(parts[2])
+	name, err := strictjson.RawURLBase64.Decode(parts[2])
 	if err != nil {
 		return "", false
 	}
-	mac, err := strictbase64.RawURL.Decode(parts[3])
+	mac, err := strictjson.RawURLBase64.Decode(parts[3])
 	if err != nil {
 		return "", false
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 
-	"github.com/execagent/execagent/internal/strictbase64"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // StreamOwners says whose the streams are that an executor is about to resume, so that a
@@ -55,7 +55,7 @@ func (o StreamOwners) Header() string {
 // ParseStreamOwners reads the value of HeaderStreamOwners, "" for none.
 func ParseStreamOwners(header string) (StreamOwners, error) {
 	const entry = 2 * len(ownerHash{})
-	b, err := strictbase64.RawURL.Decode(header)
+	b, err := strictjson.RawURLBase64.Decode(header)
 	if err != nil || len(b)%entry != 0 || len(b) > maxStreamOwners*entry {
 		return nil, errors.New("it does not say whose streams there are")
 	}

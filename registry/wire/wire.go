@@ -8,7 +8,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // SecurityProfile names the only way in which a harness and an executor protect what they
@@ -118,14 +118,14 @@ type PublicKey struct {
 
 // UnmarshalObject refuses members that are unknown, missing or of a wrong length,
 // and every suite but [KeySuite].
-func (k *PublicKey) UnmarshalObject(o *strict.Object) {
+func (k *PublicKey) UnmarshalObject(o *strictjson.Object) {
 	o.Only("suite", "x25519_public_key", "mlkem768_public_key")
 	k.Suite = o.OneOf("suite", KeySuite)
 	k.X25519 = keyHalf(o, "x25519_public_key", X25519KeySize)
 	k.MLKEM768 = keyHalf(o, "mlkem768_public_key", MLKEM768KeySize)
 }
 
-func keyHalf(o *strict.Object, name string, size int) []byte {
+func keyHalf(o *strictjson.Object, name string, size int) []byte {
 	b := o.Base64(name)
 	if len(b) != size {
 		o.Fail(name, "%d bytes, not %d", len(b), size)
@@ -134,7 +134,7 @@ func keyHalf(o *strict.Object, name string, size int) []byte {
 }
 
 // UnmarshalJSON lets encoding/json read a key as strictly as UnmarshalObject does.
-func (k *PublicKey) UnmarshalJSON(data []byte) error { return strict.Unmarshal(data, k) }
+func (k *PublicKey) UnmarshalJSON(data []byte) error { return strictjson.Unmarshal(data, k) }
 
 // Equal tells whether two keys are the same. It does not take constant time, which public
 // keys do not need.
@@ -142,7 +142,7 @@ func (k *PublicKey) Equal(other *PublicKey) bool {
 	return k.Suite == other.Suite && bytes.Equal(k.X25519, other.X25519) && bytes.Equal(k.MLKEM768, other.MLKEM768)
 }
 
-func publicKey(o *strict.Object, name string) *PublicKey {
+func publicKey(o *strictjson.Object, name string) *PublicKey {
 	k := new(PublicKey)
 	o.In(name, k.UnmarshalObject)
 	return k
@@ -155,7 +155,7 @@ type RegisterRequest struct {
 }
 
 // UnmarshalObject requires both members and takes no others.
-func (r *RegisterRequest) UnmarshalObject(o *strict.Object) {
+func (r *RegisterRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("security_profile", "executor_public_key")
 	r.SecurityProfile = o.String("security_profile")
 	r.ExecutorPublicKey = publicKey(o, "executor_public_key")
@@ -179,7 +179,7 @@ type DirectRequest struct {
 }
 
 // UnmarshalObject requires the transport and takes no members but these.
-func (r *DirectRequest) UnmarshalObject(o *strict.Object) {
+func (r *DirectRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("transport", "registration_id")
 	r.Transport = o.String("transport")
 	if o.Has("registration_id") {
@@ -207,7 +207,7 @@ type ValidateRequest struct {
 }
 
 // UnmarshalObject requires all members and takes no others.
-func (r *ValidateRequest) UnmarshalObject(o *strict.Object) {
+func (r *ValidateRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("executor_registration_id", "harness_public_key", "harness_key_authorization")
 	r.ExecutorRegistrationID = o.String("executor_registration_id")
 	r.HarnessPublicKey = publicKey(o, "harness_public_key")
@@ -228,7 +228,7 @@ type ConnectRequest struct {
 }
 
 // UnmarshalObject requires the member and takes no others.
-func (r *ConnectRequest) UnmarshalObject(o *strict.Object) {
+func (r *ConnectRequest) UnmarshalObject(o *strictjson.Object) {
 	o.Only("harness_public_key")
 	r.HarnessPublicKey = publicKey(o, "harness_public_key")
 }

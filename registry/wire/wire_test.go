@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/protocol/strict"
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 func TestDecodeStrict(t *testing.T) {
@@ -48,13 +48,13 @@ func TestDecodeStrict(t *testing.T) {
 		{"lone surrogate", change(`"a"`, `"\ud800"`), "surrogate"},
 		{"not UTF-8", change(`"a"`, "\"\xff\""), "UTF-8"},
 		{"more", good + "{}", "trailing characters"},
-		{"deep", change(`"a"`, strings.Repeat("[", strict.MaxDepth)+strings.Repeat("]", strict.MaxDepth)), "nesting"},
+		{"deep", change(`"a"`, strings.Repeat("[", strictjson.MaxDepth)+strings.Repeat("]", strictjson.MaxDepth)), "nesting"},
 		{"cut", good[:len(good)-1], "end of input"},
 		{"list", "[]", "expected an object"},
 		{"nothing", "", "end of input"},
 	} {
 		var got ValidateRequest
-		err := strict.Unmarshal([]byte(tt.text), &got)
+		err := strictjson.Unmarshal([]byte(tt.text), &got)
 		switch {
 		case tt.wantErr != "":
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
@@ -96,7 +96,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_public_key":{},"Harness_Key_Authorization":"a","executor_registration_id":"r"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var got ValidateRequest
-		if strict.Unmarshal([]byte(text), &got) != nil {
+		if strictjson.Unmarshal([]byte(text), &got) != nil {
 			return
 		}
 		var lenient struct {

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/auth/sigv4"
+	"github.com/execagent/execagent/internal/sigv4"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/relay/socket"
 )

@@ -368,7 +368,7 @@ func TestFlush(t *testing.T) {
 }
 
 // Messages that were flushed arrive although bytes of the peer lie unread here.
-// Without linger.End those would make the kernel forget the messages.
+// Without conns.Linger those would make the kernel forget the messages.
 func TestFlushedArrives(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, Config{}, Config{})

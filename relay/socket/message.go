@@ -3,7 +3,7 @@ package socket
 import (
 	"sync/atomic"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // Message is one binary message in a pooled buffer. Several holders can share it: a

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // Buffers that a message is read into: most are small, most of the others are

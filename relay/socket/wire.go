@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/internal/linger"
+	"github.com/execagent/execagent/internal/conns"
 )
 
 // maxUpgrade bounds what a peer may send before the WebSocket is open, in
@@ -145,6 +145,6 @@ func (w *wire) shut() error {
 	if c == nil {
 		return w.Conn.Close()
 	}
-	linger.End(c)
+	conns.Linger(c)
 	return c.Close()
 }

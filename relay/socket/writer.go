@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // wakeWriterLocked starts the writer's goroutine, unless some goroutine is the

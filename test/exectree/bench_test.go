@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/test/rig"
 )
 

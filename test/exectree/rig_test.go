@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
 	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/sandbox/hold"

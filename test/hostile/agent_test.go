@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rig"
@@ -209,7 +209,7 @@ func (c *command) left() error {
 		if isInit(pid) {
 			return fmt.Errorf("the init %d is left", pid)
 		}
-		if stat, err := procstat.Of(pid); err == nil && stat.Dead() {
+		if stat, err := linux.StatOf(pid); err == nil && stat.Dead() {
 			return fmt.Errorf("nobody has reaped %d: %q", pid, stat)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // CPU returns the CPU time that a process itself has used, without its children. It is 0 of a
 // process that is gone.
 func CPU(pid int) time.Duration {
-	stat, _ := procstat.Of(pid)
-	return time.Duration(stat.Number(procstat.UserTime)+stat.Number(procstat.SystemTime)) * 10 * time.Millisecond
+	stat, _ := linux.StatOf(pid)
+	return time.Duration(stat.Number(linux.UserTime)+stat.Number(linux.SystemTime)) * 10 * time.Millisecond
 }
 
 // Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one:

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 )
 
 // measureTime runs a shell script and prints how long it took, in seconds.

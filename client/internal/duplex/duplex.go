@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client/internal/queue"
-	"github.com/execagent/execagent/internal/backlog"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 const (
@@ -50,7 +50,7 @@ type Stream struct {
 	slow     *time.Timer
 	ended    error // what follows the bytes that have come; nil while more may come
 
-	out       backlog.Backlog
+	out       buffer.Backlog
 	next      uint64 // up to here it is on its way
 	confirmed uint64 // up to here the server has it
 	eof       bool   // nothing more is written
@@ -64,7 +64,7 @@ type Stream struct {
 // New makes a stream. The server sends at most window bytes that are not
 // acknowledged; what is written is carried in pieces of up to pieceSize bytes.
 func New(window uint64, pieceSize int) *Stream {
-	s := &Stream{window: window, out: backlog.Backlog{PieceSize: pieceSize}}
+	s := &Stream{window: window, out: buffer.Backlog{PieceSize: pieceSize}}
 	s.changed.L = &s.mu
 	return s
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/execagent/execagent/buffer"
+	"github.com/execagent/execagent/internal/buffer"
 )
 
 // What a queue holds before the reader of the connection waits, in bytes of data and

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/client/projection/mcpserver"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/protocol/strict"
 )
 
 const (
@@ -66,7 +66,7 @@ func Plugin(id string, root protocol.PathURI, files *protocol.PluginFiles) Decla
 		s := server{folder: folder}
 		if !isName(name) {
 			d.warn("plugin %.256q: MCP server %.64q: the name may have %d letters, digits, - and _", id, name, maxName)
-		} else if err := strict.Unmarshal(raw, &s); err != nil {
+		} else if err := strictjson.Unmarshal(raw, &s); err != nil {
 			d.warn("plugin %.256q: MCP server %s: %v", id, name, err)
 		} else {
 			s.spec.Name, s.spec.Plugin = name, id
@@ -105,10 +105,10 @@ type file struct{ text, member string }
 // need not declare its servers in itself.
 func (f file) each(visit func(name string, raw []byte)) (found bool) {
 	v := member{name: f.member}
-	if strict.Unmarshal([]byte(f.text), &v) != nil || v.raw == nil || strict.TypeOf(v.raw) != "map" {
+	if strictjson.Unmarshal([]byte(f.text), &v) != nil || v.raw == nil || strictjson.TypeOf(v.raw) != "map" {
 		return false
 	}
-	_, _ = strict.Members(v.raw, func(name, value []byte) { visit(string(name), value) }) // it was scanned as part of the whole
+	_, _ = strictjson.Members(v.raw, func(name, value []byte) { visit(string(name), value) }) // it was scanned as part of the whole
 	return true
 }
 
@@ -119,7 +119,7 @@ type member struct {
 }
 
 // UnmarshalObject reads it.
-func (m *member) UnmarshalObject(o *strict.Object) {
+func (m *member) UnmarshalObject(o *strictjson.Object) {
 	if o.Has(m.name) {
 		m.raw = o.Require(m.name)
 	}
@@ -138,7 +138,7 @@ const (
 )
 
 // UnmarshalObject reads it. Without a type it is what its members say.
-func (s *server) UnmarshalObject(o *strict.Object) {
+func (s *server) UnmarshalObject(o *strictjson.Object) {
 	kind := typeStdio
 	if !o.Has("command") && o.Has("url") {
 		kind = typeHTTP
@@ -214,7 +214,7 @@ func (d *Declarations) connectors(id, text string) {
 	byName := map[string]string{}
 	file{text, connectorsMember}.each(func(name string, raw []byte) {
 		var c connector
-		if err := strict.Unmarshal(raw, &c); err != nil {
+		if err := strictjson.Unmarshal(raw, &c); err != nil {
 			d.warn("plugin %.256q: connector %.64q: %v", id, name, err)
 			return
 		}
@@ -234,7 +234,7 @@ func (d *Declarations) connectors(id, text string) {
 type connector struct{ id string }
 
 // UnmarshalObject reads it.
-func (c *connector) UnmarshalObject(o *strict.Object) {
+func (c *connector) UnmarshalObject(o *strictjson.Object) {
 	if c.id = strings.TrimSpace(o.String("id")); c.id == "" || len(c.id) > maxConnector {
 		o.Fail("id", "has %d bytes, may have 1 to %d", len(c.id), maxConnector)
 	}

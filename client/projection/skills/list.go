@@ -13,7 +13,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/client/capability"
-	"github.com/execagent/execagent/discovery/describe"
+	"github.com/execagent/execagent/internal/discovery/describe"
 	"github.com/execagent/execagent/protocol"
 )
 

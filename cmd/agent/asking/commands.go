@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -5,13 +5,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // isOurs tells whether a process group is a part of the command: a member of it was started by this
 // program, or by what this program has started. A group that cannot be looked at is not.
 func isOurs(group int) bool {
-	for _, pid := range procstat.List() {
+	for _, pid := range linux.PIDs() {
 		if its, err := unix.Getpgid(pid); err == nil && its == group && isBelow(pid) {
 			return true
 		}
@@ -25,11 +25,11 @@ func isBelow(pid int) bool {
 		if pid == own {
 			return true
 		}
-		stat, err := procstat.Of(pid)
+		stat, err := linux.StatOf(pid)
 		if err != nil {
 			return false
 		}
-		pid = stat.Number(procstat.Parent)
+		pid = stat.Number(linux.Parent)
 	}
 	return false
 }

@@ -3,9 +3,9 @@ package executor
 import (
 	"strings"
 
-	"github.com/execagent/execagent/auth/sigv4"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/secretfile"
+	"github.com/execagent/execagent/internal/sigv4"
 )
 
 // Withhold takes from commands the variables with the AWS credentials that sign requests here, and

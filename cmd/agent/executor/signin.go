@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/auth/sigv4"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/secretfile"
+	"github.com/execagent/execagent/internal/sigv4"
 )
 
 // SignIn has what the environment says about how an executor proves to a registry

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/filecopy"
+	"github.com/execagent/execagent/internal/filecopy"
 	"github.com/execagent/execagent/protocol"
 )
 

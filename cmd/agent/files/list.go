@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/filecopy"
+	"github.com/execagent/execagent/internal/filecopy"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/execagent/execagent/applypatch"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/applypatch"
 )
 
 // ReadPatch returns the patch in the file of that name, or on stdin if the name is "" or "-".

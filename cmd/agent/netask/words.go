@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/execagent/execagent/agent/egress"
+	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/protocol"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/agent/egress"
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
-	"github.com/execagent/execagent/internal/regularfile"
-	"github.com/execagent/execagent/netproxy/rules"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -24,7 +24,7 @@ const (
 // Read reads a file. An error names the file and the line of the key, and does not quote what may
 // hold a password.
 func Read(path string) (*agent.NetworkPolicy, error) {
-	text, err := regularfile.Read(path, maxFile)
+	text, err := paths.ReadRegular(path, maxFile)
 	if err != nil {
 		return nil, err
 	}

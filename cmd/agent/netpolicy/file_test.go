@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -106,7 +106,7 @@ func TestReadPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(path); !errors.Is(err, regularfile.ErrOther) {
+	if _, err := Read(path); !errors.Is(err, paths.ErrNotRegular) {
 		t.Error(err)
 	}
 }

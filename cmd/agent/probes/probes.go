@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/execagent/execagent/internal/lobby"
+	"github.com/execagent/execagent/internal/conns"
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
@@ -91,7 +91,7 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	p.server.SetKeepAlivesEnabled(false)
-	few := &door{Listener: listener, lobby: lobby.New(maxProbes, 0), done: make(chan struct{})}
+	few := &door{Listener: listener, lobby: conns.NewLobby(maxProbes, 0), done: make(chan struct{})}
 	p.running.Go(func() {
 		// Serve ends when Close closes the server. If it fails earlier, probes get
 		// no answer any more, and that is what they are for.
@@ -198,7 +198,7 @@ func Ask(ctx context.Context, address string) error {
 // door is a listener that ends the oldest connection when there are too many.
 type door struct {
 	net.Listener
-	lobby *lobby.Lobby
+	lobby *conns.Lobby
 	stop  sync.Once
 	done  chan struct{} // closed by Close
 }

@@ -10,9 +10,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
-	"github.com/execagent/execagent/execpolicy/rulefile"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy/rulefile"
 )
 
 // A Check is a question to files of rules.

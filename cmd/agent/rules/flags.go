@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/agent/approval"
+	"github.com/execagent/execagent/internal/approval"
 )
 
 // PolicyFlags say which commands may be started.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/execpolicy"
-	"github.com/execagent/execagent/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
 )
 
 // TestTold: the log says how many rules were read, and warns of none.

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/internal/cgroup"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/sockets"
 )
 
 // Limit sets the limit that the garbage collector keeps this process within:
@@ -17,7 +17,7 @@ import (
 // quarter is for the commands. If GOMEMLIMIT is set, it stays as it is.
 func Limit(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
-		debug.SetMemoryLimit(cgroup.MemoryLimit() / 4 * 3)
+		debug.SetMemoryLimit(linux.MemoryLimit() / 4 * 3)
 	}
 }
 

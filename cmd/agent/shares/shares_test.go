@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/internal/cgroup"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/sockets"
 )
 
 // TestPlan: all parts together are no more than the limit, and where there is
@@ -46,7 +46,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("%d although GOMEMLIMIT was set", got)
 	}
 	Limit([]string{"A=b", "XGOMEMLIMIT=1"})
-	if got, all := debug.SetMemoryLimit(-1), cgroup.MemoryLimit(); got > all/4*3 || got < all/2 {
+	if got, all := debug.SetMemoryLimit(-1), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
 		t.Errorf("%d of %d bytes", got, all)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/httpclient"
+	"github.com/execagent/execagent/internal/httpclient"
 )
 
 // maxCertificates is how long a bundle of trusted roots may be, in bytes.

@@ -16,7 +16,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/console"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/filecopy"
+	"github.com/execagent/execagent/internal/filecopy"
 	"github.com/execagent/execagent/protocol"
 )
 

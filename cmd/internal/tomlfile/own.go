@@ -6,14 +6,14 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/execagent/execagent/internal/regularfile"
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // Read reads a file that this user or root has written. One that others could have written is
 // refused; harm is what they could do then. others says why others can read it, "" if they
 // cannot. What was opened is looked at, so it does not matter which links lead there.
 func Read(path string, limit int64, harm string) (text, others string, err error) {
-	f, info, err := regularfile.Open(path, 0)
+	f, info, err := paths.OpenRegular(path, 0)
 	if err != nil {
 		return "", "", err
 	}
@@ -32,7 +32,7 @@ func Read(path string, limit int64, harm string) (text, others string, err error
 	} else if int(stat.Uid) != os.Geteuid() {
 		others = fmt.Sprintf("belongs to user %d", stat.Uid)
 	}
-	content, err := regularfile.ReadAll(f, limit)
+	content, err := paths.ReadAll(f, limit)
 	if err != nil {
 		return "", "", err
 	}

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/thread"
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 )
 
 // Image is a program with its arguments, as it is about to run or runs. Its environment
@@ -120,7 +120,7 @@ func readFile(call *usernotify.Call) (a asked, err error) {
 		a = asked{dir: int(int32(call.Args[0])), flags: int(int32(call.Args[4])), argv: call.Args[2]}
 		path = call.Args[1]
 	}
-	a.path, err = thread.String(int(call.Thread), path, new(thread.Path))
+	a.path, err = linux.ReadString(int(call.Thread), path, new(linux.PathBuffer))
 	return a, err
 }
 
@@ -131,12 +131,12 @@ func readArguments(tid int, list uint64) ([]string, error) {
 		return []string{""}, nil
 	}
 	const pointer = 8
-	pointers, texts := thread.Pages{Thread: tid}, thread.Pages{Thread: tid}
+	pointers, texts := linux.MemoryPages{Thread: tid}, linux.MemoryPages{Thread: tid}
 	var argv []string
 	for size := 0; ; list += pointer {
 		word, err := pointers.Rest(list)
 		if err == nil && len(word) < pointer { // on two pages
-			word, err = thread.Memory(tid, list, pointer)
+			word, err = linux.ReadMemory(tid, list, pointer)
 		}
 		if err != nil {
 			return nil, err

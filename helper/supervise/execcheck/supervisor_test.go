@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/usernotify"
+	"github.com/execagent/execagent/internal/linux/usernotify"
 )
 
 const (

@@ -12,8 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
-	"github.com/execagent/execagent/internal/thread"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Call is a system call that sends a signal.
@@ -90,7 +89,7 @@ func (c *Call) tkill(to int, sig syscall.Signal) error {
 	if to <= 0 {
 		return unix.EINVAL
 	}
-	leader, err := thread.Status(to, "Tgid", 10)
+	leader, err := linux.ThreadStatus(to, "Tgid", 10)
 	switch {
 	case err != nil:
 		return unix.ESRCH
@@ -179,7 +178,7 @@ func (c *Call) pidOf(fd int) (int, error) {
 }
 
 // process returns the number of the process that has made the call.
-func (c *Call) process() (int, error) { return thread.Status(c.Thread, "Tgid", 10) }
+func (c *Call) process() (int, error) { return linux.ThreadStatus(c.Thread, "Tgid", 10) }
 
 // queue sends a signal with the value at info in the memory of the caller.
 func (c *Call) queue(to int, sig syscall.Signal, info uint64) error {
@@ -198,7 +197,7 @@ func (c *Call) queue(to int, sig syscall.Signal, info uint64) error {
 // send sends a signal to the process that has the number to, or has a thread with
 // it, if that is one of the command's.
 func (c *Call) send(to int, sig syscall.Signal, info *unix.Siginfo) error {
-	leader, err := thread.Status(to, "Tgid", 10)
+	leader, err := linux.ThreadStatus(to, "Tgid", 10)
 	if err != nil {
 		return unix.ESRCH
 	}
@@ -320,7 +319,7 @@ func (all processes) ofCommand(id int) bool {
 // listProcesses returns all processes in /proc.
 func listProcesses() processes {
 	all := processes{}
-	for _, id := range procstat.List() {
+	for _, id := range linux.PIDs() {
 		if p, err := readProcess(id); err == nil {
 			all[id] = p
 		}
@@ -330,9 +329,9 @@ func listProcesses() processes {
 
 // readProcess reads what there is of a process or thread.
 func readProcess(id int) (process, error) {
-	stat, err := procstat.Of(id)
+	stat, err := linux.StatOf(id)
 	if err != nil {
 		return process{}, unix.ESRCH
 	}
-	return process{parent: stat.Number(procstat.Parent), group: stat.Number(procstat.Group)}, nil
+	return process{parent: stat.Number(linux.Parent), group: stat.Number(linux.Group)}, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // maxRounds bounds how often the processes of a command are listed until no new one
@@ -124,7 +124,7 @@ func findAt(thread string, wanted map[uint64]bool) error {
 // hasEnded tells whether a thread is gone or a zombie, whose descriptors nobody but
 // uid 0 may list.
 func hasEnded(thread string) bool {
-	stat, err := procstat.Read(thread)
+	stat, err := linux.ReadStat(thread)
 	return err != nil || stat.Dead()
 }
 

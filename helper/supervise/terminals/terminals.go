@@ -7,17 +7,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Controlling returns the number of the controlling terminal of a thread; ENXIO if
 // it has none.
 func Controlling(thread int) (uint64, error) {
-	stat, err := procstat.Of(thread)
+	stat, err := linux.StatOf(thread)
 	if err != nil {
 		return 0, err
 	}
-	number := stat.Number(procstat.Terminal)
+	number := stat.Number(linux.Terminal)
 	if number == 0 {
 		return 0, unix.ENXIO
 	}

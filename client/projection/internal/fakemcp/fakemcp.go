@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/internal/procstat"
+	"github.com/execagent/execagent/internal/linux"
 )
 
 // Variables that make a test binary a server.
@@ -73,7 +73,7 @@ const patience = 5 * time.Minute
 // isGone tells whether there is no such process, or only what nobody has waited for: an orphan,
 // where nobody is responsible for those.
 func isGone(pid int) bool {
-	stat, err := procstat.Of(pid)
+	stat, err := linux.StatOf(pid)
 	return err != nil || stat.Dead()
 }
 

@@ -1,0 +1,150 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/helper/files"
+	"github.com/execagent/execagent/internal/discovery"
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxAnswer is how many bytes the files of all roots of one answer may take in JSON. The
+// roots behind that get an error (capabilities.md 2.2).
+const maxAnswer = 48 << 20
+
+// read reads a root. A helper does it in one request.
+func read(ctx context.Context, fs fsops.FS, root string) (*discovery.Root, error) {
+	if confined, ok := fs.(*files.FS); ok {
+		return confined.Discover(ctx, root)
+	}
+	return discovery.Read(ctx, fs, root)
+}
+
+// Roots tells what is in folders, one after the other, each under its own sandbox. size is
+// about how many bytes the answer takes. Only the end of the context is an error.
+func (d *Discovery) Roots(ctx context.Context, asked []protocol.CapabilityRoot) (r protocol.DiscoverRootsResult, size int, err error) {
+	r.Roots = make([]protocol.DiscoveredRoot, len(asked))
+	for i, root := range asked {
+		found, err := d.root(ctx, &root)
+		if ctx.Err() != nil {
+			return r, 0, context.Cause(ctx)
+		}
+		out := protocol.DiscoveredRoot{Skills: []protocol.SkillFiles{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{}}
+		n := 0
+		switch {
+		case err != nil:
+			out.Error = new(d.cfg.ErrorText(err))
+		case found.Failure != nil:
+			out.Error = new(d.warning(found.Failure))
+		default:
+			out, n = d.found(found)
+		}
+		if size+n > maxAnswer {
+			out = protocol.DiscoveredRoot{Skills: []protocol.SkillFiles{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{}}
+			out.Error, n = new(fmt.Sprintf("an answer has room for %d bytes, and the roots before this one have taken %d: ask for it alone",
+				maxAnswer, size)), 0
+		}
+		size += n
+		out.ID, out.Path = root.ID, root.Path
+		r.Roots[i] = out
+	}
+	return r, size, nil
+}
+
+func (d *Discovery) root(ctx context.Context, root *protocol.CapabilityRoot) (*discovery.Root, error) {
+	path, err := root.At.Native()
+	if err != nil {
+		return nil, err
+	}
+	fs, err := d.cfg.Files(ctx, root.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return read(ctx, fs, path)
+}
+
+// found puts a root into the words of the wire, and counts the bytes of its JSON.
+func (d *Discovery) found(r *discovery.Root) (out protocol.DiscoveredRoot, size int) {
+	file := func(f discovery.File) protocol.DiscoveredFile {
+		size += jsonSize(f.Contents) + 2*len(f.Path)
+		return protocol.DiscoveredFile{Path: protocol.NewPathURI(f.Path), Contents: f.Contents}
+	}
+	optional := func(f *discovery.File) *protocol.DiscoveredFile {
+		if f == nil {
+			return nil
+		}
+		return new(file(*f))
+	}
+	if p := r.Plugin; p != nil {
+		out.Plugin = &protocol.PluginFiles{Manifest: file(p.Manifest), MCPConfig: optional(p.MCP), AppsConfig: optional(p.Apps)}
+	}
+	out.Skills = make([]protocol.SkillFiles, len(r.Skills))
+	for i, skill := range r.Skills {
+		out.Skills[i] = protocol.SkillFiles{Instructions: file(skill.Instructions), Metadata: optional(skill.Metadata)}
+	}
+	out.NamespaceManifests = make([]protocol.DiscoveredFile, len(r.Namespaces))
+	for i, manifest := range r.Namespaces {
+		out.NamespaceManifests[i] = file(manifest)
+	}
+	out.Warnings = make([]string, len(r.Warnings))
+	for i := range r.Warnings {
+		out.Warnings[i] = d.warning(&r.Warnings[i])
+		size += len(out.Warnings[i])
+	}
+	return out, size
+}
+
+// jsonSize is how many bytes a text has as a string of JSON, at most.
+func jsonSize(s string) int {
+	n := len(s) + 2
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			n++
+		case c < ' ' || c == 0xe2: // U+2028 and U+2029 begin with that byte
+			n += len(`\u0000`) - 1
+		}
+	}
+	return n
+}
+
+// warning is what a client reads of a trouble. Package capability of the client, which reads roots
+// of agents without discovery, uses the same words; a test of it compares.
+func (d *Discovery) warning(w *discovery.Warning) string {
+	uri, why := protocol.FormatPathURI(w.Path), ""
+	switch {
+	case errors.Is(w.Err, fsops.ErrNotUTF8):
+		why = d.cfg.ErrorText(syscall.ENOENT) // what the reference says of such a name
+	case w.Err != nil:
+		why = d.cfg.ErrorText(w.Err)
+	}
+	switch w.Trouble {
+	case discovery.NoRoot:
+		return "failed to inspect capability root " + uri + ": " + why
+	case discovery.NotDirectory:
+		return "capability root " + uri + " is not a directory"
+	case discovery.NotScanned:
+		return "failed to scan capability path " + uri + ": " + why
+	case discovery.Truncated:
+		return "capability scan reached its traversal limit (root: " + uri + ")"
+	case discovery.NotInspected:
+		return "failed to inspect capability file " + uri + ": " + why
+	case discovery.NotRead:
+		return "failed to read capability file " + uri + ": " + why
+	case discovery.TooLarge:
+		return fmt.Sprintf("capability file %s exceeds the %d-byte limit", uri, discovery.MaxFile)
+	case discovery.NoRoom:
+		return fmt.Sprintf("capability root bundle exceeds the %d-byte limit (file: %s)", discovery.MaxBundle, uri)
+	case discovery.NotText:
+		return "capability file " + uri + " is not UTF-8"
+	case discovery.NotDotSlash:
+		return "ignoring " + w.Member + " in " + uri + ": path must start with `./`"
+	case discovery.Outside:
+		return "ignoring " + w.Member + " in " + uri + ": path must remain below the capability root"
+	}
+	return "capability path " + uri + ": " + why
+}

@@ -1,0 +1,282 @@
+package skills
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery"
+	"github.com/execagent/execagent/internal/fswatch"
+	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open makes a Discovery of what is below dir. refuse, if not nil, is the error of every
+// request with a sandbox.
+func open(t testing.TB, dir string, refuse error) *Discovery {
+	t.Helper()
+	var group inotify.Group
+	d := New(Config{
+		Files: func(_ context.Context, s *protocol.Sandbox) (fsops.FS, error) {
+			if s != nil && refuse != nil {
+				return nil, refuse
+			}
+			return fsops.Host{}, nil
+		},
+		ErrorText: func(err error) string { return err.Error() },
+		Places: func() discovery.Places {
+			return discovery.Places{CodexHome: dir + "/codex", Home: dir + "/home", System: dir + "/etc"}
+		},
+		Watcher: &fswatch.Watcher{Group: &group},
+	})
+	t.Cleanup(func() {
+		d.Close()
+		group.Close()
+	})
+	return d
+}
+
+func write(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeSkill(t testing.TB, folder, description string) {
+	t.Helper()
+	write(t, folder+"/SKILL.md", "---\ndescription: "+description+"\n---\n")
+}
+
+func installed(t testing.TB, d *Discovery, s *protocol.Sandbox) (r protocol.DiscoverInstalledResult) {
+	t.Helper()
+	encoded, err := d.Installed(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(encoded, &r); err != nil {
+		t.Fatalf("%v in %s", err, encoded)
+	}
+	return r
+}
+
+// confined is a sandbox that is no other's.
+func confined(n int) *protocol.Sandbox {
+	return &protocol.Sandbox{
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled, Cwd: new(protocol.NewPathURI(fmt.Sprintf("/w%d", n))),
+		Permissions: protocol.Permissions{
+			Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted,
+			FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted},
+		},
+	}
+}
+
+// TestChanges: an answer is remembered until something changes, also where nothing was at
+// first, and is then made again.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := open(t, dir, nil)
+	if r := installed(t, d, nil); len(r.Skills) != 0 || len(r.Plugins) != 0 || len(r.Warnings) != 0 {
+		t.Errorf("nothing is installed: %+v", r)
+	}
+	first, _ := d.Installed(t.Context(), nil)
+	second, _ := d.Installed(t.Context(), nil)
+	if &first[0] != &second[0] {
+		t.Error("nothing has changed, and the answer was made again")
+	}
+	writeSkill(t, dir+"/home/.agents/skills/a", "d")
+	deadline := time.Now().Add(time.Minute)
+	for len(installed(t, d, nil).Skills) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the skill is never seen")
+		}
+		time.Sleep(5 * time.Millisecond) // between looks
+	}
+	r := installed(t, d, nil)
+	if s := r.Skills[0]; s.Name != "a" || s.DiscoveryRoot.ID != "user-agent-skills" || s.Path.String() != "file://"+dir+"/home/.agents/skills/a/SKILL.md" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestContexts: each sandbox has an answer of its own, and the oldest answers go.
+func TestContexts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeSkill(t, dir+"/codex/skills/a", "d")
+	d := open(t, dir, nil)
+	for n := range maxContexts + 3 {
+		if r := installed(t, d, confined(n)); len(r.Skills) != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(d.entries) != maxContexts {
+		t.Errorf("%d answers are kept", len(d.entries))
+	}
+	refused := errors.New("refused")
+	d = open(t, dir, refused)
+	if _, err := d.Installed(t.Context(), confined(0)); !errors.Is(err, refused) {
+		t.Errorf("a sandbox that cannot be had: %v", err)
+	}
+	disabled := &protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}}
+	if _, err := d.Installed(t.Context(), disabled); !errors.Is(err, refused) || len(d.entries) != 2 {
+		t.Errorf("%v, %d answers", err, len(d.entries))
+	}
+}
+
+// TestUnreadable: what cannot be read is a warning of a location or the error of a root, and
+// the others are found.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeSkill(t, dir+"/etc/a", "d")
+	write(t, dir+"/home/.agents/skills", "a file") // is as if it were missing
+	if err := errors.Join(os.Mkdir(dir+"/codex", 0o755), os.Symlink("skills", dir+"/codex/skills")); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	d := open(t, dir, refused)
+	for range 2 { // the second answer is made again, as nobody can watch the link
+		if r := installed(t, d, nil); len(r.Skills) != 1 || strings.Join(r.Warnings, "|") != warnMetadata {
+			t.Errorf("%+v", r)
+		}
+	}
+	at := protocol.NewPathURI(dir + "/etc")
+	r, _, err := d.Roots(t.Context(), []protocol.CapabilityRoot{{At: at, Sandbox: confined(0)}, {At: at}, {At: protocol.NewPathURI(dir + "/codex/skills")}})
+	if err != nil || *r.Roots[0].Error != "refused" || len(r.Roots[1].Skills) != 1 || r.Roots[2].Error == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestInstalledBounds: what does not fit is left out, with a warning, and what is smaller
+// still fits.
+func TestInstalledBounds(t *testing.T) {
+	t.Parallel()
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		for i := range 5 {
+			plugin := fmt.Sprintf("%s/codex/plugins/cache/mk/p%d/1/.codex-plugin/plugin.json", dir, i)
+			write(t, plugin, `{"name":"p"}`+strings.Repeat(" ", discovery.MaxFile-20))
+		}
+		writeSkill(t, dir+"/codex/skills/a", "d")
+		writeSkill(t, dir+"/etc/bad", "''")
+		r := installed(t, open(t, dir, nil), nil)
+		if len(r.Plugins) != 3 || len(r.Skills) != 1 || strings.Join(r.Warnings, "|") != warnLimit+"|"+warnMetadata {
+			t.Errorf("%d plugins, %d skills, %q", len(r.Plugins), len(r.Skills), r.Warnings)
+		}
+	})
+	t.Run("count", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		write(t, dir+"/codex/plugins/cache/mk/p/1/.codex-plugin/plugin.json", `{}`)
+		for i := range 900 {
+			writeSkill(t, fmt.Sprintf("%s/codex/plugins/cache/mk/p/1/%d", dir, i), "d")
+			writeSkill(t, fmt.Sprintf("%s/codex/skills/%d", dir, i), "d")
+			writeSkill(t, fmt.Sprintf("%s/home/.agents/skills/%d", dir, i), "d")
+		}
+		r := installed(t, open(t, dir, nil), nil)
+		if n := len(r.Plugins) + len(r.Plugins[0].Skills) + len(r.Skills); n != maxFound || strings.Join(r.Warnings, "|") != warnLimit {
+			t.Errorf("%d are found, %q", n, r.Warnings)
+		}
+	})
+}
+
+// TestInstalledRead: locations that have more than is read of all are left out, with a warning.
+func TestInstalledRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 9 { // each of 15 MiB: a manifest, and files without front matter
+		plugin := fmt.Sprintf("%s/codex/plugins/cache/mk/p%d/1/", dir, i)
+		write(t, plugin+".codex-plugin/plugin.json", `{}`)
+		for j := range 15 {
+			file := fmt.Sprintf("%s%d/SKILL.md", plugin, j)
+			write(t, file, "")
+			if err := os.Truncate(file, discovery.MaxFile); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	writeSkill(t, dir+"/codex/skills/a", "d")
+	r := installed(t, open(t, dir, nil), nil)
+	want := []string{warnLimit}
+	for range 8 {
+		want = append(want, warnMetadata)
+	}
+	if len(r.Plugins) != 8 || len(r.Skills) != 0 || !slices.Equal(r.Warnings, want) {
+		t.Errorf("%d plugins, %d skills, %q", len(r.Plugins), len(r.Skills), r.Warnings)
+	}
+}
+
+// TestRootsBounds: roots for which an answer has no room are errors, and say so.
+func TestRootsBounds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 13 { // of control characters: each is six bytes in JSON
+		write(t, fmt.Sprintf("%s/r/%d/SKILL.md", dir, i), strings.Repeat("\x01", 600_000))
+	}
+	writeSkill(t, dir+"/small", "d")
+	d := open(t, dir, nil)
+	root := func(name string) protocol.CapabilityRoot {
+		at := protocol.NewPathURI(dir + "/" + name)
+		return protocol.CapabilityRoot{ID: name, Path: at.String(), At: at}
+	}
+	r, size, err := d.Roots(t.Context(), []protocol.CapabilityRoot{root("small"), root("r"), root("r"), root("small"), root("none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, root := range r.Roots {
+		got = append(got, fmt.Sprintf("%d %v", len(root.Skills), root.Error != nil))
+	}
+	if want := "1 false, 13 false, 0 true, 1 false, 0 true"; strings.Join(got, ", ") != want || size > maxAnswer {
+		t.Errorf("%s, want %s; %d bytes", strings.Join(got, ", "), want, size)
+	}
+	text, err := json.Marshal(r)
+	if err != nil || len(text) > size+10_000 {
+		t.Errorf("%d bytes of JSON, counted were %d: %v", len(text), size, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := d.Roots(ctx, []protocol.CapabilityRoot{root("small")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// BenchmarkInstalled asks for what is remembered of 500 skills.
+func BenchmarkInstalled(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 500 {
+		writeSkill(b, fmt.Sprintf("%s/codex/skills/%d", dir, i), strings.Repeat("d", 200))
+	}
+	d := open(b, dir, nil)
+	if r := installed(b, d, nil); len(r.Skills) != 500 {
+		b.Fatal(len(r.Skills))
+	}
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		encoded, err := d.Installed(b.Context(), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if buf, err = protocol.AppendResult(buf[:0], protocol.ID{}, encoded); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

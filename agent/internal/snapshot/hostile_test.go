@@ -1,0 +1,168 @@
+package snapshot_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/agent/internal/snapshot"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/procs"
+)
+
+// startup are the shells, with a startup file of each.
+var startup = map[string]string{"sh": ".profile", "bash": ".bash_profile", "zsh": ".zprofile"}
+
+// TestHostile: no startup file of any shell makes a capture last, print or keep more than it may.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for name, file := range startup {
+		sh := shell(t, name)
+		for what, text := range map[string]string{
+			"exit":            "exit 3",
+			"quiet exit":      "exit 0",
+			"output":          "yes",
+			"errors":          "yes >&2",
+			"environment":     "x=$(head -c 100000 /dev/zero | tr '\\0' x); for i in 1 2 3 4 5 6; do export V$i=$x; done",
+			"options":         "set -n",
+			"exec":            "exec true",
+			"another shell":   "exec sh -c 'cat; exec cat'",
+			"shell dies":      "kill -9 $$",
+			"group dies":      "kill -9 0",
+			"closed output":   "exec >&-",
+			"full output":     "exec >/dev/full",
+			"other output":    "exec >/dev/null",
+			"no descriptors":  "ulimit -n 3",
+			"forged marks":    "printf 'MARK\\0MARK\\0MARK\\0'; exit 0",
+			"traces of all":   "exec 2>&1; set -x",
+			"no more is read": "exec <&-; exit 1",
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				state, err := snapshot.Capture(t.Context(), sh, home(t, map[string]string{file: text + "\n"}), start)
+				if err == nil {
+					t.Errorf("%+v", state)
+				}
+			})
+		}
+	}
+}
+
+// TestWhole: a state that is taken has all that the startup file has exported and nothing
+// else, and a shell that restores it prints nothing of its own.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	for name, file := range startup {
+		sh := shell(t, name)
+		for _, tt := range []struct {
+			text   string
+			shells string // that have to have a state: others may have none
+		}{
+			{"trap 'echo trap' DEBUG", "bash zsh"},
+			{"set -T; trap 'echo trap' DEBUG RETURN", "bash"},
+			{"TRAPDEBUG() { echo trap; }; TRAPEXIT() { echo exit; }", "zsh"},
+			{"trap 'echo bye; exit 5' EXIT", "sh bash zsh"},
+			{"set -E; trap 'echo err' ERR; false", "bash"},
+			{"set -e", "sh bash zsh"},
+			{"set -u", "sh bash zsh"},
+			{"set -f; IFS=:", "sh bash zsh"},
+			{"read x; cat", "sh bash zsh"},
+			{"alias() { echo overridden; }; set() { echo overridden; }; declare() { echo overridden; }; shopt() { echo overridden; }", "bash zsh"},
+			{"alias f=overridden set=overridden A=overridden", "bash zsh"},
+			{"shopt -s expand_aliases; alias declare=overridden set=overridden; g() { :; }; export -f g", "bash"},
+			{"export BASH_ENV=/none ENV=/none GODEBUG=x SHLVL=x POSIXLY_CORRECT=1", "sh bash zsh"},
+			{"export PATH=", "bash zsh"},
+			{"if", ""},
+			{"readonly IFS PATH _ __name __names", ""},
+			{"builtin() { :; }; printf() { :; }; command() { :; }", ""},
+			{"ulimit -n 3", ""},
+			{"ulimit -u 0", ""},
+			{"exec 2>&1; set -x", ""},
+			{"export BASH_XTRACEFD=1; set -x", ""},
+			{"printf 'B=2\\0C=3\\0'", "sh bash zsh"},
+		} {
+			t.Run(name+" "+tt.text, func(t *testing.T) {
+				t.Parallel()
+				spec := home(t, map[string]string{file: "export A=1 LAST='a\nb'\n" + tt.text + "\n"})
+				state, err := snapshot.Capture(t.Context(), sh, spec, start)
+				if err != nil {
+					if slices.Contains(strings.Fields(tt.shells), name) {
+						t.Error(err)
+					}
+					return
+				}
+				if strings.Contains(tt.text, "set -x") {
+					return // what a command prints is traced then
+				}
+				if got := restored(t, state, sh, spec, `\printf %s "$A$LAST ${B-} $HOME"`, nil, nil); got != "1a\nb  "+spec.Dir {
+					t.Errorf("got %q", got)
+				}
+			})
+		}
+	}
+}
+
+// TestNothingLeft: what a startup file has left in the group of its shell ends with the capture,
+// whether there is a state or not.
+func TestNothingLeft(t *testing.T) {
+	t.Parallel()
+	for name, file := range startup {
+		sh := shell(t, name)
+		for what, text := range map[string]string{
+			"state": "", "no state": "exit 1\n", "too much": "yes\n",
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				spec := home(t, map[string]string{file: "trap '' HUP TERM INT\n(sleep 1000 & echo $! > ~/pid)\n(while :; do sleep 1000; done) &\n" + text})
+				_, err := snapshot.Capture(t.Context(), sh, spec, start)
+				if (err == nil) != (text == "") {
+					t.Error(err)
+				}
+				pid, err := os.ReadFile(filepath.Join(spec.Dir, "pid"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				deadline := time.Now().Add(time.Minute)
+				for running(strings.TrimSpace(string(pid))) {
+					if time.Now().After(deadline) {
+						t.Fatal("what the startup file has left still runs")
+					}
+					time.Sleep(5 * time.Millisecond) // between looks
+				}
+			})
+		}
+	}
+}
+
+// running tells whether a process is there, and no zombie.
+func running(pid string) bool {
+	stat, err := linux.ReadStat("/proc/" + pid)
+	return err == nil && !stat.Dead()
+}
+
+// TestLoops: a startup file that does not end is ended with the capture.
+func TestLoops(t *testing.T) {
+	t.Parallel()
+	for name, file := range startup {
+		sh := shell(t, name)
+		for what, text := range map[string]string{"loop": "while :; do :; done", "stop": "kill -STOP $$", "another shell": "exec sh -c 'while :; do sleep 1000; done'"} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancel(t.Context())
+				spec := home(t, map[string]string{file: text + "\n"})
+				_, err := snapshot.Capture(ctx, sh, spec, func(spec procs.Spec) (*procs.Process, []string, func(), error) {
+					cancel() // as the end of the time would
+					return start(spec)
+				})
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

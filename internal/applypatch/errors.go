@@ -1,0 +1,123 @@
+package applypatch
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/linux"
+)
+
+// SyntaxError says what is wrong with the text of a patch. Models read it, and know the words.
+type SyntaxError struct {
+	// Line counts from 1, which is the line that begins the patch. It is 0 where the patch as a
+	// whole is no patch.
+	Line int
+	// Text says what is wrong.
+	Text string
+}
+
+// Error returns the text of the tool.
+func (e *SyntaxError) Error() string {
+	if e.Line == 0 {
+		return "Invalid patch: " + e.Text
+	}
+	return fmt.Sprintf("Invalid patch hunk on line %d: %s", e.Line, e.Text)
+}
+
+func invalid(line int, format string, args ...any) error {
+	return &SyntaxError{Line: line, Text: fmt.Sprintf(format, args...)}
+}
+
+// ErrEmpty is the error of a patch without a hunk.
+var ErrEmpty = errors.New("No files were modified.") //nolint:staticcheck // the words of the reference
+
+// MismatchError says that a file does not have what a patch expects.
+type MismatchError struct {
+	// Text is the whole message, with the path and the lines.
+	Text string
+}
+
+// Error returns the text.
+func (e *MismatchError) Error() string { return e.Text }
+
+// FileError says that the system, or the policy of a request, did not let a file be read or
+// changed.
+type FileError struct {
+	// Text is the message of the reference, with the path. Where that does not tell the cause, it
+	// is on a second line.
+	Text string
+	// Err is the cause.
+	Err error
+}
+
+// Error returns the text.
+func (e *FileError) Error() string { return e.Text }
+
+// Unwrap returns the cause.
+func (e *FileError) Unwrap() error { return e.Err }
+
+func readError(path string, err error) error {
+	text := reason(err)
+	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		text = fmt.Sprintf("path `%s` is not a file", path)
+	}
+	return &FileError{Text: "Failed to read file to update " + path + ": " + text, Err: err}
+}
+
+func writeError(path string, err error) error {
+	return &FileError{Text: "Failed to write file " + path + "\n" + reason(err), Err: err}
+}
+
+func parentsError(path string, err error) error {
+	return &FileError{Text: "Failed to create parent directories for " + path + "\n" + reason(err), Err: err}
+}
+
+func deleteError(path string, err error) error {
+	return &FileError{Text: "Failed to delete file " + path + "\n" + reason(err), Err: err}
+}
+
+// reason is what a message has of its cause.
+func reason(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return linux.ErrnoText(errno)
+	}
+	return err.Error()
+}
+
+// notUTF8 says where a text ceases to be UTF-8: at, the index of a byte, and how many bytes from
+// there are none, 0 if the text ends within a character.
+type notUTF8 struct{ at, wrong int }
+
+func (e notUTF8) Error() string {
+	if e.wrong == 0 {
+		return fmt.Sprintf("incomplete utf-8 byte sequence from index %d", e.at)
+	}
+	return fmt.Sprintf("invalid utf-8 sequence of %d bytes from index %d", e.wrong, e.at)
+}
+
+// checkUTF8 returns a notUTF8 if data is not UTF-8.
+func checkUTF8(data []byte) error {
+	if utf8.Valid(data) {
+		return nil
+	}
+	at := 0
+	for {
+		r, n := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		at += n
+	}
+	// The longest beginning of a character is one mistake (Unicode 3.9).
+	wrong := 1
+	for wrong < 3 && at+wrong < len(data) && !utf8.FullRune(data[at:at+wrong+1]) {
+		wrong++
+	}
+	if at+wrong == len(data) && !utf8.FullRune(data[at:]) {
+		wrong = 0
+	}
+	return notUTF8{at, wrong}
+}

@@ -1,0 +1,103 @@
+package approval
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is a process that does nothing.
+type quiet struct{}
+
+func (quiet) Last() uint64  { return 0 }
+func (quiet) Go()           {}
+func (quiet) Refuse(string) {}
+func (quiet) End()          {}
+
+// TestBounds: 64 questions of a process and 256 of a session are open at once, and the others come
+// when these are answered.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	const processes, each = 5, 70
+	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
+	asked := make(chan string, processes*each)
+	answer := make(chan struct{})
+	desk := &Desk{
+		Ask: func(_ context.Context, method string, params, result any) error {
+			if method == protocol.MethodExecApproval {
+				asked <- params.(*protocol.ExecApprovalParams).ProcessID
+				<-answer
+				result.(*protocol.ExecApprovalAnswer).Decision = protocol.ApprovalAccept
+			}
+			return nil
+		},
+		Tell: func(string, any) {},
+	}
+	desk.init()
+	desk.Attach(true)
+	var programs sync.WaitGroup
+	begin := func(id string) (end func()) {
+		ours, theirs, err := judge.Pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, id, quiet{}, ours)
+		p.Begin()
+		for i := range each {
+			programs.Go(func() {
+				path := fmt.Sprintf("/bin/%d", i)
+				if err := j.Decide(&judge.Exec{Path: path, Real: []string{path}, Argv: []string{path}, Thread: os.Getpid()}); err != nil {
+					t.Errorf("%s of process %s: %v", path, id, err)
+				}
+			})
+		}
+		return func() {
+			p.Exited()
+			ours.Close()
+			unix.Close(theirs)
+		}
+	}
+	most := map[string]int{}
+	next := func(n int) {
+		t.Helper()
+		for range n {
+			most[<-asked]++
+		}
+		select {
+		case id := <-asked:
+			t.Errorf("one more of process %s is asked", id)
+		default:
+		}
+	}
+	end := begin("0")
+	defer end()
+	next(maxAskedOfProcess)
+	for i := 1; i < processes; i++ {
+		defer begin(fmt.Sprint(i))()
+	}
+	next(maxAsked - maxAskedOfProcess)
+	for id, n := range most {
+		if n > maxAskedOfProcess {
+			t.Errorf("%d questions of process %s are open", n, id)
+		}
+	}
+	close(answer)
+	programs.Wait()
+	next(processes*each - maxAsked)
+}

@@ -1,0 +1,256 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/protocol"
+)
+
+// outcome is what becomes of a question.
+type outcome struct {
+	allowed bool
+	by      string   // what has decided, or why the question was closed
+	noted   string   // what the operator is told, one of [Outcomes]; "": nothing
+	id      string   // of the question at the client; "" if its turn has not come
+	again   bool     // the same command needs not be asked about again
+	prefix  []string // nor do commands with this beginning; nil: none
+	end     bool     // the client wants the process to end
+	text    string   // why the command is refused, if it is about a start
+}
+
+// What decides, as the client is told.
+const (
+	byRule     = "rule"
+	byMemo     = "memo" // an answer before
+	byApproval = "approval"
+)
+
+// decide asks the client, and changes nothing: [Process.conclude] does. If the operator's policy is
+// replaced meanwhile, the question is closed, and an earlier answer or the new policy decides, or the
+// client is asked again. The question that decide returns is q as the policy sees it that was in
+// force at the end.
+func (p *Process) decide(ctx context.Context, q question) (question, outcome) {
+	for {
+		answer, id, err := p.ask(ctx, &q)
+		if able, _ := p.desk.now(); err != nil && able && id != "" {
+			p.desk.Tell(protocol.MethodExecApprovalClosed, &protocol.ExecApprovalClosed{ProcessID: p.id, ApprovalID: id, Reason: err.Error()})
+		}
+		var o outcome
+		switch {
+		case err == nil:
+			o = q.read(answer)
+		case errors.Is(err, errReplaced):
+			q, o = p.review(q)
+		default:
+			o = q.unanswered(err)
+		}
+		if o.by != "" {
+			o.id = id
+			return q, o
+		}
+	}
+}
+
+// ask asks the client when it is the question's turn; id is "" if the turn has not come. The time of
+// the question begins then.
+func (p *Process) ask(ctx context.Context, q *question) (answer protocol.ExecApprovalAnswer, id string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer p.plan.current.Replaced(q.operator, func() { cancel(errReplaced) })()
+	for _, turn := range []chan struct{}{p.turn, p.desk.turn} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return answer, "", context.Cause(ctx)
+		}
+	}
+	if ctx.Err() != nil {
+		return answer, "", context.Cause(ctx)
+	}
+	unique, err := uuid.NewV7()
+	if err != nil {
+		return answer, "", err
+	}
+	params := q.params()
+	params.ProcessID, params.ApprovalID, params.AfterSeq = p.id, unique.String(), p.runner.Last()
+	params.TimeoutMs = uint64(p.plan.timeout.Milliseconds())
+	ctx, stop := context.WithTimeoutCause(ctx, p.plan.timeout, errTimeout)
+	defer stop()
+	answer, err = p.desk.ask(ctx, &params)
+	return answer, params.ApprovalID, err
+}
+
+// rejected is the reason of a no, in the words of the reference.
+const rejected = "rejected by user"
+
+// read takes an answer.
+func (q *question) read(a protocol.ExecApprovalAnswer) outcome {
+	o := outcome{allowed: true, by: byApproval, noted: accepted}
+	switch a.Decision {
+	case protocol.ApprovalAccept:
+	case protocol.ApprovalAcceptForProcess:
+		o.again = true
+	case protocol.ApprovalAcceptWithRule:
+		// Where a rule asks nothing is proposed: no other rule lifts it.
+		if n := len(a.Prefix); n > 0 && n <= len(q.Proposed) && slices.Equal(q.Proposed[:n], a.Prefix) && !execpolicy.TooWide(a.Prefix) {
+			o.prefix = a.Prefix
+		}
+	default:
+		o = outcome{by: byApproval, noted: declined, end: a.Decision == protocol.ApprovalCancel, text: q.Reason + ": " + rejected}
+	}
+	return o
+}
+
+// unanswered is the outcome of a question that was closed for a reason.
+func (q *question) unanswered(why error) outcome {
+	o := outcome{by: why.Error(), noted: withdrawn, text: q.Reason + ": nobody has approved it"}
+	switch {
+	case errors.Is(why, errUnable) && q.Unasked:
+		o.allowed, o.noted = true, unasked
+	case errors.Is(why, errUnable):
+		o.noted = unanswered
+	case errors.Is(why, errTimeout):
+		o.noted, o.text = unanswered, q.Reason+": the question was not answered in time"
+	}
+	return o
+}
+
+// review decides about a question again, by the policy that the operator has now. If outcome.by is
+// "" the client has to be asked again. What runs keeps the rules of its start: if these ask about
+// a program that it executes, new ones can only forbid that.
+func (p *Process) review(q question) (question, outcome) {
+	q.operator = p.plan.current.Policy()
+	var v execpolicy.Verdict
+	switch policy := p.plan.below(q.operator); {
+	case q.kind == protocol.ApprovalStart:
+		v = p.plan.both(q.operator).Start(p.plan.argv, p.plan.find)
+		q.about(&v)
+		if v.Decision == rule.Allow {
+			return q, outcome{allowed: true, by: byRule, noted: withdrawn}
+		}
+	case p.remembers(&q):
+		return q, outcome{allowed: true, by: byMemo, noted: withdrawn}
+	case policy != nil:
+		v = policy.Exec(program(slices.Concat([]string{q.Exe}, q.Argv[min(1, len(q.Argv)):])))
+	}
+	if v.Decision == rule.Forbidden {
+		q.Decider = v.Decider()
+		return q, outcome{by: byRule, noted: refused, text: v.Reason()}
+	}
+	return q, outcome{}
+}
+
+// conclude remembers what was accepted for more than once, tells the operator, and tells the client:
+// in this order, and nowhere else.
+func (p *Process) conclude(q *question, o outcome) {
+	p.remember(q, &o)
+	if o.noted != "" {
+		p.desk.note(Decision{Kind: q.kind, Program: q.Exe, PID: q.PID, Decider: q.Decider, Outcome: o.noted})
+	}
+	p.tell(q, &o)
+}
+
+// maxRemembered is how many commands, and how many beginnings of commands, are remembered.
+const maxRemembered = 1024
+
+// key is what a command is remembered by: its program, a path or a name, and its arguments. How a
+// command calls itself does not count: a process may say anything there.
+func key(program string, argv []string) string {
+	return program + "\x00" + strings.Join(argv[min(1, len(argv)):], "\x00")
+}
+
+// remembers reports whether a command needs not be asked about again.
+func (p *Process) remembers(q *question) bool {
+	if q.Truncated {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.again[key(q.Exe+"\x00"+q.Identity, q.Argv)] || p.again[key(path.Base(q.Exe), q.Argv)] || slices.ContainsFunc(p.prefixes, func(prefix []string) bool {
+		return len(prefix) <= len(q.Proposed) && slices.Equal(prefix, q.Proposed[:len(prefix)])
+	})
+}
+
+// remember keeps what was accepted for more than once, in memory and, if the operator wants that, in
+// a rule.
+func (p *Process) remember(q *question, o *outcome) {
+	var keys []string
+	if o.again && !q.Truncated {
+		keys = append(keys, key(q.Exe+"\x00"+q.Identity, q.Argv))
+	}
+	if o.allowed && q.kind == protocol.ApprovalStart {
+		for _, argv := range slices.Concat(q.commands, [][]string{q.Argv}) { // whoever accepts a script accepts its commands
+			if len(argv) > 0 {
+				keys = append(keys, key(path.Base(argv[0]), argv))
+			}
+		}
+	}
+	p.mu.Lock()
+	for _, k := range keys {
+		if p.again == nil {
+			p.again = map[string]bool{}
+		}
+		if len(p.again) < maxRemembered {
+			p.again[k] = true
+		}
+	}
+	if o.prefix != nil && len(p.prefixes) < maxRemembered {
+		p.prefixes = append(p.prefixes, o.prefix)
+	}
+	p.mu.Unlock()
+	if o.prefix != nil {
+		p.plan.current.Amend(q.Proposed, o.prefix, q.judge)
+	}
+}
+
+// tell tells the client of a decision, if it wants to hear of it.
+func (p *Process) tell(q *question, o *outcome) {
+	able, _ := p.desk.now()
+	earlier := o.noted == "" // an earlier answer has decided, and nobody was to be asked
+	if !able || o.allowed && (p.plan.report == protocol.ReportRefused || earlier && p.plan.report != protocol.ReportAll) {
+		return
+	}
+	d := q.decision(o.by)
+	d.ProcessID, d.ApprovalID, d.Decision = p.id, o.id, rule.Forbidden.String()
+	if o.allowed {
+		d.Decision = rule.Allow.String()
+	}
+	p.mu.Lock()
+	ok := p.tally.add(time.Now(), &d)
+	p.mu.Unlock()
+	if ok {
+		p.desk.Tell(protocol.MethodExecDecision, &d)
+	}
+}
+
+// maxTold is how many decisions about a process are told in a second.
+const maxTold = 100
+
+// tally counts what is told. Its process guards it.
+type tally struct {
+	second        int64
+	told, dropped int
+}
+
+// add reports whether a decision is to be told, and notes in it how many before were not.
+func (t *tally) add(now time.Time, d *protocol.ExecDecision) bool {
+	if s := now.Unix(); s != t.second {
+		t.second, t.told = s, 0
+	}
+	if t.told++; t.told > maxTold {
+		t.dropped++
+		return false
+	}
+	d.Dropped, t.dropped = t.dropped, 0
+	return true
+}

@@ -1,0 +1,183 @@
+package approval
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Request is a start that a client asks for.
+type Request struct {
+	Argv     []string
+	Env      []string // of the process
+	Dir      string   // the working directory of the process
+	Builtin  bool     // the command is a tool of our own, which executes nothing
+	Approval *protocol.ExecApproval
+}
+
+// Host is what a decision depends on besides the request.
+type Host struct {
+	Operator *execpolicy.Current // the policy of the operator; nil for none
+	CanAsk   bool                // the client answers questions
+	// CanJudge reports whether what a process executes can be judged on this host. It is called only
+	// where the client has rules about that. Nil: it cannot.
+	CanJudge func() bool
+}
+
+// Plan is what the policies say about a process that may be started.
+type Plan struct {
+	// Pending says that the client has to be asked before.
+	Pending bool
+	// Policy is asked about every program that the process executes; nil: about none.
+	Policy *execpolicy.Policy
+
+	current  *execpolicy.Current
+	operator *execpolicy.Policy // that was in force; nil for none
+	client   *execpolicy.Policy // nil for none
+	argv     []string
+	env      []string
+	dir      string
+
+	verdict execpolicy.Verdict
+	exe     string
+	timeout time.Duration
+	report  string
+}
+
+// IsPending tells whether the client has to be asked. It may be called on nil.
+func (p *Plan) IsPending() bool { return p != nil && p.Pending }
+
+// Pin makes a spec run the program that was decided about. Looked for again in the PATH it could be
+// another one: what comes before it may be there by then, or what was found be hidden by a sandbox.
+// It may be called on nil.
+func (p *Plan) Pin(spec *procs.Spec) {
+	if p == nil || p.exe == "" || strings.Contains(spec.Argv[0], "/") {
+		return
+	}
+	if spec.Arg0 == nil {
+		spec.Arg0 = new(spec.Argv[0])
+	}
+	spec.Shown, spec.Argv = spec.Argv, slices.Concat([]string{p.exe}, spec.Argv[1:])
+}
+
+// defaultTimeout is how long a question waits for its answer.
+const defaultTimeout = 120 * time.Second
+
+// Decide returns an error of the wire if the command of a request must not be started: if a policy
+// forbids it, or wants somebody to be asked where nobody can be. The plan is nil where there is no
+// policy. Nothing has been done for the process so far.
+func (d *Desk) Decide(r Request, h Host) (*Plan, error) {
+	client, err := clientPolicy(r.Approval)
+	if err != nil {
+		return nil, protocol.InvalidParams("execApproval: %v", err)
+	}
+	operator := h.Operator.Policy()
+	if operator == nil && client == nil {
+		return nil, nil
+	}
+	plan := &Plan{
+		current: h.Operator, operator: operator, client: client, argv: r.Argv, env: r.Env, dir: r.Dir,
+		timeout: defaultTimeout, report: protocol.ReportAsked,
+	}
+	if a := r.Approval; a != nil {
+		plan.report = cmp.Or(a.Report, plan.report)
+		if a.TimeoutMs != nil {
+			plan.timeout = time.Duration(*a.TimeoutMs) * time.Millisecond
+		}
+	}
+	plan.exe = plan.find(r.Argv[0])
+	plan.verdict = plan.both(operator).Start(r.Argv, plan.find)
+	inTree := operator != nil && operator.Enforce == execpolicy.InTree
+	hasRules := client != nil && (client.Rules.Len() > 0 || client.Unmatched != rule.Allow)
+	if !r.Builtin && (inTree || hasRules && h.CanJudge != nil && h.CanJudge()) {
+		plan.Policy = plan.below(operator)
+	}
+	switch {
+	case plan.verdict.Decision == rule.Allow:
+		return plan, nil
+	case plan.verdict.Decision == rule.Forbidden:
+		return nil, d.refuse(plan.exe, plan.verdict, refused)
+	case h.CanAsk:
+		plan.Pending = true
+		return plan, nil
+	case operator == nil || !operator.AllowUnasked:
+		return nil, d.refuse(plan.exe, plan.verdict, unanswered)
+	case client != nil:
+		// What the client itself wants to be asked about it has to answer.
+		if own := client.Start(r.Argv, plan.find); own.Decision != rule.Allow {
+			return nil, d.refuse(plan.exe, own, unanswered)
+		}
+	}
+	d.note(Decision{Kind: protocol.ApprovalStart, Program: plan.exe, Decider: plan.verdict.Decider(), Outcome: unasked})
+	return plan, nil
+}
+
+// find returns the path of a program as the process would find it, "" if there is none.
+func (p *Plan) find(program string) string {
+	if program == p.argv[0] && p.exe != "" {
+		return p.exe // see [Plan.Pin]
+	}
+	found, err := procs.LookPath(program, p.dir, p.env)
+	if err != nil {
+		return ""
+	}
+	return rule.Absolute(found, p.dir, "")
+}
+
+// refuse is the error for a start that a policy does not allow, and notes it.
+func (d *Desk) refuse(program string, v execpolicy.Verdict, outcome string) error {
+	d.note(Decision{Kind: protocol.ApprovalStart, Program: program, Decider: v.Decider(), Outcome: outcome})
+	e := protocol.InvalidRequest("%s", v.Reason())
+	e.Data = append([]byte(`{"reason":"`+protocol.ReasonExecPolicy+`","matchedRules":`), judge.Matched(v.Findings)...)
+	e.Data = append(e.Data, '}')
+	return e
+}
+
+// both is a policy of the operator, nil for none, with that of the client on top.
+func (p *Plan) both(operator *execpolicy.Policy) *execpolicy.Policy {
+	switch {
+	case operator == nil:
+		return p.client
+	case p.client == nil:
+		return operator
+	}
+	return operator.With(p.client)
+}
+
+// below is what is asked about what a process executes; nil: nothing is.
+func (p *Plan) below(operator *execpolicy.Policy) *execpolicy.Policy {
+	if operator != nil && operator.Enforce == execpolicy.InTree {
+		return p.both(operator)
+	}
+	return p.client
+}
+
+// clientPolicy returns the policy of a request, nil for none.
+func clientPolicy(a *protocol.ExecApproval) (*execpolicy.Policy, error) {
+	if a == nil {
+		return nil, nil
+	}
+	files := make([]execpolicy.ClientFile, len(a.Rules))
+	for i, f := range a.Rules {
+		files[i] = execpolicy.ClientFile{Name: f.Name, Text: f.Text}
+	}
+	rules, err := execpolicy.ParseClient(files)
+	if err != nil {
+		return nil, err
+	}
+	client := &execpolicy.Policy{Rules: rules}
+	if a.Unmatched != "" {
+		if client.Unmatched, err = rule.ParseDecision(a.Unmatched); err != nil {
+			return nil, err
+		}
+	}
+	client.Opaque = client.Unmatched
+	return client, nil
+}

@@ -1,0 +1,100 @@
+package approval
+
+import (
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/protocol"
+)
+
+// question is one about a command, and where it comes from.
+type question struct {
+	judge.Question
+	kind     string             // protocol.ApprovalStart or ApprovalExec
+	operator *execpolicy.Policy // that was in force when it came up; nil for none
+	commands [][]string         // of a start, see [execpolicy.Verdict]
+}
+
+// about makes it one about a verdict on a start.
+func (q *question) about(v *execpolicy.Verdict) {
+	q.Argv, q.commands, q.Reason, q.Matched, q.Proposed, q.Decider = v.Argv, v.Commands, v.Reason(), judge.Matched(v.Findings), v.Proposed(), v.Decider()
+}
+
+// judge has a policy decide about the command that a rule could allow.
+func (q *question) judge(policy *execpolicy.Policy) execpolicy.Verdict {
+	if q.kind == protocol.ApprovalStart {
+		return policy.Start(q.Proposed, nil)
+	}
+	return policy.Exec(program(q.Proposed))
+}
+
+// program is a command whose first word may be the path of its program.
+func program(argv []string) execpolicy.Program {
+	p := execpolicy.Program{Argv: argv}
+	if len(argv) > 0 && path.IsAbs(argv[0]) {
+		p.Path = argv[0]
+	}
+	return p
+}
+
+const (
+	maxArgv   = 16 << 10 // bytes of a command that the client is shown
+	maxReason = 1 << 10  // bytes of a reason
+)
+
+// params returns what the client is asked.
+func (q *question) params() protocol.ExecApprovalParams {
+	argv, truncated := clip(q.Argv)
+	params := protocol.ExecApprovalParams{
+		Kind: q.kind, Argv: argv, Truncated: truncated || q.Truncated, Exe: text(q.Exe, maxArgv), Cwd: text(q.Dir, maxArgv), PID: q.PID, PPID: q.Parent,
+		Reason: text(q.Reason, maxReason), MatchedRules: []byte(q.Matched),
+	}
+	if q.Proposed != nil && !execpolicy.TooWide(q.Proposed) {
+		if short, cut := clip(q.Proposed); !cut {
+			params.ProposedPrefix = short
+		}
+	}
+	return params
+}
+
+// decision returns what the client is told of it. A rule of the operator is named by its place in a
+// file, and not by the folder of that.
+func (q *question) decision(source string) protocol.ExecDecision {
+	params := q.params()
+	d := protocol.ExecDecision{PID: q.PID, PPID: q.Parent, Exe: params.Exe, Argv: params.Argv, Source: source}
+	switch {
+	case q.Decider != execpolicy.Unmatched && q.Decider != execpolicy.ForcedRm:
+		d.Rule = text(path.Base(q.Decider), maxReason)
+	case source == byRule:
+		d.Source = "heuristic"
+	}
+	return d
+}
+
+// clip returns the words of a command that can be shown.
+func clip(argv []string) (shown []string, truncated bool) {
+	shown = []string{}
+	left := maxArgv
+	for _, word := range argv {
+		if left -= len(word) + len(`"",`); left < 0 {
+			return shown, true
+		}
+		shown = append(shown, text(word, maxArgv))
+	}
+	return shown, false
+}
+
+// text returns s as JSON can hold it, at most n bytes of it.
+func text(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

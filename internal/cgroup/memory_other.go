@@ -1,8 +1,0 @@
-//go:build !linux
-
-package cgroup
-
-import "math"
-
-// MemoryLimit returns the largest number: nothing is known of a limit.
-func MemoryLimit() int64 { return math.MaxInt64 }

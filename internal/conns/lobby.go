@@ -1,0 +1,156 @@
+// Package lobby bounds how many strangers are connected to a server: peers that
+// have yet to show that they may be there.
+//
+//	l := NewLobby(1024, time.Second)
+//	...
+//	if !l.Enter(conn, done) { // just accepted
+//		conn.Close()
+//		return
+//	}
+//	...
+//	l.Leave(conn) // the peer has shown that it may be there, or conn has ended
+package conns
+
+import (
+	"container/list"
+	"net"
+	"sync"
+	"time"
+)
+
+// Lobby has seats for connections of strangers. When all are taken and a
+// newcomer comes, the connection that has had its seat the longest is closed,
+// once it has had the seat for a turn: so a newcomer waits for little more than
+// a turn. Only when the server attends to all connections ([Lobby.Attend]) a
+// newcomer waits until one of them leaves.
+//
+// The methods may be called at once, but for Enter, which only the goroutine
+// that accepts may call.
+type Lobby struct {
+	turn  time.Duration
+	seats chan struct{} // holds an element for each connection that has entered and not left
+
+	mu sync.Mutex // protects the fields below
+	// waiting has a guest for each connection that a newcomer may have closed,
+	// the oldest first. A connection is taken off when it is closed for a
+	// newcomer, when it is attended to, and when it leaves.
+	waiting list.List
+	places  map[net.Conn]*list.Element // where each of them is in waiting
+	closed  bool
+}
+
+// guest is an element of the list waiting.
+type guest struct {
+	conn  net.Conn
+	since time.Time
+}
+
+// New returns a lobby with so many seats. A connection keeps its seat for the
+// turn, however many newcomers come; with a turn of 0 the oldest connection is
+// closed as soon as a newcomer finds no seat.
+func NewLobby(seats int, turn time.Duration) *Lobby {
+	return &Lobby{turn: turn, seats: make(chan struct{}, seats), places: map[net.Conn]*list.Element{}}
+}
+
+// Enter waits for a seat for conn. It returns false when done is closed, and
+// when the lobby is closed already. The server closes done before it calls
+// Close: otherwise Enter would go on waiting while all seats are attended to.
+// After true the caller calls Leave once, whatever becomes of conn.
+func (l *Lobby) Enter(conn net.Conn, done <-chan struct{}) bool {
+	for {
+		select {
+		case l.seats <- struct{}{}:
+			return l.sit(conn)
+		default:
+		}
+		over := l.closeOldest()
+		select {
+		case l.seats <- struct{}{}:
+			return l.sit(conn)
+		case <-over:
+		case <-done:
+			return false
+		}
+	}
+}
+
+// sit notes conn, which has got a seat. If the lobby is closed it gives the seat
+// back and returns false.
+func (l *Lobby) sit(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		<-l.seats
+		return false
+	}
+	l.places[conn] = l.waiting.PushBack(guest{conn, time.Now()})
+	return true
+}
+
+// Attend makes conn keep its seat: it is not closed for a newcomer any more. The
+// server calls Attend when the peer has sent all that the server needs, so that
+// the time from now on is the server's, not the peer's.
+func (l *Lobby) Attend(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetLocked(conn)
+}
+
+// Leave gives up the seat of conn. It is called exactly once for each connection
+// that has entered: one more call would take another connection's seat away, or
+// block.
+func (l *Lobby) Leave(conn net.Conn) {
+	l.mu.Lock()
+	l.forgetLocked(conn)
+	l.mu.Unlock()
+	<-l.seats
+}
+
+// forgetLocked takes conn off the connections that a newcomer may have closed.
+func (l *Lobby) forgetLocked(conn net.Conn) {
+	if place, ok := l.places[conn]; ok {
+		l.waiting.Remove(place)
+		delete(l.places, conn)
+	}
+}
+
+// Close closes all connections that the server does not attend to, also those
+// that it has accepted and not yet served, and lets no more enter. It does not
+// wait: the lobby is empty once all connections have left.
+func (l *Lobby) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for conn := range l.places {
+		_ = conn.Close()
+	}
+}
+
+// Len returns how many seats are taken.
+func (l *Lobby) Len() int { return len(l.seats) }
+
+// closeOldest closes the oldest connection if its turn is over, so that its
+// seat will be free soon. Otherwise it returns a channel that tells when the
+// turn is over. The channel is nil if there is nothing to wait for but a seat:
+// the oldest has been closed now, or all that have a seat have been closed
+// before or are attended to.
+//
+// The connection is closed before the mutex is unlocked. Leave needs the mutex
+// too, so a connection that has left is never closed here.
+func (l *Lobby) closeOldest() <-chan time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	place := l.waiting.Front()
+	if place == nil {
+		return nil
+	}
+	oldest := place.Value.(guest)
+	if left := l.turn - time.Since(oldest.since); left > 0 {
+		return time.After(left)
+	}
+	l.forgetLocked(oldest.conn)
+	// The goroutine that serves the connection gets an error from it, and calls
+	// Leave.
+	_ = oldest.conn.Close()
+	return nil
+}

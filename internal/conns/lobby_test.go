@@ -1,0 +1,138 @@
+package conns
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// enter lets a new connection enter. If it has entered, a goroutine calls Leave
+// once the connection is closed, as that of a server does; closed is closed
+// afterwards.
+func enter(l *Lobby, done <-chan struct{}) (conn net.Conn, closed <-chan struct{}, ok bool) {
+	conn, other := net.Pipe()
+	gone := make(chan struct{})
+	if !l.Enter(conn, done) {
+		return nil, nil, false
+	}
+	go func() {
+		defer close(gone)
+		_, _ = conn.Read(make([]byte, 1))
+		other.Close()
+		l.Leave(conn)
+	}()
+	return conn, gone, true
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestTurn: a newcomer takes the seat of the oldest connection as soon as the
+// turn of that connection is over, and no sooner.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	for _, turn := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := NewLobby(3, turn)
+			begin := time.Now()
+			var gone []<-chan struct{}
+			come := func() {
+				_, closed, ok := enter(l, nil)
+				if !ok {
+					t.Fatal("not let in")
+				}
+				gone = append(gone, closed)
+			}
+			for range 3 {
+				come()
+				time.Sleep(turn / 10)
+			}
+			for i := range 3 {
+				come()
+				synctest.Wait()
+				if waited, want := time.Since(begin), turn+time.Duration(i)*turn/10; waited != want {
+					t.Errorf("newcomer %d was let in after %v, want %v", i, waited, want)
+				}
+				for j := range gone {
+					if got, want := isClosed(gone[j]), j <= i; got != want {
+						t.Errorf("connection %d is closed: %v, want %v, with newcomer %d", j, got, want, i)
+					}
+				}
+			}
+			l.Close()
+			synctest.Wait()
+			if l.Len() != 0 || len(l.places) != 0 || l.waiting.Len() != 0 {
+				t.Errorf("%d seats are taken in the end", l.Len())
+			}
+			if _, _, ok := enter(l, nil); ok {
+				t.Error("let in after Close")
+			}
+		})
+	}
+}
+
+// TestAttended: a connection that is attended to keeps its seat, and a newcomer
+// waits.
+func TestAttended(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLobby(2, time.Second)
+		first, firstGone, _ := enter(l, nil)
+		_, secondGone, _ := enter(l, nil)
+		l.Attend(first)
+		time.Sleep(time.Hour)
+		third, _, ok := enter(l, nil)
+		if !ok || isClosed(firstGone) || !isClosed(secondGone) {
+			t.Errorf("closed: %v and %v, want the second alone", isClosed(firstGone), isClosed(secondGone))
+		}
+		l.Attend(third)
+		// All are attended to: the next one waits until one leaves, or done is
+		// closed.
+		done := make(chan struct{})
+		entered := make(chan bool)
+		var fourth net.Conn
+		go func() {
+			var ok bool
+			fourth, _, ok = enter(l, done)
+			entered <- ok
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case <-entered:
+			t.Fatal("let in without a seat")
+		default:
+		}
+		first.Close() // and leaves
+		if !<-entered {
+			t.Error("not let in when there was a seat")
+		}
+		l.Attend(fourth)
+		go func() {
+			_, _, ok := enter(l, done)
+			entered <- ok
+		}()
+		close(done)
+		if <-entered {
+			t.Error("let in at the end")
+		}
+		// Close does not close connections that are attended to.
+		l.Close()
+		synctest.Wait()
+		if l.Len() != 2 {
+			t.Errorf("%d seats are taken, want those of two who are attended to", l.Len())
+		}
+		third.Close()
+		fourth.Close()
+		synctest.Wait()
+		if l.Len() != 0 {
+			t.Errorf("%d seats are taken in the end", l.Len())
+		}
+	})
+}

@@ -1,0 +1,193 @@
+// Package layout says where skills and plugins are in a folder: names of files, the bounds of
+// looking for them, and which other files a manifest declares. It opens nothing; who does, an agent
+// on its own files or a client through the file calls of an agent, follows the same rules
+// (capabilities.md 2.1 and 2.2).
+package layout
+
+import (
+	"iter"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Bounds of one root.
+const (
+	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
+	MaxFile = 1 << 20
+	// MaxBundle is what the files of a root may have together, in bytes.
+	MaxBundle = 16 << 20
+
+	// MaxDepth, MaxDirectories and MaxEntries bound the walk. It follows links to directories.
+	MaxDepth       = 6
+	MaxDirectories = 2000
+	MaxEntries     = 20_000
+)
+
+// Names of files.
+const (
+	skillFile    = "SKILL.md"
+	metadataFile = MetadataFolder + "/openai.yaml"
+	mcpFile      = ".mcp.json"
+	appsFile     = ".app.json"
+	manifestFile = "plugin.json"
+)
+
+// MetadataFolder is the folder beside a SKILL.md that has its metadata.
+const MetadataFolder = "agents"
+
+// manifestFolders hold a manifest, best first.
+var manifestFolders = [...]string{".codex-plugin", ".claude-plugin", ".cursor-plugin"}
+
+// Manifests returns where the manifest of a folder may be, best first.
+func Manifests(folder string) []string {
+	var all []string
+	for _, name := range manifestFolders {
+		all = append(all, path.Join(folder, name, manifestFile))
+	}
+	return all
+}
+
+// Metadata returns where the metadata of a SKILL.md is.
+func Metadata(skill string) string { return path.Join(path.Dir(skill), metadataFile) }
+
+// Above returns the folders above one, the nearest first, up to the root of the file system.
+func Above(folder string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for folder != "/" && folder != "." {
+			if folder = path.Dir(folder); !yield(folder) {
+				return
+			}
+		}
+	}
+}
+
+// Tree is what matters of the files of a walk.
+type Tree struct {
+	// Skills are the SKILL.md files.
+	Skills []string
+	// Manifests are the best one of each folder but the root. One that cannot be read hides the
+	// others of its folder.
+	Manifests []string
+}
+
+// Sort finds what matters among the files below root. Both lists are sorted by the texts of URIs,
+// as the wire has them (in it é is %C3%A9, and comes before A): of the skills, and of the folders
+// that have a manifest.
+func Sort(root string, files iter.Seq[string]) Tree {
+	var t Tree
+	best := map[string]int{} // of a folder: the index in manifestFolders
+	var folders []string
+	for file := range files {
+		dir, name := path.Split(file)
+		switch name {
+		case skillFile:
+			t.Skills = append(t.Skills, file)
+		case manifestFile:
+			at := slices.Index(manifestFolders[:], path.Base(dir))
+			folder := path.Dir(path.Clean(dir))
+			if at < 0 || folder == root {
+				continue
+			}
+			known, ok := best[folder]
+			if !ok {
+				folders = append(folders, folder)
+			}
+			if !ok || at < known {
+				best[folder] = at
+			}
+		}
+	}
+	sortURIs(t.Skills)
+	sortURIs(folders)
+	for _, folder := range folders {
+		t.Manifests = append(t.Manifests, path.Join(folder, manifestFolders[best[folder]], manifestFile))
+	}
+	return t
+}
+
+func sortURIs(paths []string) {
+	uris := make(map[string]string, len(paths))
+	for _, p := range paths {
+		uris[p] = protocol.FormatPathURI(p)
+	}
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(uris[a], uris[b]) })
+}
+
+// Declared is where the files are that a manifest declares. "" stands for no file.
+type Declared struct {
+	MCP, Apps string
+	Ignored   []Ignored
+}
+
+// Ignored is a member of a manifest that names a file in a way that is not allowed.
+type Ignored struct {
+	Member string
+	// Outside: it leads out of the root, or is the root itself. Otherwise it does not begin
+	// with "./".
+	Outside bool
+}
+
+// Declare returns what the manifest of a root declares: by its members, or by the usual names. One
+// that does not decode declares nothing.
+func Declare(root, manifest string) Declared {
+	var members declarations
+	if strictjson.Unmarshal([]byte(manifest), &members) != nil {
+		members = declarations{}
+	}
+	var d Declared
+	if !members.inlineMCP {
+		d.MCP = d.below(root, "mcpServers", members.mcp, mcpFile)
+	}
+	d.Apps = d.below(root, "apps", members.apps, appsFile)
+	return d
+}
+
+// below returns the path of the file that a member of a manifest declares. The text is
+// taken as it is: only the names . and .. mean something in it.
+func (d *Declared) below(root, member string, declared *string, usual string) string {
+	usual = path.Join(root, usual)
+	if declared == nil {
+		return usual
+	}
+	rest, ok := strings.CutPrefix(*declared, "./")
+	if !ok {
+		d.Ignored = append(d.Ignored, Ignored{Member: member})
+		return usual
+	}
+	names := strings.FieldsFunc(rest, func(c rune) bool { return c == '/' || c == '\\' })
+	if file := path.Join(root, rest); !slices.Contains(names, "..") && file != root {
+		return file
+	}
+	d.Ignored = append(d.Ignored, Ignored{Member: member, Outside: true})
+	return usual
+}
+
+// declarations are what a plugin.json says of other files: where they are, by members
+// that are texts; members of other types are nil. With inlineMCP the servers are in the
+// manifest itself.
+type declarations struct {
+	mcp, apps *string
+	inlineMCP bool
+}
+
+// UnmarshalObject reads them.
+func (d *declarations) UnmarshalObject(o *strictjson.Object) {
+	text := func(name string) (value *string, object bool) {
+		if !o.Has(name) {
+			return nil, false
+		}
+		switch raw := o.Require(name); strictjson.TypeOf(raw) {
+		case "string":
+			return o.OptString(name), false
+		case "map":
+			return nil, true
+		}
+		return nil, false
+	}
+	d.mcp, d.inlineMCP = text("mcpServers")
+	d.apps, _ = text("apps")
+}

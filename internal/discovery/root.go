@@ -1,0 +1,388 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery/describe"
+	"github.com/execagent/execagent/internal/discovery/layout"
+)
+
+// Bounds of one root (capabilities.md 2.2).
+const (
+	// MaxFile is how large a file may be, in bytes. Nothing of a larger one is read.
+	MaxFile = layout.MaxFile
+	// MaxBundle is what the files of a root may have together, in bytes.
+	MaxBundle = layout.MaxBundle
+)
+
+// File is a file as it was read.
+type File = describe.File
+
+// Plugin is the manifest of a root and the files that it declares; nil: there is none.
+type Plugin struct {
+	Manifest  File
+	MCP, Apps *File
+}
+
+// Skill is a SKILL.md and, if there is one, its openai.yaml.
+type Skill = describe.Skill
+
+// Root is what was found in one folder.
+type Root struct {
+	// Failure says why nothing was looked for; the rest is empty then.
+	Failure *Warning
+	Plugin  *Plugin
+	Skills  []Skill
+	// Namespaces are the manifests that name skills: that of the root or, without one, of
+	// the nearest folder above it; then those below, sorted.
+	Namespaces []File
+	Warnings   []Warning
+}
+
+// Describe reads the manifest, the front matter and the metadata of what was found in a folder.
+func (r *Root) Describe(folder string) describe.Described {
+	var own *File
+	if r.Plugin != nil {
+		own = &r.Plugin.Manifest
+	}
+	d := describe.Root(folder, own, r.Skills, r.Namespaces)
+	d.Incomplete = d.Incomplete || len(r.Warnings) > 0
+	return d
+}
+
+// Size is how many bytes the contents of r have. The root's manifest counts twice.
+func (r *Root) Size() int {
+	n := 0
+	for file := range r.files {
+		n += len(file.Contents)
+	}
+	return n
+}
+
+// files calls yield for each file of r; that of the root's manifest comes twice.
+func (r *Root) files(yield func(*File) bool) {
+	if p := r.Plugin; p != nil {
+		for _, file := range []*File{&p.Manifest, p.MCP, p.Apps} {
+			if file != nil && !yield(file) {
+				return
+			}
+		}
+	}
+	for i := range r.Skills {
+		if !yield(&r.Skills[i].Instructions) {
+			return
+		}
+		if m := r.Skills[i].Metadata; m != nil && !yield(m) {
+			return
+		}
+	}
+	for i := range r.Namespaces {
+		if !yield(&r.Namespaces[i]) {
+			return
+		}
+	}
+}
+
+// Trouble is what kept something from being read.
+type Trouble uint8
+
+// The kinds of trouble.
+const (
+	// NoRoot, NotDirectory: the root itself cannot be inspected, or is no directory.
+	NoRoot Trouble = iota
+	NotDirectory
+	// NotScanned: a directory or name below the root cannot be looked at.
+	NotScanned
+	// Truncated: the root has more than is looked at.
+	Truncated
+	// NotInspected, NotRead: a file cannot be inspected, or read.
+	NotInspected
+	NotRead
+	// TooLarge: a file has more than MaxFile bytes. NoRoom: more than is left of MaxBundle.
+	TooLarge
+	NoRoom
+	// NotText: a file is not UTF-8.
+	NotText
+	// NotDotSlash, Outside: Path is that of a manifest, in which the member Member names a
+	// file in another way than by ./, or outside the root.
+	NotDotSlash
+	Outside
+
+	troubles // how many kinds there are
+)
+
+// Warning is one trouble. Err is an errno, or [fsops.ErrNotUTF8], where the system was the
+// cause, else nil.
+type Warning struct {
+	Trouble Trouble
+	Path    string
+	Member  string
+	Err     error
+}
+
+// Read looks through the folder root. Links are followed as in a walk that follows them:
+// to folders, and to files where the rules open a file directly. The error is that of the
+// context, or one of the file system as a whole, such as a helper that has died.
+func Read(ctx context.Context, files fsops.FS, root string) (*Root, error) {
+	r := reader{files: files, root: root, out: &Root{}}
+	err := r.read(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.out, nil
+}
+
+// reader reads one root.
+type reader struct {
+	files fsops.FS
+	root  string
+	used  int // bytes of MaxBundle
+	out   *Root
+	err   error // of the file system as a whole
+
+	// metadata has the folders of metadata that the walk has come by, unless partial tells that
+	// there can be others. Most skills have none, and each open that is saved counts.
+	metadata map[string]bool
+	partial  bool
+	text     []byte // of the last file
+}
+
+func (r *reader) read(ctx context.Context) error {
+	info, err := r.files.Stat(ctx, r.root, fsops.FollowLinks)
+	switch {
+	case err != nil:
+		errno, err := systemError(err)
+		r.out.Failure = &Warning{Trouble: NoRoot, Path: r.root, Err: errno}
+		return err
+	case !info.IsDirectory:
+		r.out.Failure = &Warning{Trouble: NotDirectory, Path: r.root}
+		return nil
+	}
+	found, err := r.walk(ctx)
+	if err != nil {
+		return err
+	}
+	manifest := r.manifestIn(ctx, r.root)
+	r.namespaces(ctx, manifest, found)
+	if manifest != nil {
+		r.out.Plugin = &Plugin{Manifest: *manifest}
+		declared := layout.Declare(r.root, manifest.Contents)
+		for _, ignored := range declared.Ignored {
+			r.ignore(manifest.Path, ignored)
+		}
+		if declared.MCP != "" {
+			r.out.Plugin.MCP = r.file(ctx, declared.MCP)
+		}
+		if declared.Apps != "" {
+			r.out.Plugin.Apps = r.file(ctx, declared.Apps)
+		}
+	}
+	for _, skill := range found.Skills {
+		instructions := r.file(ctx, skill)
+		if instructions == nil {
+			continue
+		}
+		s := Skill{Instructions: *instructions}
+		if metadata := layout.Metadata(skill); r.partial || r.metadata[path.Dir(metadata)] {
+			s.Metadata = r.file(ctx, metadata)
+		}
+		r.out.Skills = append(r.out.Skills, s)
+	}
+	return r.err
+}
+
+func (r *reader) walk(ctx context.Context) (layout.Tree, error) {
+	result, err := r.files.Walk(ctx, r.root, fsops.WalkOptions{
+		MaxDepth: layout.MaxDepth, MaxDirectories: layout.MaxDirectories, MaxEntries: layout.MaxEntries,
+		FollowDirectoryLinks: true, AlsoNamed: layout.MetadataFolder,
+	})
+	if err != nil {
+		// The root has gone meanwhile, or cannot be walked.
+		errno, err := systemError(err)
+		if err == nil {
+			r.warn(NotScanned, r.root, errno)
+		}
+		return layout.Tree{}, err
+	}
+	r.metadata, r.partial = map[string]bool{}, result.Truncated
+	for _, e := range result.Errors {
+		r.warn(NotScanned, e.Path, e.Err)
+		r.note(e.Path)
+	}
+	if result.Truncated {
+		r.warn(Truncated, r.root, nil)
+	}
+	return layout.Sort(r.root, func(yield func(string) bool) {
+		for _, e := range result.Entries {
+			r.note(e.Path)
+			if !e.IsDirectory && !yield(e.Path) {
+				return
+			}
+		}
+	}), nil
+}
+
+// note notes a name that the walk has come by.
+func (r *reader) note(name string) {
+	if path.Base(name) == layout.MetadataFolder {
+		r.metadata[name] = true
+	}
+}
+
+// manifestIn returns the best manifest of a folder that can be read; nil: none.
+func (r *reader) manifestIn(ctx context.Context, folder string) *File {
+	for _, path := range layout.Manifests(folder) {
+		if file := r.file(ctx, path); file != nil {
+			return file
+		}
+	}
+	return nil
+}
+
+// namespaces collects the manifests that name skills.
+func (r *reader) namespaces(ctx context.Context, own *File, found layout.Tree) {
+	if own == nil {
+		for above := range layout.Above(r.root) {
+			if own = r.manifestIn(ctx, above); own != nil || r.err != nil || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	if own != nil {
+		r.out.Namespaces = append(r.out.Namespaces, *own)
+	}
+	for _, manifest := range found.Manifests {
+		if file := r.file(ctx, manifest); file != nil {
+			r.out.Namespaces = append(r.out.Namespaces, *file)
+		}
+	}
+}
+
+// file reads a file. It returns nil where there is none, and also warns where there is
+// one that cannot be had.
+func (r *reader) file(ctx context.Context, path string) *File {
+	if r.err != nil || ctx.Err() != nil {
+		return nil
+	}
+	fd, err := r.files.OpenRead(ctx, path, fsops.FollowLinks)
+	if err != nil {
+		r.cannotOpen(ctx, path, err)
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		r.warn(NotInspected, path, err)
+		return nil
+	}
+	if !r.fits(path, st.Size) {
+		return nil
+	}
+	if !r.contents(path, fd, int(st.Size)) {
+		return nil
+	}
+	if !utf8.Valid(r.text) {
+		r.warn(NotText, path, nil)
+		return nil
+	}
+	r.used += len(r.text)
+	return &File{Path: path, Contents: string(r.text)}
+}
+
+// contents reads a file of that size into r.text.
+func (r *reader) contents(path string, fd, size int) bool {
+	// A file may grow while it is read, and those of the kernel say that they are empty.
+	r.text = slices.Grow(r.text[:0], size+1)
+	for {
+		n, err := unix.Read(fd, r.text[len(r.text):cap(r.text)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			r.warn(NotRead, path, err)
+			return false
+		}
+		r.text = r.text[:len(r.text)+n]
+		full := len(r.text) == cap(r.text)
+		if n == 0 || size > 0 && len(r.text) == size && !full {
+			return true // there was room for more
+		}
+		if !r.fits(path, int64(len(r.text))) {
+			return false
+		}
+		if full {
+			r.text = slices.Grow(r.text, max(512, len(r.text)))
+		}
+	}
+}
+
+// fits warns of a file that has more bytes than it may.
+func (r *reader) fits(path string, size int64) bool {
+	switch {
+	case size > MaxFile:
+		r.warn(TooLarge, path, nil)
+	case size > int64(MaxBundle-r.used):
+		r.warn(NoRoom, path, nil)
+	default:
+		return true
+	}
+	return false
+}
+
+// cannotOpen says why a file cannot be opened. What is missing, and what is no regular
+// file, is no trouble.
+func (r *reader) cannotOpen(ctx context.Context, path string, err error) {
+	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return
+	}
+	errno, err := systemError(err)
+	if err != nil {
+		r.err = err
+		return
+	}
+	if errno == unix.ENOENT || errno == unix.ENOTDIR {
+		return
+	}
+	info, statErr := r.files.Stat(ctx, path, fsops.FollowLinks)
+	switch {
+	case statErr != nil:
+		r.warn(NotInspected, path, errno)
+	case info.IsFile:
+		r.warn(NotRead, path, errno)
+	}
+}
+
+func (r *reader) warn(t Trouble, path string, err error) {
+	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: t, Path: path, Err: err})
+}
+
+// ignore warns of what the manifest of the root names in a way that is not allowed.
+func (r *reader) ignore(manifest string, ignored layout.Ignored) {
+	trouble := NotDotSlash
+	if ignored.Outside {
+		trouble = Outside
+	}
+	r.out.Warnings = append(r.out.Warnings, Warning{Trouble: trouble, Path: manifest, Member: ignored.Member})
+}
+
+// systemError returns the errno of an error about one path. Any other error is one of the
+// file system as a whole, and returned as it is.
+func systemError(err error) (errno, other error) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno, nil
+	}
+	if _, ok := errors.AsType[fsops.InvalidError](err); ok {
+		return unix.EINVAL, nil
+	}
+	return nil, err
+}

@@ -1,0 +1,374 @@
+package discovery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/discovery"
+)
+
+// write makes files below dir.
+func write(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t testing.TB, root string) *discovery.Root {
+	t.Helper()
+	r, err := discovery.Read(t.Context(), fsops.Host{}, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func troubles(r *discovery.Root) (all []discovery.Trouble) {
+	for _, w := range r.Warnings {
+		all = append(all, w.Trouble)
+	}
+	return all
+}
+
+// size is how many bytes the skills have.
+func size(r *discovery.Root) (n int) {
+	for _, s := range r.Skills {
+		n += len(s.Instructions.Contents)
+	}
+	return n
+}
+
+const skill = "---\nname: s\ndescription: d\n---\nBODY"
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "r")
+	write(t, root, map[string]string{
+		".claude-plugin/plugin.json": `{"name":"demo","mcpServers":"./conf/m.json","apps":"../a"}`,
+		"conf/m.json":                "M", ".app.json": "A",
+		"s/SKILL.md": skill, "s/agents/openai.yaml": "policy: {}", ".git/x/SKILL.md": skill,
+		"n/.codex-plugin/plugin.json": `{"name":"nested"}`, "n/t/SKILL.md": skill,
+	})
+	r := read(t, root)
+	if p := r.Plugin; p == nil || p.Manifest.Path != root+"/.claude-plugin/plugin.json" || p.MCP.Contents != "M" || p.Apps.Contents != "A" {
+		t.Errorf("plugin %+v", p)
+	}
+	var skills []string
+	for _, s := range r.Skills {
+		skills = append(skills, strings.TrimPrefix(s.Instructions.Path, root)+fmt.Sprint(s.Metadata != nil))
+	}
+	if got := strings.Join(skills, " "); got != "/.git/x/SKILL.mdfalse /n/t/SKILL.mdfalse /s/SKILL.mdtrue" {
+		t.Errorf("skills %s", got)
+	}
+	if len(r.Namespaces) != 2 || !slices.Equal(troubles(r), []discovery.Trouble{discovery.NotDotSlash}) {
+		t.Errorf("%d namespaces, %+v", len(r.Namespaces), r.Warnings)
+	}
+	d := r.Describe(root)
+	var names []string
+	for _, s := range d.Skills {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "demo:s nested:s demo:s" || d.DisplayName != "demo" || !d.IsPlugin {
+		t.Errorf("%s, %+v", got, d)
+	}
+}
+
+func TestReadNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f": ""})
+	if r := read(t, dir+"/none"); r.Failure == nil || r.Failure.Trouble != discovery.NoRoot || r.Failure.Err != unix.ENOENT {
+		t.Errorf("missing: %+v", r)
+	}
+	if r := read(t, dir+"/f"); r.Failure == nil || r.Failure.Trouble != discovery.NotDirectory {
+		t.Errorf("a file: %+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := discovery.Read(ctx, fsops.Host{}, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// TestHostile: a root costs no more than its bounds, whatever is in it, and says what was
+// left out.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		make   func(t *testing.T, root string)
+		skills int
+		want   []discovery.Trouble
+	}{
+		"a gigabyte": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"a/SKILL.md": ""})
+			if err := os.Truncate(root+"/a/SKILL.md", 1<<30); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.TooLarge}},
+		"more than a bundle": {func(t *testing.T, root string) {
+			for i := range 17 {
+				write(t, root, map[string]string{fmt.Sprintf("a%02d/SKILL.md", i): strings.Repeat("x", discovery.MaxFile)})
+			}
+		}, 16, []discovery.Trouble{discovery.NoRoom, discovery.NoRoom}},
+		"links": {func(t *testing.T, root string) {
+			for i := range 1000 {
+				if err := os.Symlink(root, fmt.Sprintf("%s/%d", root, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"loop": "loop", "none": "/nonexistent", "proc": "/proc/self/ns", "dev": "/dev/zero"} {
+				if err := os.Symlink(to, root+"/"+link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Mkdir(root+"/.codex-plugin", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			// Not a regular file: it has no end.
+			if err := os.Symlink("/dev/zero", root+"/.codex-plugin/plugin.json"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, nil},
+		"many names": {func(t *testing.T, root string) {
+			for i := range 20_001 {
+				if err := unix.Mknod(fmt.Sprintf("%s/f%d", root, i), unix.S_IFREG|0o600, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 0, []discovery.Trouble{discovery.Truncated}},
+		"names that are not UTF-8": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"b\xff/SKILL.md": skill, "c\xff": ""})
+		}, 1, []discovery.Trouble{discovery.NotScanned, discovery.NotScanned}},
+		"no regular files": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{"z/agents/x": "", ".codex-plugin/x": "", ".claude-plugin/x": "", ".cursor-plugin/plugin.json": `{"mcpServers":"./fifo","apps":"./z"}`})
+			socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(socket)
+			if err := errors.Join(os.Mkdir(root+"/a", 0o755), os.Mkdir(root+"/b", 0o755),
+				unix.Mkfifo(root+"/a/SKILL.md", 0o600), unix.Mkfifo(root+"/z/agents/openai.yaml", 0o600), unix.Mkfifo(root+"/fifo", 0o600),
+				unix.Bind(socket, &unix.SockaddrUnix{Name: root + "/b/SKILL.md"}),
+				os.Symlink("../b/SKILL.md", root+"/.codex-plugin/plugin.json"), os.Symlink("/dev/zero", root+"/.claude-plugin/plugin.json"),
+			); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, nil},
+		"files of the kernel": {func(t *testing.T, root string) {
+			if _, err := os.Stat("/proc/kallsyms"); err != nil {
+				t.Skip(err)
+			}
+			// They say that they are empty. One has megabytes, the other bytes that are no text.
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
+			if err := errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
+		"manifests that point outside": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{
+				".codex-plugin/plugin.json":   `{"mcpServers":"./a/../../x","apps":"./` + strings.Repeat("é/", 5000) + `"}`,
+				"n/.codex-plugin/plugin.json": `{"name":` + strings.Repeat("[", 200_000), "n/SKILL.md": skill,
+			})
+		}, 2, []discovery.Trouble{discovery.Outside, discovery.NotInspected}},
+		"files that nobody can name": {func(t *testing.T, root string) {
+			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./a\u0000b","apps":"./loop/x"}`})
+			if err := os.Symlink("loop", root+"/loop"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, []discovery.Trouble{discovery.NotInspected, discovery.NotInspected}},
+		"many folders": {func(t *testing.T, root string) {
+			for i := range 2001 {
+				if err := os.Mkdir(fmt.Sprintf("%s/d%d", root, i), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 0, []discovery.Trouble{discovery.Truncated}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := filepath.Join(t.TempDir(), "r")
+			write(t, root, map[string]string{"z/SKILL.md": skill})
+			tt.make(t, root)
+			r := read(t, root)
+			if len(r.Skills) != tt.skills || !slices.Equal(troubles(r), tt.want) {
+				t.Errorf("%d skills, want %d; %+v", len(r.Skills), tt.skills, r.Warnings)
+			}
+			if size(r) > discovery.MaxBundle {
+				t.Errorf("%d bytes", size(r))
+			}
+		})
+	}
+}
+
+// TestChanging: a file that changes while it is read is read as something, within bounds.
+func TestChanging(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]string{"SKILL.md": skill})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			switch i % 3 {
+			case 0:
+				_ = os.Truncate(root+"/SKILL.md", discovery.MaxFile+1)
+			case 1:
+				_ = os.Remove(root + "/SKILL.md")
+			case 2:
+				_ = os.WriteFile(root+"/SKILL.md", []byte(skill), 0o600)
+			}
+		}
+	}()
+	for range 100 {
+		if r := read(t, root); size(r) > discovery.MaxFile {
+			t.Fatalf("%d bytes", size(r))
+		}
+	}
+	<-done
+}
+
+func TestLocations(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, folder := range []string{
+		"mk/a/1.9.0", "mk/a/1.10.0-rc.1", "mk/a/1.10.0", "mk/b/1.0.0", "mk/b/local", "mk/c.d/abc", "mk/c.d/1.10.0", "mk/.e/1", "m k/f/1", "mk/g/..h",
+		"mk/i/with blank", "mk/bad\xff/1",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "codex/plugins/cache", folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, map[string]string{
+		"codex/plugins/cache/file":                                   "",
+		"codex/plugins/cache/mk/a/.codex-remote-plugin-install.json": `{"schema_version":1,"remote_plugin_id":" x "}`,
+	})
+	p := discovery.Places{CodexHome: dir + "/codex", Home: dir + "/home", System: dir + "/etc"}
+	all, incomplete := p.Locations()
+	var got []string
+	for _, l := range all {
+		got = append(got, l.ID+" "+l.Version+l.RemoteID)
+	}
+	want := "a@mk 1.10.0x, b@mk local, c.d@mk abc, g@mk ..h, codex-home-skills , user-agent-skills , system-skills "
+	if got := strings.Join(got, ", "); got != want || !incomplete {
+		t.Errorf("%s, %v\nwant %s", got, incomplete, want)
+	}
+	if all, incomplete := (discovery.Places{}).Locations(); len(all) != 0 || incomplete {
+		t.Errorf("without places: %v, %v", all, incomplete)
+	}
+}
+
+// TestLocationsHostile: files beside plugins that have no end or are no files, and links that lead
+// round, cost their plugins an id at most.
+func TestLocationsHostile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := dir + "/plugins/cache/"
+	install := "/.codex-remote-plugin-install.json"
+	for _, plugin := range []string{"fifo", "zero", "folder", "large", "loop", "deep"} {
+		if err := os.MkdirAll(cache+"mk/"+plugin+"/1", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, cache+"mk", map[string]string{
+		"large" + install: `{"schema_version":1,"remote_plugin_id":"x"}` + strings.Repeat(" ", 16<<10),
+		"deep" + install:  `{"schema_version":1,"remote_plugin_id":"x","more":` + strings.Repeat("[", 8000) + strings.Repeat("]", 8000) + `}`,
+	})
+	if err := errors.Join(
+		unix.Mkfifo(cache+"mk/fifo"+install, 0o600), os.Symlink("/dev/zero", cache+"mk/zero"+install), os.Mkdir(cache+"mk/folder"+install, 0o755),
+		os.Symlink(install[1:], cache+"mk/loop"+install),
+		os.Symlink(".", cache+"again"), os.Symlink("round", cache+"round"), os.Symlink("/dev/fd", cache+"fds"), os.Symlink("1", cache+"mk/fifo/2"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	all, incomplete := discovery.Places{CodexHome: dir}.Locations()
+	var got []string
+	for _, l := range all {
+		if strings.HasSuffix(l.ID, "@mk") {
+			got = append(got, l.ID+" "+l.Version+l.RemoteID)
+		}
+	}
+	if got := strings.Join(got, ", "); got != "deep@mk 1, fifo@mk 1, folder@mk 1, large@mk 1, loop@mk 1, zero@mk 1" || !incomplete {
+		t.Errorf("%s, %v", got, incomplete)
+	}
+	if len(all) > 20 {
+		t.Errorf("%d locations", len(all))
+	}
+}
+
+// opens counts what is opened of a file system.
+type opens struct {
+	fsops.FS
+	paths []string
+}
+
+func (o *opens) OpenRead(ctx context.Context, path string, links fsops.Links) (int, error) {
+	o.paths = append(o.paths, path)
+	return o.FS.OpenRead(ctx, path, links)
+}
+
+// TestReadMetadata: metadata is looked for where there is a folder for it, however that is made,
+// and nowhere else. One that cannot be had is still told.
+func TestReadMetadata(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"none/SKILL.md": skill, "with/SKILL.md": skill, "with/agents/openai.yaml": "a: 1", "linked/SKILL.md": skill,
+		"file/SKILL.md": skill, "file/agents": "", "loop/SKILL.md": skill, ".codex-plugin/plugin.json": "{}",
+	})
+	for name, to := range map[string]string{"linked/agents": "../with/agents", "loop/agents": "agents"} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &opens{FS: fsops.Host{}}
+	r, err := discovery.Read(t.Context(), o, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var with, asked []string
+	for _, s := range r.Skills {
+		if s.Metadata != nil {
+			with = append(with, filepath.Base(filepath.Dir(s.Instructions.Path)))
+		}
+	}
+	for _, path := range o.paths {
+		if filepath.Base(path) == "openai.yaml" {
+			asked = append(asked, filepath.Base(filepath.Dir(filepath.Dir(path))))
+		}
+	}
+	got := fmt.Sprintf("%v %v %v %d", with, asked, troubles(r), len(r.Skills))
+	if want := fmt.Sprintf("[linked with] [file linked loop with] [%v] 5", discovery.NotInspected); got != want {
+		t.Errorf("got %s, want %s: %+v", got, want, r.Warnings)
+	}
+}
+
+// BenchmarkRead reads a root of 200 skills with metadata.
+func BenchmarkRead(b *testing.B) {
+	root := b.TempDir()
+	for i := range 200 {
+		dir := fmt.Sprintf("skills/s%d/", i)
+		write(b, root, map[string]string{dir + "SKILL.md": skill + strings.Repeat("x", 4096), dir + "agents/openai.yaml": "policy: {}"})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := read(b, root); len(r.Skills) != 200 {
+			b.Fatal(len(r.Skills))
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package egress
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/execagent/execagent/helper/gate"
+	"github.com/execagent/execagent/internal/netproxy"
+	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Operator is what the operator of an agent says of all networks.
+type Operator struct {
+	// Ceiling bounds what any client can allow; nil does not.
+	Ceiling *rules.Policy
+	// Upstream has the proxies through which requests go out, of clients that let them.
+	Upstream *netproxy.Upstream
+	// Through: requests of all other clients go out there, too.
+	Through bool
+	// Masking has, by name, what no process is to see, whatever its client asks for.
+	Masking map[string]protocol.CredentialProvider
+}
+
+// UpstreamOf returns the proxies that an environment names, "NAME=value"; nil if it names none.
+func UpstreamOf(environ []string) *netproxy.Upstream {
+	return netproxy.UpstreamOf(func(name string) string {
+		for _, entry := range environ {
+			if value, ok := strings.CutPrefix(entry, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	})
+}
+
+// Upstream returns the proxies of an operator's word: environment, and "" too, for those that the
+// environment names, none, or the URL of one. An operator who names a proxy means that there is no
+// other way out: then through is true. The error does not say what is wrong with a URL, which may
+// hold a password.
+func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool, err error) {
+	switch word {
+	case "", "environment":
+		return UpstreamOf(environ), false, nil
+	case "none":
+		return nil, false, nil
+	}
+	if u, err := url.Parse(word); err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.TrimPrefix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, false, errors.New("upstream is neither environment nor none nor http://HOST:PORT")
+	}
+	return netproxy.UpstreamOf(func(string) string { return word }), true, nil
+}
+
+// Networks makes the networks of the processes of one agent.
+type Networks struct {
+	// Ports are those that the agent listens at. No process reaches them through its proxy.
+	Ports []uint16
+	// OpenPorts are those of them that anybody who connects may use, at more than a loopback
+	// address: no process reaches such a port at any address. It may be published elsewhere, or
+	// an upstream proxy may lead to it.
+	OpenPorts []uint16
+	// Roots returns whom proxies trust where they speak TLS themselves; nil: the system's.
+	Roots func() *x509.CertPool
+	// Log is told what cannot be masked; nil: nobody is.
+	Log *slog.Logger
+
+	operator   atomic.Pointer[Operator]
+	trust      trust
+	secret     [sha256.Size]byte // of placeholders
+	secretOnce sync.Once
+
+	mu    sync.Mutex
+	gates map[uint16]struct{} // ports of this host that proxies listen at
+}
+
+// Set gives networks that are opened from now on another operator's word. Those that are open
+// keep what they have: a process would otherwise lose in the middle of its work what it was
+// started with.
+func (n *Networks) Set(o Operator) { n.operator.Store(&o) }
+
+// said is what the operator says now.
+func (n *Networks) said() *Operator {
+	if o := n.operator.Load(); o != nil {
+		return o
+	}
+	return new(Operator)
+}
+
+// Close removes what was written for processes. All networks have been closed before.
+func (n *Networks) Close() error { return n.trust.close() }
+
+// Client is who is asked about a network, and told of it.
+type Client struct {
+	Session string // whose processes see equal credentials as equal
+	Ask     func(ctx context.Context, method string, params, result any) error
+	Reports *Reports
+}
+
+// Network is that of one process. Its methods may be called at once.
+type Network struct {
+	plan    *Plan
+	client  Client
+	gate    *gate.Gate
+	environ []string
+	proxy   *netproxy.Proxy
+	serving sync.WaitGroup
+	closing sync.Once
+	release func()
+}
+
+// Start is the process that gets a network.
+type Start struct {
+	Environ []string // as it would be without one
+	// Gate has the listeners of the proxy. It belongs to the network then.
+	Gate *gate.Gate
+	// OnHost tells that these are ports of this host.
+	OnHost bool
+	// Enforced tells that the process has no other way out.
+	Enforced bool
+}
+
+// Open serves a proxy at the listeners of a gate.
+func (n *Networks) Open(plan *Plan, start Start, c Client) (*Network, error) {
+	w := &Network{plan: plan, client: c, gate: start.Gate, environ: start.Environ, release: func() {}}
+	if start.OnHost { // first of all: the listeners are there already
+		w.release = n.listensAt(start.Gate.Ports())
+	}
+	o := n.said()
+	cfg := netproxy.Config{Policy: plan.policy.Under(o.Ceiling), Report: w.report, Own: n.own, Roots: n.Roots}
+	if plan.asked.Proxy.AllowUpstreamProxy || o.Through {
+		cfg.Upstream = o.Upstream
+	}
+	if plan.timeout > 0 {
+		cfg.Decide = w.decide
+	}
+	if plan.asked.Proxy.EnableSocks5UDP && !start.Enforced {
+		// Other users of the host could send datagrams there before the process does. They
+		// gain what that process may reach anyway.
+		cfg.Datagrams = func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
+	}
+	if plan.masks(o) {
+		var bundle string
+		var err error
+		if cfg.Authority, bundle, err = n.trust.get(); err == nil {
+			cfg.Credentials, err = n.broker(plan, o, c.Session, start.Environ)
+		}
+		if err != nil {
+			start.Gate.Close()
+			w.release()
+			return nil, fmt.Errorf("masking credentials: %w", err)
+		}
+		w.environ = cfg.Credentials.Environ(bundle)
+	}
+	w.proxy = netproxy.New(cfg)
+	w.serve(netproxy.HTTP, start.Gate.HTTP())
+	if l := start.Gate.SOCKS5(); l != nil {
+		w.serve(netproxy.SOCKS5, l)
+	}
+	return w, nil
+}
+
+func (w *Network) serve(kind netproxy.Kind, l net.Listener) {
+	w.serving.Go(func() {
+		// It fails where the sandbox ends before it has begun, and the process then says why.
+		_ = w.proxy.Serve(kind, l)
+	})
+}
+
+// Environ returns the environment of the process, in which programs find the proxies.
+func (w *Network) Environ() []string {
+	var socks net.Addr
+	if l := w.gate.SOCKS5(); l != nil {
+		socks = l.Addr()
+	}
+	return environ(w.environ, w.gate.HTTP().Addr(), socks, w.plan.asked.Proxy.AllowLocalBinding)
+}
+
+// Close refuses what waits for an answer, and ends all connections of the process. It returns
+// when all verdicts have been reported. It may be called often, also on nil.
+func (w *Network) Close() {
+	if w == nil {
+		return
+	}
+	w.closing.Do(func() {
+		_ = w.proxy.Close() // it returns no error
+		w.gate.Close()
+		w.release()
+	})
+	w.serving.Wait()
+}
+
+// decide asks the client.
+func (w *Network) decide(ctx context.Context, q netproxy.Question) (netproxy.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.plan.timeout)
+	defer cancel()
+	params := &protocol.PolicyRequestParams{
+		ProcessID: w.plan.process,
+		Request:   protocol.PolicyRequest{Protocol: q.Protocol, Host: q.Host, Port: q.Port},
+	}
+	var answer protocol.PolicyAnswer
+	if err := w.client.Ask(ctx, protocol.MethodNetworkPolicyRequest, params, &answer); err != nil {
+		return netproxy.Answer{}, err
+	}
+	choice := netproxy.Answer{Decision: rules.Action(answer.Decision.Type)}
+	if answer.Decision.Reason != nil {
+		choice.Reason = *answer.Decision.Reason
+	}
+	return choice, nil
+}
+
+func (w *Network) report(r netproxy.Report) {
+	d := protocol.PolicyDecision{
+		ProcessID: w.plan.process, Scope: r.Scope, Decision: string(r.Decision), Source: r.Source, Reason: r.Reason,
+		Protocol: r.Protocol, Host: r.Host, Port: r.Port, Method: r.Method, Client: r.Client, PolicyOverride: r.Override,
+	}
+	d.Stamp(r.Time)
+	w.client.Reports.add(d)
+}
+
+// listensAt notes ports at which proxies listen, until what it returns is called.
+func (n *Networks) listensAt(ports []uint16) (release func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gates == nil {
+		n.gates = map[uint16]struct{}{}
+	}
+	for _, port := range ports {
+		n.gates[port] = struct{}{}
+	}
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, port := range ports {
+			delete(n.gates, port)
+		}
+	}
+}
+
+// own tells whether the agent itself listens at an address: for its clients, or with the proxy
+// of any process, which would take the connection for one of its own process.
+func (n *Networks) own(addr netip.AddrPort) bool {
+	n.mu.Lock()
+	_, gated := n.gates[addr.Port()]
+	n.mu.Unlock()
+	if slices.Contains(n.OpenPorts, addr.Port()) {
+		return true
+	}
+	if !gated && !slices.Contains(n.Ports, addr.Port()) {
+		return false
+	}
+	ip := addr.Addr().Unmap().WithZone("")
+	if ip.IsLoopback() || ip.IsUnspecified() {
+		return true
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // it cannot be told apart
+	}
+	return slices.ContainsFunc(own, func(a net.Addr) bool {
+		prefix, ok := a.(*net.IPNet)
+		if !ok {
+			return false
+		}
+		local, ok := netip.AddrFromSlice(prefix.IP)
+		return ok && local.Unmap() == ip
+	})
+}

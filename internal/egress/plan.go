@@ -1,0 +1,107 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/protocol"
+)
+
+const (
+	// maxAskingID is how long the id of a process may be whose network the client is asked
+	// about, in bytes.
+	maxAskingID = 256
+	// grace is how much longer the client may take than it says, until its answer has come.
+	grace = 5 * time.Second
+	// longestWait bounds what a client may say.
+	longestWait = 24 * time.Hour
+)
+
+// Plan is a network that was asked for, and that there can be.
+type Plan struct {
+	asked   *protocol.NetworkProxy
+	process string
+	policy  *rules.Policy
+	timeout time.Duration // 0: nobody is asked
+}
+
+// Of checks what a client asks for, for a process of that id. The texts of its errors are those of
+// the reference (network.md 2.4).
+func Of(asked *protocol.NetworkProxy, process string) (*Plan, error) {
+	p := &Plan{asked: asked, process: process}
+	if !asked.Proxy.Enabled {
+		return nil, invalid(errors.New("executor-local network proxy launch requires an enabled proxy"))
+	}
+	var err error
+	if p.policy, err = rules.Compile(rulesOf(&asked.Proxy)); err != nil {
+		return nil, invalid(err)
+	}
+	if err := checkSockets(asked.Proxy.UnixSockets); err != nil {
+		return nil, invalid(err)
+	}
+	if ms := asked.PolicyDecisionTimeoutMs; ms != nil {
+		switch {
+		case *ms == 0:
+			return nil, errors.New("network policy decision callback timeout must be nonzero")
+		case process == "" || len(process) > maxAskingID:
+			return nil, fmt.Errorf("callback-enabled process ID must be non-empty and at most %d bytes", maxAskingID)
+		}
+		p.timeout = grace + time.Duration(min(*ms, uint64(longestWait.Milliseconds())))*time.Millisecond
+	}
+	return p, nil
+}
+
+func invalid(err error) error { return fmt.Errorf("invalid network proxy config: %w", err) }
+
+func rulesOf(p *protocol.ProxyParams) rules.Rules {
+	r := rules.Rules{
+		Limited: p.Mode == protocol.ProxyLimited,
+		Local:   p.AllowLocalBinding,
+		Domains: make(map[string]rules.Action, len(p.Domains)),
+		Review:  p.ReviewDomains,
+	}
+	for pattern, word := range p.Domains {
+		switch word {
+		case protocol.DomainAllow:
+			r.Domains[pattern] = rules.Allow
+		case protocol.DomainDeny:
+			r.Domains[pattern] = rules.Deny
+		}
+	}
+	return r
+}
+
+// checkSockets refuses paths of UNIX sockets that are none. They have no other effect: a sandbox
+// refuses all of these sockets, or none.
+func checkSockets(words map[string]string) error {
+	i := 0
+	for _, path := range slices.Sorted(maps.Keys(words)) {
+		if words[path] != protocol.DomainAllow {
+			continue
+		}
+		if !strings.HasPrefix(path, "/") || strings.Contains(path, "\x00") {
+			return fmt.Errorf("invalid network.allow_unix_sockets[%d]: expected a NUL-free absolute path for Linux, got %q", i, path)
+		}
+		i++
+	}
+	return nil
+}
+
+// SOCKS tells whether there is a SOCKS5 proxy too.
+func (p *Plan) SOCKS() bool { return p.asked.Proxy.EnableSocks5 }
+
+// Listeners are how many the proxy serves.
+func (p *Plan) Listeners() int {
+	if p.SOCKS() {
+		return 2
+	}
+	return 1
+}
+
+// AllUnixSockets tells whether the process may make UNIX sockets, whatever confines it.
+func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }

@@ -1,0 +1,258 @@
+package execpolicy
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+)
+
+func write(t testing.TB, folder string, files map[string]string) string {
+	t.Helper()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestLoadLinks: what has the name of a file with rules and is none is not passed over.
+func TestLoadLinks(t *testing.T) {
+	t.Parallel()
+	folder := write(t, t.TempDir(), map[string]string{"target": `prefix_rule(pattern=["x"])`})
+	name := filepath.Join(folder, "a.rules")
+	for what, make := range map[string]func() error{
+		"folder":        func() error { return os.Mkdir(name, 0o755) },
+		"link":          func() error { return os.Symlink("target", name) },
+		"dangling link": func() error { return os.Symlink("none", name) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is no regular file") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Load(folder); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoad: the folders add up, in the order of folders and names.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	low := write(t, t.TempDir(), map[string]string{
+		"b.rules": `prefix_rule(pattern=["x"], justification="b")`, "a.rules": `prefix_rule(pattern=["x"], justification="a")`,
+		".c.rules": `prefix_rule(pattern=["x"], justification="hidden")`, "d.RULES": "wrong", "e.rule": "wrong", "rules": "wrong",
+	})
+	high := write(t, t.TempDir(), map[string]string{"a.rules": `prefix_rule(pattern=["x"], decision="forbidden", justification="high")`})
+	rules, err := Load(low, high)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range rules.Match([]string{"x"}) {
+		got = append(got, m.Justification)
+	}
+	if text := strings.Join(got, " "); text != "hidden a b high" {
+		t.Errorf("got %s", text)
+	}
+	if m := rules.Match([]string{"x"}); m[3].Origin != filepath.Join(high, "a.rules")+":1:12" {
+		t.Errorf("the origin is %s", m[3].Origin)
+	}
+}
+
+// TestLoadRefuses: one file that cannot be used is enough, and the error names it, and the line if
+// there is one.
+func TestLoadRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		text string
+		mode os.FileMode
+		want string
+	}{
+		"error":      {"x = 1\ny = z", 0o644, "m.rules:2:5: undefined: z"},
+		"no text":    {"\xff", 0o644, "m.rules: stream did not contain valid UTF-8"},
+		"everybody":  {"", 0o646, "m.rules must not be used: it has mode 0646"},
+		"many bytes": {strings.Repeat("#", maxFileBytes+1), 0o644, "m.rules is longer than 1048576 bytes"},
+	} {
+		folder := write(t, t.TempDir(), map[string]string{"a.rules": "", "m.rules": tt.text, "z.rules": ""})
+		if err := os.Chmod(filepath.Join(folder, "m.rules"), tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		if rules, err := Load(folder); err == nil || rules != nil || !strings.Contains(err.Error(), folder+"/"+tt.want) {
+			t.Errorf("%s: got %v, %v", name, rules, err)
+		}
+	}
+	folder := t.TempDir()
+	if _, err := Load(filepath.Join(folder, "none")); err == nil {
+		t.Error("a folder that is not there")
+	}
+	if err := os.Chmod(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "everybody can change it") {
+		t.Errorf("a folder of everybody: %v", err)
+	}
+	for i := range maxFiles + 1 {
+		write(t, folder, map[string]string{strconv.Itoa(i) + ".rules": ""})
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "more than 256 files") {
+		t.Errorf("too many files: %v", err)
+	}
+}
+
+// TestParseClient: the files of a client are bounded together.
+func TestParseClient(t *testing.T) {
+	t.Parallel()
+	rules, err := ParseClient([]ClientFile{{"a", `prefix_rule(pattern=["x"])`}, {"b", `prefix_rule(pattern=["y"])`}})
+	if err != nil || rules.Len() != 2 {
+		t.Errorf("got %v, %v", rules, err)
+	}
+	half := "#" + strings.Repeat("x", maxClientBytes/2)
+	for name, files := range map[string][]ClientFile{
+		"bytes": {{"a", half}, {"b", half}},
+		"rules": {{"a", strings.Repeat("prefix_rule(pattern=['x'])\n", maxClientRules+1)}},
+		"error": {{"a", ""}, {"b", "x = y"}},
+		"files": make([]ClientFile, maxFiles+1),
+	} {
+		if _, err := ParseClient(files); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestAmend: a rule is added once, in the form of the reference, and what was there stays.
+func TestAmend(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "rules")
+	file := filepath.Join(folder, Amendments)
+	amend := func(want bool, prefix ...string) {
+		t.Helper()
+		if added, err := Amend(file, prefix); added != want || err != nil {
+			t.Fatalf("%q: got %v, %v; want %v", prefix, added, err, want)
+		}
+	}
+	amend(true, "git", "a \"b\"\\\n\té\u2028</&>\x01")
+	amend(false, "git", "a \"b\"\\\n\té\u2028</&>\x01")
+	if lock, err := os.Stat(file + ".lock"); err != nil || lock.Mode().Perm() != 0o600 {
+		t.Errorf("who can read the lock can hold it: %v, %v", lock, err)
+	}
+	text, err := os.ReadFile(file)
+	want := `prefix_rule(pattern=["git", "a \"b\"\\\n\té` + "\u2028" + `</&>\u0001"], decision="allow")` + "\n"
+	if err != nil || string(text) != want {
+		t.Fatalf("got %q, %v; want %q", text, err, want)
+	}
+	if err := os.WriteFile(file, []byte("# mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	amend(true, "ls")
+	text, err = os.ReadFile(file)
+	info, statErr := os.Stat(file)
+	if want := "# mine\nprefix_rule(pattern=[\"ls\"], decision=\"allow\")\n"; err != nil || statErr != nil || string(text) != want || info.Mode().Perm() != 0o644 && info.Mode().Perm() != 0o600 {
+		t.Fatalf("got %q, %v, %v", text, err, statErr)
+	}
+	rules, err := Load(folder)
+	if err != nil || rules.Len() != 1 {
+		t.Errorf("got %v, %v", rules, err)
+	}
+}
+
+// TestAmendRefuses: a file that has an error stays as it is, and so does one that is a link.
+func TestAmendRefuses(t *testing.T) {
+	t.Parallel()
+	folder := write(t, t.TempDir(), map[string]string{"wrong.rules": "x = ", "target": ""})
+	if err := os.Symlink("target", filepath.Join(folder, "link.rules")); err != nil {
+		t.Fatal(err)
+	}
+	for name, prefix := range map[string][]string{"wrong.rules": {"a"}, "link.rules": {"a"}, "none.rules": nil, "text.rules": {"\xff"}} {
+		if added, err := Amend(filepath.Join(folder, name), prefix); added || err == nil {
+			t.Errorf("%s: got %v, %v", name, added, err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "wrong.rules")); string(text) != "x = " || err != nil {
+		t.Errorf("got %q, %v", text, err)
+	}
+	left, err := filepath.Glob(filepath.Join(folder, ".*.new"))
+	if len(left) > 0 || err != nil {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// TestAmendAtOnce: nothing is lost when many amend a file at once.
+func TestAmendAtOnce(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	var wg sync.WaitGroup
+	added := make([]int, 8)
+	for i := range added {
+		wg.Go(func() {
+			for j := range 5 {
+				ok, err := Amend(filepath.Join(folder, Amendments), []string{"program", strconv.Itoa(j), strconv.Itoa(i % 4)})
+				if err != nil {
+					t.Error(err)
+				}
+				if ok {
+					added[i]++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	for _, n := range added {
+		sum += n
+	}
+	rules, err := Load(folder)
+	if err != nil || rules.Len() != 20 || sum != 20 {
+		t.Errorf("got %v, %v; %d were added", rules, err, sum)
+	}
+}
+
+// TestTooWide: a rule that would allow everything is no amendment.
+func TestTooWide(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"": true, "git": true, "git status": false, "bash -lc": true, "/bin/bash -lc": true, "bash x.sh": false, "python3 -c": true, "python3.11": true,
+		"node -e": true, "ls": false, "sudo": true, "env": true, "env make": false, "npm": false, "7z": false, "xargs": true,
+		"env A=1": true, "env -i A=1": true, "env -i A=1 make": false, "timeout 5": true, "timeout -k 1 5s": true, "timeout 5 make": false, "nice -n 5": true,
+		"sudo -u root": true, "sudo -u root apt": false, "bash -euo pipefail -c": true, "bash -o pipefail -c": true, "bash -euc": true, "bash -euc ls": false, "bash -c a=b": false,
+		"python3 -I -c": true, "python3 -u": true, "python3 -m pytest": false, "perl -we": true, "git -C /srv": true, "git -C /srv log": false, "git -c a.b=c": true,
+		"git --no-pager": true, "git --no-pager log": true, "git --git-dir=x log": false,
+	} {
+		if got := TooWide(strings.Fields(line)); got != want {
+			t.Errorf("%q: got %v, want %v", line, got, want)
+		}
+	}
+}
+
+// FuzzAmendment: every line that is written is a rule with exactly these words.
+func FuzzAmendment(f *testing.F) {
+	f.Add("a", "b\"\\\n\x01\u2028")
+	f.Add("{", "")
+	f.Add("\x7f", "\r\t\b\f\v")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		line, err := amendment([]string{a, b})
+		if err != nil {
+			return
+		}
+		rules, err := ParseClient([]ClientFile{{"f", line}})
+		if err != nil || strings.Contains(line, "\n") {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if m := rules.Match([]string{a, b}); len(m) != 1 || m[0].Decision != rule.Allow {
+			t.Fatalf("%s does not match", line)
+		}
+	})
+}

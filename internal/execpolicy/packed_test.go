@@ -1,0 +1,64 @@
+package execpolicy
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+)
+
+// policies are a policy with that of a client on top, and one without rules.
+func policies(t testing.TB) []*Policy {
+	t.Helper()
+	parse := func(text string) *rule.Set {
+		rules, err := ParseClient([]ClientFile{{Name: "t", Text: text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	operator := &Policy{
+		Rules: parse(`prefix_rule(pattern=["git", ["push", "fetch"]], decision="prompt", justification="away")
+prefix_rule(pattern=["LS"], decision="forbidden", canonical_matching=True)
+host_executable(name="git", paths=["/usr/bin/git"])`), Opaque: rule.Prompt, ForcedRm: rule.Forbidden}
+	client := &Policy{Rules: parse(`prefix_rule(pattern=["true"])`), Unmatched: rule.Prompt}
+	return []*Policy{operator.With(client), operator, {}}
+}
+
+// TestPacked: a policy that was packed decides as the one that it was made of.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	for _, p := range policies(t) {
+		got, err := ReadPacked(AppendPacked(nil, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
+			a, b := p.Exec(Program{Argv: argv}), got.Exec(Program{Argv: argv})
+			if a.Decision != b.Decision || a.Reason() != b.Reason() || a.Decider() != b.Decider() {
+				t.Errorf("%q: %v %q by %s, and packed %v %q by %s", argv, a.Decision, a.Reason(), a.Decider(), b.Decision, b.Reason(), b.Decider())
+			}
+		}
+	}
+	if _, err := ReadPacked([]byte{0}); err == nil {
+		t.Error("no policy is a policy")
+	}
+}
+
+// FuzzPolicy: whatever is read is packed as it was.
+func FuzzPolicy(f *testing.F) {
+	for _, p := range policies(f) {
+		f.Add(AppendPacked(nil, p))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ReadPacked(b)
+		if err != nil {
+			return
+		}
+		packed := AppendPacked(nil, p)
+		again, err := ReadPacked(packed)
+		if err != nil || !bytes.Equal(AppendPacked(nil, again), packed) {
+			t.Errorf("%x: %v", b, err)
+		}
+	})
+}

@@ -1,0 +1,252 @@
+package execpolicy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/execpolicy/script"
+)
+
+// Enforce is where a policy is asked.
+type Enforce uint8
+
+const (
+	// AtStart: when a client starts a process, and not for what the process executes.
+	AtStart Enforce = iota
+	// InTree: also for each program that is executed below it.
+	InTree
+)
+
+// ParseEnforce returns the Enforce with the name start or tree.
+func ParseEnforce(name string) (Enforce, error) {
+	switch name {
+	case "start":
+		return AtStart, nil
+	case "tree":
+		return InTree, nil
+	}
+	return InTree, fmt.Errorf("enforce is %q; it can be start or tree", name)
+}
+
+func (e Enforce) String() string {
+	if e == InTree {
+		return "tree"
+	}
+	return "start"
+}
+
+// A Policy says which commands may run. It is not changed while it is asked; any number of
+// goroutines may ask. The zero Policy allows everything.
+type Policy struct {
+	Rules *rule.Set // nil for none
+	// Unmatched is the decision about commands that no rule matches.
+	Unmatched rule.Decision
+	// Opaque is the decision about scripts of a shell that cannot be taken apart, if no rule
+	// matches the shell.
+	Opaque rule.Decision
+	// ForcedRm is the decision about rm with -f or --force, if no rule matches it. It counts if it
+	// is stricter than the other two.
+	ForcedRm rule.Decision
+	// AllowUnasked lets a command run that prompts, where nobody can be asked.
+	AllowUnasked bool
+	Enforce      Enforce
+
+	client *Policy // on top; nil for none
+}
+
+// With returns the policy with that of a client on top. The stricter decision of both holds, and
+// where it is asked the one of p says.
+func (p *Policy) With(client *Policy) *Policy {
+	both := *p
+	both.client = client
+	return &both
+}
+
+// Client returns the policy of the client that is on top, nil for none.
+func (p *Policy) Client() *Policy { return p.client }
+
+// layers calls f with each policy of p.
+func (p *Policy) layers(f func(*Policy)) {
+	for ; p != nil; p = p.client {
+		f(p)
+	}
+}
+
+// Words is how many words of a command have to be known before a decision, at least: no rule looks
+// at more. Of rm, sudo, env, multi-call programs and shells all have to be known.
+func (p *Policy) Words() (n int) {
+	p.layers(func(p *Policy) {
+		if p.Rules != nil {
+			n = max(n, p.Rules.LongestPattern())
+		}
+	})
+	return n
+}
+
+// A Program is a command that is about to be executed.
+type Program struct {
+	Argv []string
+	// Path is the absolute path of the program; "" if it is not known, as of a word of a shell.
+	Path string
+	// Nameless says that its name means nothing, as that of a file that was deleted: no rule can
+	// allow it.
+	Nameless bool
+}
+
+// Start decides about a command that a client wants to start. If it is a shell with a script, the
+// commands of the script are judged. Find returns the absolute path of a program, given by a name
+// or by a path, in the environment of the process, and "" if there is none; it may be nil.
+func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
+	v := Verdict{Argv: argv}
+	paths := map[string]string{}
+	program := func(argv []string) Program {
+		if find == nil || len(argv) == 0 {
+			return Program{Argv: argv}
+		}
+		path, known := paths[argv[0]]
+		if !known && len(paths) < script.MaxCommands {
+			path = find(argv[0])
+			paths[argv[0]] = path
+		}
+		return Program{Argv: argv, Path: path}
+	}
+	text, isScript := script.Of(argv)
+	if isScript {
+		v.Commands, v.Plain = script.Split(text)
+	}
+	var literal []script.Command
+	if !v.Plain {
+		v.Commands = [][]string{argv}
+		if isScript {
+			literal, _ = script.Literal(text)
+		}
+	}
+	shell := program(argv)
+	p.layers(func(p *Policy) {
+		if !isScript {
+			v.add(p.judge(shell, p.Unmatched))
+			return
+		}
+		// The reference forgets the shell when it takes the script apart, and the rules when it
+		// cannot.
+		if v.Plain {
+			v.add(restrictive(p.matches(shell)))
+			for _, command := range v.Commands {
+				v.add(p.judge(program(command), p.Unmatched))
+			}
+			return
+		}
+		v.add(p.judge(shell, p.Opaque))
+		for _, command := range literal {
+			v.add(restrictive(p.matches(program(command.Prefix()))))
+		}
+	})
+	return v
+}
+
+// Exec decides about a program that a process is about to execute. The candidates are all that it
+// may be taken for: its path and the real one, the interpreter of a script, the tool of a program
+// that is many. Each is judged, and the strictest decision holds. Scripts of shells are not taken
+// apart: their commands are executed, too.
+func (p *Policy) Exec(candidates ...Program) Verdict {
+	v := Verdict{}
+	if len(candidates) > 0 {
+		v.Argv = candidates[0].Argv
+	}
+	for _, c := range candidates {
+		v.Commands = append(v.Commands, c.Argv)
+		p.layers(func(p *Policy) { v.add(p.judge(c, p.Unmatched)) })
+	}
+	return v
+}
+
+// judge returns what the policy, without that of a client, finds about one command.
+func (p *Policy) judge(c Program, otherwise rule.Decision) []Finding {
+	matches := p.matches(c)
+	if c.Nameless {
+		matches = slices.DeleteFunc(matches, func(m rule.Match) bool { return m.Decision == rule.Allow })
+	}
+	if len(matches) > 0 {
+		return findings(matches)
+	}
+	f := Finding{Command: c.Argv, Decision: otherwise}
+	if p.ForcedRm > otherwise && script.ForcedRm(c.Argv) {
+		f.Decision, f.ForcedRm = p.ForcedRm, true
+	}
+	return []Finding{f}
+}
+
+// matches returns the rules that match one command.
+//
+// A rule matches the program as the command spells it, its path, or, if no rule has either, its
+// last name. Two things are stricter than in the reference: a rule that prompts or forbids and
+// names the program counts at every path, whatever host_executable says; and a program that is
+// given by its name is allowed only by a rule that allows its path.
+func (p *Policy) matches(c Program) []rule.Match {
+	if p.Rules == nil || len(c.Argv) == 0 {
+		return nil
+	}
+	spelled := p.Rules.Match(c.Argv)
+	isPath := strings.Contains(c.Argv[0], "/")
+	switch {
+	case c.Path == "" && !isPath, isPath && len(spelled) > 0:
+		return spelled
+	case c.Path == "":
+		c.Path = rule.Absolute(c.Argv[0], "/", "")
+	}
+	argv := c.Argv
+	if argv[0] != c.Path {
+		argv = slices.Concat([]string{c.Path}, argv[1:])
+	}
+	byPath := p.Rules.MatchProgram(argv, func(path string) string { return path })
+	if len(byPath) == 0 || byPath[0].Program != "" { // no rule has the path itself
+		byPath = union(byPath, p.Rules.Restrictive(argv, c.Path))
+	}
+	if !isPath {
+		spelled = slices.DeleteFunc(spelled, func(m rule.Match) bool { return m.Decision == rule.Allow })
+		return union(spelled, byPath)
+	}
+	return byPath
+}
+
+// union appends the matches of other whose rules list has not.
+func union(list, other []rule.Match) []rule.Match {
+	for _, m := range other {
+		if !slices.ContainsFunc(list, func(n rule.Match) bool { return n.Rule == m.Rule }) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// restrictive returns the findings of those matches that do not allow.
+func restrictive(matches []rule.Match) []Finding {
+	return findings(slices.DeleteFunc(matches, func(m rule.Match) bool { return m.Decision == rule.Allow }))
+}
+
+func findings(matches []rule.Match) []Finding {
+	list := make([]Finding, len(matches))
+	for i, m := range matches {
+		list[i] = Finding{Match: m, Decision: m.Decision}
+	}
+	return list
+}
+
+// compareReasons says which of two findings of one decision is the better reason: that of a rule,
+// then that of the longer rule. Of equal ones the later is.
+func compareReasons(a, b *Finding) int {
+	if a.Match.Rule == nil || b.Match.Rule == nil {
+		return cmp.Compare(btoi(a.Match.Rule != nil), btoi(b.Match.Rule != nil))
+	}
+	return cmp.Compare(len(a.Match.Prefix), len(b.Match.Prefix))
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

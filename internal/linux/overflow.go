@@ -1,0 +1,50 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// IsNobody tells whether a uid that the kernel has given is the one that stands for all users
+// without a uid in the user namespace of this process (user_namespaces(7)), so that it says
+// nothing of who it is. Where that uid is mapped it counts as the user's that it is mapped to.
+func IsNobody(uid uint32) bool {
+	return uid == overflowUID() && !mapped(uid, uidMap())
+}
+
+// overflowUID returns that uid, which can be changed with sysctl(8).
+var overflowUID = sync.OnceValue(func() uint32 {
+	const usual = 65534
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	uid, parseErr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil || parseErr != nil {
+		return usual
+	}
+	return uint32(uid)
+})
+
+var uidMap = sync.OnceValue(func() string {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat("/proc/self"); err == nil {
+			return "0 0 4294967295" // a kernel without user namespaces
+		}
+	}
+	return string(text) // nothing is mapped where it cannot be told
+})
+
+// mapped tells whether a map in the format of /proc/self/uid_map has a uid.
+func mapped(uid uint32, text string) bool {
+	for line := range strings.Lines(text) {
+		var first, outside, count uint64
+		if _, err := fmt.Sscan(line, &first, &outside, &count); err == nil && uint64(uid) >= first && uint64(uid)-first < count {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package linux
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOf: the fields of a program whose name looks like the rest of the line.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "a) R 1 2 3")
+	if err := os.Symlink("/bin/cat", name); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if !slices.Contains(PIDs(), pid) {
+		t.Error("the list does not have it")
+	}
+	s, err := StatOf(pid)
+	if err != nil || s.Dead() || s.Number(Parent) != os.Getpid() || s.Number(Group) != pid || s.Number(Session) != pid ||
+		s.Number(Terminal) != 0 || s.Number(Start) == 0 || s.Number(EnvironStart) >= s.Number(EnvironEnd) || s.Number(1000) != 0 {
+		t.Errorf("%q, %v", s, err)
+	}
+	input.Close()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = StatOf(pid); err != nil || !s.Dead() {
+		t.Errorf("of a zombie: %q, %v", s, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = StatOf(1 << 30); err == nil {
+		t.Errorf("of no process: %q", s)
+	}
+	if self, err := ReadStat("/proc/self"); err != nil || self.Number(Group) != syscall.Getpgrp() {
+		t.Errorf("of this process: %q, %v", self, err)
+	}
+}

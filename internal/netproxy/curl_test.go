@@ -1,0 +1,102 @@
+package netproxy
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/internal/netproxy/intercept"
+)
+
+// TestCurl: a client that everybody uses, in the ways in which it can be told to send.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("there is no curl")
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%s %s %d|", r.Method, r.RequestURI, n)
+	})
+	plain := httptest.NewServer(handler)
+	t.Cleanup(plain.Close)
+	encrypted := httptest.NewTLSServer(handler)
+	t.Cleanup(encrypted.Close)
+	g := start(t, all())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"PLAIN/a?b", "GET /a?b 0|"},
+		{"PLAIN/a PLAIN/b PLAIN/c", "GET /a 0|GET /b 0|GET /c 0|"},
+		{"-0 PLAIN/a PLAIN/b", "GET /a 0|GET /b 0|"},
+		{"--http2 PLAIN/a", "GET /a 0|"},
+		{"-d x=y PLAIN/a", "POST /a 3|"},
+		{"-T FILE PLAIN/a PLAIN/b", "PUT /a 3145728|GET /b 0|"},
+		{"-H Expect:100-continue -T FILE PLAIN/a", "PUT /a 3145728|"},
+		{"-H Transfer-Encoding:chunked -T FILE PLAIN/a", "PUT /a 3145728|"},
+		{"-p PLAIN/a PLAIN/b", "GET /a 0|GET /b 0|"},
+		{"ENCRYPTED/a ENCRYPTED/b", "GET /a 0|GET /b 0|"},
+		{"-T FILE ENCRYPTED/a", "PUT /a 3145728|"},
+		{"http://127.0.0.1:1/", "upstream failure"},
+	} {
+		args := append([]string{"-q", "-s", "-k", "-m", "100", "--noproxy", "", "-x", "http://" + g.addr},
+			strings.Fields(strings.NewReplacer("PLAIN", plain.URL, "ENCRYPTED", encrypted.URL, "FILE", file).Replace(c.args))...)
+		if out, err := exec.Command(curl, args...).CombinedOutput(); string(out) != c.want {
+			t.Errorf("curl %s: %q, %v, want %q", c.args, out, err, c.want)
+		}
+	}
+}
+
+// TestCurlInside: the same in tunnels that are looked into, where curl trusts the bundle alone.
+func TestCurlInside(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("there is no curl")
+	}
+	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%s %s %s %d %s|", r.Proto, r.Method, r.RequestURI, n, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	}))
+	site.EnableHTTP2 = true
+	site.StartTLS()
+	t.Cleanup(site.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(site.Certificate())
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker, placeholder := newBroker(t, site.URL+"/api")
+	g := start(t, all(), Config{Credentials: broker, Authority: authority, Roots: func() *x509.CertPool { return roots }})
+	dir := t.TempDir()
+	file, bundle := filepath.Join(dir, "file"), filepath.Join(dir, "bundle")
+	if err := errors.Join(os.WriteFile(file, make([]byte, 3<<20), 0o600), os.WriteFile(bundle, authority.Bundle(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--http2 SITE/api SITE/other", "HTTP/2.0 GET /api 0 " + secret + "|HTTP/2.0 GET /other 0 " + placeholder + "|"},
+		{"--http1.1 SITE/api SITE/other", "HTTP/1.1 GET /api 0 " + secret + "|HTTP/1.1 GET /other 0 " + placeholder + "|"},
+		{"--no-alpn SITE/api", "HTTP/1.1 GET /api 0 " + secret + "|"},
+		{"--http2 -T FILE SITE/api", "HTTP/2.0 PUT /api 3145728 " + secret + "|"},
+		{"--http1.1 -H Expect:100-continue -T FILE SITE/api SITE/api", "HTTP/1.1 PUT /api 3145728 " + secret + "|HTTP/1.1 GET /api 0 " + secret + "|"},
+		{"--http1.1 -H Transfer-Encoding:chunked -T FILE SITE/api", "HTTP/1.1 PUT /api 3145728 " + secret + "|"},
+	} {
+		args := append([]string{"-q", "-s", "--cacert", bundle, "-m", "100", "--noproxy", "", "-x", "http://" + g.addr, "-H", "Authorization: Bearer " + placeholder},
+			strings.Fields(strings.NewReplacer("SITE", site.URL, "FILE", file).Replace(c.args))...)
+		if out, err := exec.Command(curl, args...).CombinedOutput(); string(out) != c.want {
+			t.Errorf("curl %s: %q, %v, want %q", c.args, out, err, c.want)
+		}
+	}
+}

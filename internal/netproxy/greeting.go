@@ -1,0 +1,104 @@
+package netproxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/netproxy/head"
+)
+
+// recordHandshake is the first byte of TLS. The second is the major version, 3 of all.
+const recordHandshake = 22
+
+var (
+	errUnderstood = errors.New("reading a greeting: it is understood")
+	errOtherName  = errors.New("reading a greeting: it names another host")
+)
+
+// A greeter reads what a client says first in a tunnel, and keeps it to be passed on. To
+// package tls it looks like a connection, on which what is written is lost.
+type greeter struct {
+	net.Conn // nil: nothing else is called
+	from     *head.Reader
+	said     []byte
+	read     int   // how much of said package tls has
+	lost     error // of the connection
+}
+
+func newGreeter(from *head.Reader) *greeter { return &greeter{from: from, said: buffer.Get(1 << 10)} }
+
+func (g *greeter) release() { buffer.Recycle(g.said) }
+
+// name reads the greeting of TLS (ClientHello) as a whole, or something of whatever else is
+// spoken. It returns the name of the server that is in the greeting, empty if there is none. A
+// greeting that cannot be understood is an error: the other end might find a name in it.
+func (g *greeter) name() (string, error) {
+	for i, want := range []byte{recordHandshake, 3} {
+		if len(g.said) == i {
+			if err := g.more(); err == io.EOF {
+				return "", nil // the end is passed on
+			} else if err != nil {
+				return "", err
+			}
+		}
+		if g.said[i] != want {
+			return "", nil
+		}
+	}
+	understood, name := false, ""
+	err := tls.Server(g, &tls.Config{
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			understood, name = true, hello.ServerName
+			return nil, errUnderstood
+		},
+	}).Handshake()
+	if understood {
+		err = nil
+	}
+	return name, err
+}
+
+// encrypted tells whether what was read is the greeting of TLS.
+func (g *greeter) encrypted() bool {
+	return len(g.said) > 1 && g.said[0] == recordHandshake && g.said[1] == 3
+}
+
+// more reads what comes, up to maxGreeting in all.
+func (g *greeter) more() error {
+	if len(g.said) == maxGreeting {
+		return head.ErrTooLarge
+	}
+	if len(g.said) == cap(g.said) {
+		larger := append(buffer.Get(2*len(g.said)), g.said...)
+		buffer.Recycle(g.said)
+		g.said = larger
+	}
+	n, err := g.from.Read(g.said[len(g.said):min(cap(g.said), maxGreeting)])
+	g.said = g.said[:len(g.said)+n]
+	if n > 0 {
+		return nil
+	}
+	g.lost = err
+	return err
+}
+
+func (g *greeter) Read(p []byte) (int, error) {
+	if g.read == len(g.said) {
+		if err := g.more(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, g.said[g.read:])
+	g.read += n
+	return n, nil
+}
+
+func (g *greeter) Write(p []byte) (int, error)      { return len(p), nil }
+func (g *greeter) Close() error                     { return nil }
+func (g *greeter) SetDeadline(time.Time) error      { return nil }
+func (g *greeter) SetReadDeadline(time.Time) error  { return nil }
+func (g *greeter) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,209 @@
+package head
+
+import (
+	"io"
+	"strconv"
+
+	"github.com/execagent/execagent/internal/buffer"
+)
+
+const (
+	// copySize is the size of the buffer through which a body is copied: so much of it is in
+	// memory.
+	copySize = 32 << 10
+	// sparse is the length from which on it pays to move the rest of a body inside the kernel.
+	sparse = 256 << 10
+)
+
+// A Body is the body of the message whose head was read last.
+type Body struct {
+	r      *Reader
+	length int64 // as in the head
+	left   int64 // bytes of it, or of its chunk, that are still to come
+	begun  bool  // chunks only: there was one, and its CRLF has to follow
+	done   bool
+}
+
+// Body returns the body of this length, which follows the head. It has to be read to its end
+// before the next head.
+func (r *Reader) Body(length int64) *Body {
+	return &Body{r: r, length: length, left: max(length, 0), done: length == 0}
+}
+
+// Done tells whether the body was read to its end, so that the next head follows.
+func (b *Body) Done() bool { return b.done }
+
+// Ahead takes what has been read ahead of a body without chunks, so that it can be sent together
+// with a head. It is valid until anything more is read.
+func (b *Body) Ahead() []byte {
+	ahead := b.r.Buffered()
+	ahead = ahead[:min(int64(len(ahead)), b.left)] // nothing, if the length is not known
+	b.r.r += len(ahead)
+	b.left -= int64(len(ahead))
+	b.done = b.done || b.length >= 0 && b.left == 0
+	return ahead
+}
+
+// Read reads the body without the lines between its chunks. It returns io.EOF at the end of
+// the body, and io.ErrUnexpectedEOF if the connection ends before that. What is behind the
+// last chunk (trailers) is dropped.
+func (b *Body) Read(p []byte) (int, error) {
+	if b.done {
+		return 0, io.EOF
+	}
+	if b.length == UntilClose {
+		n, err := b.r.Read(p)
+		b.done = err == io.EOF
+		return n, err
+	}
+	if b.left == 0 { // of a chunk
+		if err := b.chunk(); err != nil {
+			return 0, err
+		}
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	b.done = b.left == 0 && b.length != Chunked
+	if err == io.EOF && !b.done {
+		err = io.ErrUnexpectedEOF
+	}
+	if n > 0 {
+		err = nil // it comes again
+	}
+	return n, err
+}
+
+// chunk reads the line before the next chunk, and everything behind the last one.
+func (b *Body) chunk() error {
+	if b.begun {
+		if line, err := b.r.line(len(crlf)); err != nil {
+			return err
+		} else if len(line) > 0 {
+			return MalformedError("a chunk is longer than its size")
+		}
+	}
+	line, err := b.r.line(maxChunkLine)
+	if err != nil {
+		return err
+	}
+	b.begun = true
+	if b.left, err = chunkSize(line); err != nil || b.left > 0 {
+		return err
+	}
+	trailers, err := b.r.lines()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		_, err = parse(trailers, nil)
+	}
+	if err != nil {
+		return err
+	}
+	b.done = true
+	return io.EOF
+}
+
+// chunkSize returns the size that the line before a chunk says: hexadecimal digits, which may
+// be followed by extensions.
+func chunkSize(line []byte) (int64, error) {
+	n, i := int64(0), 0
+	for ; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case isDigit(c):
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			if i == 0 || c != ';' || !isText(line[i:]) {
+				return 0, MalformedError("the size of a chunk is no number")
+			}
+			return n, nil
+		}
+		if i == 15 {
+			return 0, MalformedError("the size of a chunk is too large")
+		}
+		n = n<<4 | int64(c)
+	}
+	if i == 0 {
+		return 0, MalformedError("the size of a chunk is missing")
+	}
+	return n, nil
+}
+
+// Forward copies the rest of the body to w, as chunks if that is asked for. A chunk is passed
+// on as soon as it comes, in parts if it is large. Forward returns nil only after all of the
+// body; an error of w is a [WriteError].
+func (b *Body) Forward(w io.Writer, chunked bool) error {
+	const margin = 16 // room for the size of a chunk
+	buf := buffer.Get(copySize)
+	buf = buf[:copySize]
+	defer buffer.Recycle(buf)
+	for !b.done {
+		n, err := b.Read(buf[margin : len(buf)-len(crlf)])
+		if n > 0 {
+			out := buf[margin : margin+n]
+			if chunked {
+				size := strconv.AppendInt(buf[:0:margin], int64(n), 16)
+				begin := margin - len(size) - len(crlf)
+				copy(buf[begin:], size)
+				copy(buf[margin-len(crlf):], crlf)
+				out = append(buf[begin:margin+n], crlf...)
+			}
+			if _, err := w.Write(out); err != nil {
+				return &WriteError{err}
+			}
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+	}
+	if chunked {
+		if _, err := io.WriteString(w, "0\r\n\r\n"); err != nil {
+			return &WriteError{err}
+		}
+	}
+	return nil
+}
+
+// Move is Forward of a body to a connection that is not to have chunks. A long one is moved
+// inside the kernel, if both ends are TCP connections. It does not tell apart whose error an
+// error is.
+func (b *Body) Move(w io.Writer) error {
+	known := b.length != UntilClose
+	if b.length == Chunked || known && b.left < sparse {
+		return b.Forward(w, false)
+	}
+	ahead := b.Ahead()
+	if !known {
+		ahead = b.r.Buffered()
+		b.r.r = b.r.w
+	}
+	if _, err := w.Write(ahead); err != nil {
+		return &WriteError{err}
+	}
+	if !known {
+		_, err := io.Copy(w, b.r.src)
+		b.done = err == nil
+		return err
+	}
+	n, err := io.Copy(w, &io.LimitedReader{R: b.r.src, N: b.left})
+	b.left -= n
+	b.done = b.left == 0
+	if err == nil && !b.done {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// A WriteError is the error of the writer that a body is copied to.
+type WriteError struct{ Err error }
+
+func (e *WriteError) Error() string { return "passing a body on: " + e.Err.Error() }
+func (e *WriteError) Unwrap() error { return e.Err }

@@ -1,0 +1,577 @@
+package netproxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/internal/netproxy/intercept"
+	"github.com/execagent/execagent/internal/netproxy/mask"
+)
+
+const secret = "tok_abcdefghijabcdefghij"
+
+// A vault is a destination with TLS for which a command has a credential, and a proxy before it.
+type vault struct {
+	*rig
+	host        string // HOST:PORT
+	port        string
+	placeholder string
+	bundle      *x509.CertPool // whom the command trusts
+	own         *x509.CertPool // whom somebody trusts who is not intercepted
+
+	waiting chan struct{} // closed when a request for /wait has arrived
+
+	mu    sync.Mutex
+	heads []string // "protocol method path authorization body"
+	conns map[net.Conn]bool
+}
+
+// newVault starts one with HTTP/2, and has its credential belong below /api.
+func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
+	t.Helper()
+	v := &vault{conns: map[net.Conn]bool{}, waiting: make(chan struct{})}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("Upgrade") != "" {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"+r.Header.Get("Authorization")+" ")
+			_, _ = io.Copy(conn, rw)
+			return
+		}
+		if r.URL.Path == "/wait" {
+			close(v.waiting)
+			<-r.Context().Done()
+			return
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.heads = append(v.heads, fmt.Sprintf("%s %s %s|%s|%s", r.Proto, r.Method, r.RequestURI, r.Header.Get("Authorization"), body))
+		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+		fmt.Fprint(w, "answer to ", r.RequestURI)
+	}))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ConnState = func(conn net.Conn, _ http.ConnState) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.conns[conn] = true
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	_, v.port, _ = net.SplitHostPort(s.Listener.Addr().String())
+	v.host = net.JoinHostPort(name, v.port)
+	v.own = x509.NewCertPool()
+	v.own.AddCert(s.Certificate())
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.bundle = x509.NewCertPool()
+	v.bundle.AppendCertsFromPEM(authority.Bundle())
+	broker, placeholder := newBroker(t, "https://"+v.host+"/api")
+	v.placeholder = placeholder
+	r := allow("127.0.0.1", "example.com", "other.test")
+	r.Local, r.Limited = true, limited
+	c := append(cfg, Config{})[0]
+	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, func() *x509.CertPool { return v.own }, loopback(t).resolver
+	v.rig = socks(t, r, c)
+	return v
+}
+
+// newBroker returns one with a credential that belongs to a place, and its placeholder.
+func newBroker(t testing.TB, at string) (broker *mask.Broker, placeholder string) {
+	t.Helper()
+	broker, err := mask.New(mask.Config{Environ: []string{"TOK=" + secret}, Providers: map[string]mask.Provider{
+		"mine": {Env: []string{"TOK"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixes: []string{at}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range broker.Environ("/bundle") {
+		if name, value, _ := strings.Cut(entry, "="); name == "TOK" {
+			placeholder = value
+		}
+	}
+	if placeholder == "" || placeholder == secret {
+		t.Fatalf("the placeholder is %q", placeholder)
+	}
+	return broker, placeholder
+}
+
+// seen returns what arrived, and over how many connections.
+func (v *vault) seen() (heads []string, conns int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.heads), len(v.conns)
+}
+
+// client returns a client that reaches a place through the proxy's SOCKS5, or through its CONNECT
+// if http is its address.
+func (v *vault) client(t testing.TB, http2 bool, trusted *x509.CertPool) *http.Client {
+	t.Helper()
+	tr := &http.Transport{
+		DialContext: func(_ context.Context, _, at string) (net.Conn, error) {
+			conn := v.dial()
+			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, at)); err != nil {
+				return nil, err
+			}
+			var back [12]byte
+			if _, err := io.ReadFull(conn, back[:]); err != nil || back[3] != replySucceeded {
+				return nil, fmt.Errorf("SOCKS5 says %x, %w", back, err)
+			}
+			return conn, nil
+		},
+		TLSClientConfig:    &tls.Config{RootCAs: trusted},
+		ForceAttemptHTTP2:  http2,
+		DisableCompression: true,
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func send(t testing.TB, c *http.Client, method, url, authorization, body string) (status int, header http.Header, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	a, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	back, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.StatusCode, a.Header, string(back)
+}
+
+// TestInside: a credential is put back where it belongs and nowhere else, in HTTP/1 and HTTP/2.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t, false, "example.com")
+		c := v.client(t, http2, v.bundle)
+		url := "https://" + v.host
+		for _, test := range []struct{ path, want string }{
+			{"/api/a?k=" + v.placeholder, secret}, {"/other", v.placeholder}, {"/apix", v.placeholder}, {"/api/%2e%2e/x", v.placeholder},
+		} {
+			status, header, body := send(t, c, "POST", url+test.path, "Bearer "+v.placeholder, "k="+v.placeholder)
+			if status != 200 || body != "answer to "+test.path || header.Get("X-Echo") != "Bearer "+test.want {
+				t.Errorf("%s: %d %v %q", test.path, status, header, body)
+			}
+			heads, _ := v.seen()
+			proto := "HTTP/1.1"
+			if http2 {
+				proto = "HTTP/2.0"
+			}
+			if last := heads[len(heads)-1]; last != proto+" POST "+test.path+"|Bearer "+test.want+"|k="+v.placeholder {
+				t.Errorf("%q arrived", last)
+			}
+		}
+		if _, header, _ := send(t, c, "TRACE", url+"/api", "Bearer "+v.placeholder, ""); header.Get("X-Echo") != "Bearer "+v.placeholder {
+			t.Errorf("TRACE: %v", header)
+		}
+		if _, conns := v.seen(); conns != 1 {
+			t.Errorf("%d connections to the destination", conns)
+		}
+		v.want("domain allow baseline_policy allow socks5_tcp " + v.host + " ") // of the tunnel
+	}
+}
+
+// TestInsideConnect: the same through CONNECT, with the hygiene of plain requests inside.
+func TestInsideConnect(t *testing.T) {
+	t.Parallel()
+	v := newVault(t, false, "127.0.0.1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- v.Serve(HTTP, l) }()
+	t.Cleanup(func() {
+		_ = v.Close()
+		<-served
+	})
+	v.addr = l.Addr().String()
+	for _, test := range []struct{ in, want string }{
+		{"GET /api/a HTTP/1.1\r\nHost: " + v.host + "\r\nAuthorization: Bearer " + v.placeholder + "\r\n\r\n", "answer to /api/a"},
+		{"GET https://" + v.host + "/api/b HTTP/1.1\r\nHost: " + v.host + "\r\n\r\n", "answer to /api/b"},
+		{"GET /api HTTP/1.1\r\nHost: other.test\r\n\r\n", "host mismatch"},
+		{"GET /api HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "host mismatch"},
+		{"GET https://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n", "host mismatch"},
+		{"GET https://other.test/ HTTP/1.1\r\nHost: " + v.host + "\r\n\r\n", "Host header does not match"},
+		{"CONNECT " + v.host + " HTTP/1.1\r\nHost: " + v.host + "\r\n\r\n", "host mismatch"},
+		{"POST /api HTTP/1.1\r\nHost: " + v.host + "\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400 Bad Request"},
+		{"GET /api HTTP/1.1\nHost: " + v.host + "\n\n", "400 Bad Request"},
+	} {
+		conn := v.dial()
+		open(t, conn, v.host)
+		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "127.0.0.1"})
+		if _, err := io.WriteString(secure, test.in); err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.ReadResponse(bufio.NewReader(secure), nil)
+		if err != nil {
+			t.Errorf("%q: %v", test.in, err)
+			continue
+		}
+		body, err := io.ReadAll(a.Body)
+		if got := a.Status + " " + string(body); err != nil || !strings.Contains(got, test.want) {
+			t.Errorf("%q: %s, %v", test.in, got, err)
+		}
+		_ = secure.Close()
+	}
+	heads, _ := v.seen()
+	if !slices.Equal(heads, []string{"HTTP/1.1 GET /api/a|Bearer " + secret + "|", "HTTP/1.1 GET /api/b||"}) {
+		t.Errorf("%q", heads)
+	}
+}
+
+// TestInsideUpstream: the destination is reached through the upstream proxy, which sees TLS.
+func TestInsideUpstream(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		var asked sync.Map
+		up := listen(t, func(conn net.Conn) {
+			q, err := http.ReadRequest(bufio.NewReader(conn))
+			if err != nil {
+				return
+			}
+			_, port, _ := net.SplitHostPort(q.Host)
+			there, err := net.Dial("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				return
+			}
+			defer there.Close()
+			asked.Store(q.Method+" "+q.Host, true)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			go func() {
+				_, _ = io.Copy(conn, there)
+				_ = conn.Close()
+			}()
+			_, _ = io.Copy(there, conn)
+		})
+		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- v.Serve(HTTP, l) }()
+		t.Cleanup(func() {
+			_ = v.Close()
+			<-served
+		})
+		v.addr = l.Addr().String()
+		conn := v.dial()
+		open(t, conn, v.host)
+		c := v.client(t, http2, v.bundle)
+		c.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+		for range 2 {
+			if status, header, _ := send(t, c, "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, ""); status != 200 || header.Get("X-Echo") != "Bearer "+secret {
+				t.Errorf("%d %v", status, header)
+			}
+		}
+		if _, ok := asked.Load("CONNECT " + v.host); !ok {
+			t.Error("the upstream proxy was not asked")
+		}
+	}
+}
+
+// TestNotInside: other tunnels are not looked into, and who names another host in TLS gets
+// nowhere.
+func TestNotInside(t *testing.T) {
+	t.Parallel()
+	v := newVault(t, false, "example.com")
+	conn := v.dial()
+	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, "127.0.0.1:"+v.port)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake(); err != nil {
+		t.Errorf("by its address: %v", err)
+	}
+	for name, trusted := range map[string]*x509.CertPool{"other.test": v.bundle, "example.com": v.own} {
+		conn := v.dial()
+		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+			t.Fatal(err)
+		}
+		if err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake(); err == nil {
+			t.Errorf("%s: TLS is spoken", name)
+		}
+	}
+	// Not TLS: the destination is asked, which refuses it.
+	conn = v.dial()
+	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
+		t.Errorf("%q, %v", back, err)
+	}
+	if heads, _ := v.seen(); len(heads) > 0 {
+		t.Errorf("%q arrived", heads)
+	}
+}
+
+// TestInsideUntrusted: a destination that is not who it has to be gets no request.
+func TestInsideUntrusted(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t, false, "other.test") // its certificate is that of example.com
+		status, _, body := send(t, v.client(t, http2, v.bundle), "GET", "https://"+v.host+"/api", "Bearer "+v.placeholder, "")
+		if heads, _ := v.seen(); status != 502 || body != upstreamFailure || len(heads) > 0 {
+			t.Errorf("%d %q, %q arrived", status, body, heads)
+		}
+	}
+}
+
+// TestInsideLimited: in limited mode each tunnel is looked into, whose requests only read.
+func TestInsideLimited(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t, true, "example.com")
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- v.Serve(HTTP, l) }()
+		t.Cleanup(func() {
+			_ = v.Close()
+			<-served
+		})
+		v.addr = l.Addr().String()
+		for _, host := range []string{"example.com:", "127.0.0.1:"} { // with a credential and without
+			c := &http.Client{Transport: &http.Transport{
+				DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+					conn := v.dial()
+					open(t, conn, host+v.port)
+					config := &tls.Config{RootCAs: v.bundle, ServerName: strings.TrimSuffix(host, ":"), NextProtos: []string{"http/1.1"}}
+					if http2 {
+						config.NextProtos = []string{"h2"}
+					}
+					secure := tls.Client(conn, config)
+					return secure, secure.Handshake()
+				},
+				ForceAttemptHTTP2: http2,
+			}}
+			defer c.CloseIdleConnections()
+			if status, _, body := send(t, c, "GET", "https://"+host+v.port+"/api", "", ""); status != 200 || body != "answer to /api" {
+				t.Errorf("%d %q", status, body)
+			}
+			status, header, body := send(t, c, "POST", "https://"+host+v.port+"/api", "", "x")
+			if status != 403 || body != "Method not allowed in limited mode." || header.Get("X-Proxy-Error") != "blocked-by-method-policy" {
+				t.Errorf("%d %v %q", status, header, body)
+			}
+		}
+		conn := v.dial()
+		open(t, conn, v.host)
+		if _, err := io.WriteString(conn, "SSH-2.0-x\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if back, err := io.ReadAll(conn); len(back) > 0 && err == nil {
+			t.Errorf("another protocol: %q", back)
+		}
+		other := "127.0.0.1:" + v.port
+		v.want("domain allow baseline_policy allow https_connect "+v.host+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+v.host+" POST",
+			"domain allow baseline_policy allow https_connect "+other+" CONNECT", "non_domain deny mode_guard method_not_allowed https_connect "+other+" POST",
+			"domain allow baseline_policy allow https_connect "+v.host+" CONNECT", "non_domain deny mode_guard mitm_required https_connect "+v.host+" CONNECT")
+	}
+}
+
+// TestInsidePlain: plain requests to a credential's own destination, directly and in a tunnel.
+func TestInsidePlain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	other := newSite(t, nil)
+	broker, placeholder := newBroker(t, "http://"+s.addr+"/api")
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
+	head := func(path, host string) string {
+		return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nauthorization: Bearer " + placeholder + "\r\nCookie: k=" + placeholder + "\r\n\r\n"
+	}
+	quit := "GET /quit HTTP/1.1\r\nHost: " + s.addr + "\r\nConnection: close\r\n\r\n"
+	g.raw(head("http://"+s.addr+"/api/1", s.addr) + head("http://"+s.addr+"/other", s.addr) + head("http://"+other.addr+"/api/2", other.addr) + quit)
+	g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/3", s.addr) + head("/api/4?k="+placeholder, s.addr) + quit)
+	h := socks(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
+	h.raw(greeting + "\x05\x01\x00" + place(t, s.addr) + head("/api/6", s.addr) + quit)
+	if back := g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\n" + head("/api/5", other.addr)); !strings.Contains(back, "host mismatch") {
+		t.Errorf("another host: %q", back)
+	}
+	var got []string
+	for _, h := range slices.Concat(s.seen(), other.seen()) {
+		line, rest, _ := strings.Cut(h, " HTTP/1.1\r\n")
+		if strings.Contains(line, "quit") {
+			continue
+		}
+		word := "placeholder"
+		if strings.Contains(rest, "authorization: Bearer "+secret+"\r\nCookie: k="+placeholder) {
+			word = "credential"
+		} else if strings.Contains(rest, secret) {
+			word = "elsewhere"
+		}
+		got = append(got, line+" "+word)
+	}
+	want := []string{"GET /api/1 credential", "GET /other placeholder", "GET /api/3 credential", "GET /api/4?k=" + placeholder + " credential", "GET /api/6 credential", "GET /api/2 placeholder"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	for _, r := range g.reports(0) {
+		if line := fmt.Sprintf("%+v", r); strings.Contains(line, secret) || strings.Contains(line, placeholder) || strings.Contains(line, "/api") {
+			t.Error(line)
+		}
+	}
+}
+
+// TestPlaceholderOfAnother: a placeholder goes through the proxy of another command as it is, be
+// that with credentials of its own or without (leak L3).
+func TestPlaceholderOfAnother(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(conn net.Conn, _ *http.Request, _ string) bool {
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+		return false // also in a tunnel that nobody looks into
+	})
+	_, placeholder := newBroker(t, "http://"+s.addr+"/api")
+	other, _ := newBroker(t, "http://"+s.addr+"/api")
+	authority, err := intercept.NewAuthority(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*rig{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
+		field := "Host: " + s.addr + "\r\nAuthorization: Bearer " + placeholder
+		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
+		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
+	}
+	seen := s.seen()
+	for _, h := range seen {
+		if !strings.Contains(h, "Bearer "+placeholder) || strings.Contains(h, secret) {
+			t.Errorf("%q arrived", h)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d requests arrived", len(seen))
+	}
+}
+
+// TestInsideWebSocket: a request for WebSocket changes the protocol, and what else asks for a
+// change, or in limited mode, is an ordinary request.
+func TestInsideWebSocket(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limited         bool
+		method, upgrade string
+		switched        bool
+	}{
+		{false, "GET", "websocket", true},
+		{false, "GET", "h2c", false},
+		{false, "GET", "websocket, h2c", false},
+		{false, "GET", "websocket\r\nUpgrade: h2c", false},
+		{false, "PUT", "websocket", false},
+		{true, "GET", "websocket", false},
+	} {
+		v := newVault(t, test.limited, "example.com")
+		conn := v.dial()
+		if test.limited { // SOCKS5 to other ports than 443 is off there
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- v.Serve(HTTP, l) }()
+			t.Cleanup(func() {
+				_ = v.Close()
+				<-served
+			})
+			v.addr = l.Addr().String()
+			conn = v.dial()
+			open(t, conn, v.host)
+		} else {
+			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "example.com"})
+		in := test.method + " /api HTTP/1.1\r\nHost: " + v.host + "\r\nConnection: Upgrade\r\nUpgrade: " + test.upgrade + "\r\nAuthorization: Bearer " + v.placeholder + "\r\nSec-WebSocket-Key: k\r\n\r\n"
+		if _, err := io.WriteString(secure, in); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(secure)
+		a, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (a.StatusCode == 101) != test.switched {
+			t.Errorf("%+v: %s", test, a.Status)
+		}
+		if !test.switched {
+			continue
+		}
+		text := strings.Repeat("0123456789abcdef", 1<<14)
+		go func() {
+			_, _ = io.WriteString(secure, text)
+			_ = secure.CloseWrite()
+		}()
+		if back, err := io.ReadAll(r); err != nil || string(back) != "Bearer "+secret+" "+text || a.Header.Get("Upgrade") != "websocket" || a.Header.Get("Sec-WebSocket-Accept") != "x" {
+			t.Errorf("%v, %.60q of %d bytes, %v", a.Header, back, len(back), err)
+		}
+	}
+}
+
+// TestInsideClose: Close ends requests in tunnels.
+func TestInsideClose(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t, false, "example.com")
+		c := v.client(t, http2, v.bundle)
+		if status, _, _ := send(t, c, "GET", "https://"+v.host+"/api", "", ""); status != 200 {
+			t.Error(status)
+		}
+		failed := make(chan error, 1)
+		go func() {
+			a, err := c.Post("https://"+v.host+"/wait", "text/plain", strings.NewReader("x"))
+			if err == nil {
+				_ = a.Body.Close()
+			}
+			failed <- err
+		}()
+		<-v.waiting
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-failed; err == nil {
+			t.Error("the request has an answer")
+		}
+	}
+}

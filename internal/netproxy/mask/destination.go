@@ -1,0 +1,130 @@
+package mask
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/execagent/execagent/internal/netproxy/rules"
+)
+
+// A Destination is where a request of the command goes.
+type Destination struct {
+	TLS  bool
+	Host string // as rules.Host returns it
+	Port uint16
+	Path string // as it is written in the request, without query
+}
+
+// A place is where a credential may go.
+type place struct {
+	tls      bool
+	host     string
+	wildcard bool // only what is below host
+	port     uint16
+	path     string // without a slash at its end; "": every path
+}
+
+var errDestination = errors.New("a destination is not https://HOST[:PORT][/PATH], or http:// for loopback")
+
+// parsePlace reads a destination of a provider. Without a scheme, it is reached by TLS unless
+// it is a loopback address.
+func parsePlace(text string) (place, error) {
+	var p place
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "", text
+	}
+	if rest == "" || strings.ContainsAny(rest, "@?#\\ \t\r\n\x00") {
+		return p, errDestination
+	}
+	authority, path, hasPath := strings.Cut(rest, "/")
+	if hasPath {
+		p.path = strings.TrimRight("/"+path, "/")
+	}
+	if p.path != "" && !plainPath(p.path) {
+		return p, errDestination
+	}
+	host, port := authority, ""
+	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
+		host, port = authority[:i], authority[i+1:]
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return p, errDestination
+		}
+		p.port = uint16(n)
+	}
+	host, p.wildcard = strings.CutPrefix(host, "*.")
+	var err error
+	if p.host, err = rules.Host(host); err != nil {
+		return p, errDestination
+	}
+	switch strings.ToLower(scheme) {
+	case "https":
+		p.tls = true
+	case "http":
+	case "":
+		p.tls = !p.loopback()
+	default:
+		return p, errDestination
+	}
+	if !p.tls && !p.loopback() {
+		return p, errDestination // it would be readable on the way
+	}
+	if p.port == 0 {
+		p.port = 80
+		if p.tls {
+			p.port = 443
+		}
+	}
+	return p, nil
+}
+
+func (p *place) loopback() bool {
+	addr, err := netip.ParseAddr(p.host)
+	return !p.wildcard && (p.host == "localhost" || err == nil && addr.IsLoopback())
+}
+
+// at tells whether the place is at a host and port.
+func (p *place) at(tls bool, host string, port uint16) bool {
+	if p.tls != tls || p.port != port {
+		return false
+	}
+	if p.wildcard {
+		return strings.HasSuffix(host, "."+p.host)
+	}
+	return host == p.host
+}
+
+func (p *place) contains(d Destination) bool {
+	if !p.at(d.TLS, d.Host, d.Port) {
+		return false
+	}
+	if p.path == "" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(d.Path, p.path)
+	return ok && (rest == "" || rest[0] == '/') && plainPath(d.Path)
+}
+
+// plainPath tells whether a path leads where its text says: a server that resolves dots, also
+// encoded or behind an encoded slash, would otherwise go from below a prefix to elsewhere.
+func plainPath(path string) bool {
+	text := strings.ToLower(path)
+	for range 3 { // encoded once, twice and three times
+		for _, dot := range []string{"%2e", "%c0", "%e0%80", "%u"} { // also as old servers take them for one
+			if strings.Contains(text, dot) {
+				return false
+			}
+		}
+		text = strings.NewReplacer("%2f", "/", "%5c", "/", "%25", "%", "\\", "/").Replace(text)
+	}
+	for segment := range strings.SplitSeq(text, "/") {
+		segment, _, _ = strings.Cut(segment, ";") // some servers cut parameters first
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
+}

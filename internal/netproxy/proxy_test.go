@@ -1,0 +1,520 @@
+package netproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/execagent/execagent/internal/netproxy/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A rig is a proxy with a listener, and what it has reported.
+type rig struct {
+	*Proxy
+	t    testing.TB
+	addr string
+
+	mu      sync.Mutex
+	told    []Report
+	changed chan struct{} // closed and replaced at each report
+}
+
+// start starts a proxy with these rules. A configuration may be given for the rest.
+func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+	t.Helper()
+	c := append(cfg, Config{})[0]
+	var err error
+	if c.Policy, err = rules.Compile(r); err != nil {
+		t.Fatal(err)
+	}
+	g := &rig{t: t, changed: make(chan struct{})}
+	c.Report = func(r Report) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.told = append(g.told, r)
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+	g.Proxy = New(c)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.addr = l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(HTTP, l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(g.Close(), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// reports waits for so many reports, and returns them without time and client.
+func (g *rig) reports(n int) []Report {
+	g.t.Helper()
+	for {
+		g.mu.Lock()
+		told, changed := slices.Clone(g.told), g.changed
+		g.mu.Unlock()
+		if len(told) >= n {
+			for i := range told {
+				if told[i].Time.IsZero() || told[i].Client == "" {
+					g.t.Errorf("report without time or client: %+v", told[i])
+				}
+				told[i].Time, told[i].Client = time.Time{}, ""
+			}
+			return told
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			g.t.Fatalf("%d reports, want %d: %+v", len(told), n, told)
+		}
+	}
+}
+
+// want compares what was reported: "scope decision source reason protocol host:port method",
+// with a star behind it where the Decider has allowed.
+func (g *rig) want(lines ...string) {
+	g.t.Helper()
+	var got []string
+	for _, r := range g.reports(len(lines)) {
+		line := fmt.Sprintf("%s %s %s %s %s %s %s", r.Scope, r.Decision, r.Source, r.Reason, r.Protocol, net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))), r.Method)
+		if r.Override {
+			line += " *"
+		}
+		got = append(got, line)
+	}
+	if !slices.Equal(got, lines) {
+		g.t.Errorf("reports:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(lines, "\n"))
+	}
+}
+
+// dial connects to the proxy as a command does. Nothing in a test takes longer than minutes.
+func (g *rig) dial() *net.TCPConn {
+	g.t.Helper()
+	conn, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	return conn.(*net.TCPConn)
+}
+
+// raw sends a text and returns all that comes back until the proxy hangs up.
+func (g *rig) raw(text string) string {
+	g.t.Helper()
+	conn := g.dial()
+	if _, err := io.WriteString(conn, text); err != nil {
+		g.t.Fatal(err)
+	}
+	back, err := io.ReadAll(conn)
+	if err != nil {
+		g.t.Errorf("after %q: %v", back, err)
+	}
+	return string(back)
+}
+
+// parts splits an answer into its first line, the fields, and the body.
+func parts(answer string) (line string, fields http.Header, body string) {
+	head, body, _ := strings.Cut(answer, "\r\n\r\n")
+	line, rest, _ := strings.Cut(head, "\r\n")
+	fields = http.Header{}
+	for f := range strings.SplitSeq(rest, "\r\n") {
+		if name, value, ok := strings.Cut(f, ": "); ok {
+			fields.Add(name, value)
+		}
+	}
+	return line, fields, body
+}
+
+// A site is a destination. It keeps the requests that it got as they came.
+type site struct {
+	addr string // 127.0.0.1:PORT
+	port string
+
+	mu    sync.Mutex
+	heads []string // of the requests
+	conns int
+}
+
+// newSite starts a destination. The handler writes the answer; it gets the request with its
+// body read, and returns whether another may follow. Nil: 200 with path and body.
+func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body string) bool) *site {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{addr: l.Addr().String()}
+	_, s.port, _ = net.SplitHostPort(s.addr)
+	if handle == nil {
+		handle = func(conn net.Conn, q *http.Request, body string) bool {
+			body = q.RequestURI + " " + body
+			if q.Method == http.MethodHead {
+				body = ""
+			}
+			_, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			return err == nil
+		}
+	}
+	var wg sync.WaitGroup
+	conns := map[net.Conn]bool{}
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns++
+			conns[conn] = true
+			s.mu.Unlock()
+			wg.Go(func() {
+				defer conn.Close()
+				s.serve(conn, handle)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		s.mu.Lock()
+		for conn := range conns {
+			_ = conn.Close()
+		}
+		s.mu.Unlock()
+		wg.Wait()
+	})
+	return s
+}
+
+func (s *site) serve(conn net.Conn, handle func(net.Conn, *http.Request, string) bool) {
+	var came bytes.Buffer
+	r := bufio.NewReader(io.TeeReader(conn, &came))
+	for {
+		q, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if q.Header.Get("Expect") != "" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
+		}
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return
+		}
+		head, _, _ := strings.Cut(came.String(), "\r\n\r\n")
+		came.Reset()
+		s.mu.Lock()
+		s.heads = append(s.heads, head)
+		s.mu.Unlock()
+		if !handle(conn, q, string(body)) {
+			return
+		}
+	}
+}
+
+// seen returns the heads of the requests that came.
+func (s *site) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.heads)
+}
+
+func (s *site) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
+// A dns is a name server, and the questions that it got.
+type dns struct {
+	resolver *net.Resolver
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// newDNS starts a name server. Answers has addresses of names without the dot at their end; it
+// is told how often the name was asked for addresses of this kind before.
+func newDNS(t testing.TB, answers func(name string, v6 bool, before int) []string) *dns {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dns{}
+	d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<10)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if back, err := d.answer(buf[:n], answers); err != nil {
+				t.Errorf("name server: %v", err)
+			} else {
+				_, _ = conn.WriteTo(back, from)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	return d
+}
+
+func (d *dns) answer(message []byte, answers func(string, bool, int) []string) ([]byte, error) {
+	var p dnsmessage.Parser
+	h, err := p.Start(message)
+	if err != nil {
+		return nil, err
+	}
+	q, err := p.Question()
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(q.Name.String(), ".")
+	key := name + " " + q.Type.String()
+	d.mu.Lock()
+	before := 0
+	for _, a := range d.asked {
+		if a == key {
+			before++
+		}
+	}
+	d.asked = append(d.asked, key)
+	d.mu.Unlock()
+	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: h.ID, Response: true, RecursionAvailable: true, RecursionDesired: true})
+	err = errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers())
+	for _, text := range answers(name, q.Type == dnsmessage.TypeAAAA, before) {
+		addr := netip.MustParseAddr(text)
+		header := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}
+		switch {
+		case addr.Is4() && q.Type == dnsmessage.TypeA:
+			err = errors.Join(err, b.AResource(header, dnsmessage.AResource{A: addr.As4()}))
+		case addr.Is6() && q.Type == dnsmessage.TypeAAAA:
+			err = errors.Join(err, b.AAAAResource(header, dnsmessage.AAAAResource{AAAA: addr.As16()}))
+		}
+	}
+	back, finish := b.Finish()
+	return back, errors.Join(err, finish)
+}
+
+// questions returns what was asked for.
+func (d *dns) questions() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.asked)
+}
+
+// loopback is a name server for which every name is on this host.
+func loopback(t testing.TB) *dns {
+	return newDNS(t, func(string, bool, int) []string { return []string{"127.0.0.1"} })
+}
+
+// all lets everything through, local addresses too.
+func all() rules.Rules {
+	return rules.Rules{Local: true, Domains: map[string]rules.Action{"*": rules.Allow}}
+}
+
+// allow lets these patterns through, and nothing that is local but for such literals.
+func allow(patterns ...string) rules.Rules {
+	r := rules.Rules{Domains: map[string]rules.Action{}}
+	for _, p := range patterns {
+		r.Domains[p] = rules.Allow
+	}
+	return r
+}
+
+// TestClose: Close ends what waits for an answer, for the next request, for a destination, and
+// tunnels; and New, Serve and Close after it do nothing.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	reached := make(chan struct{}, 8)
+	s := newSite(t, func(conn net.Conn, _ *http.Request, _ string) bool {
+		reached <- struct{}{}
+		_, _ = conn.Read(make([]byte, 1)) // the end
+		return false
+	})
+	asked := make(chan struct{})
+	g := start(t, rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}}, Config{
+		Decide: func(ctx context.Context, _ Question) (Answer, error) {
+			close(asked)
+			<-ctx.Done()
+			return Answer{Decision: rules.Allow}, nil // too late
+		},
+	})
+	var conns []*net.TCPConn
+	for _, text := range []string{
+		"", "GET", "GET http://ask.test/ HTTP/1.1\r\n\r\n", "GET http://" + s.addr + "/ HTTP/1.1\r\n\r\n",
+		"POST http://" + s.addr + "/ HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
+	} {
+		conn := g.dial()
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	tunnel := g.dial()
+	open(t, tunnel, s.addr)
+	conns = append(conns, tunnel)
+	<-asked
+	<-reached
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, conn := range conns {
+		if back, err := io.ReadAll(conn); len(back) > 0 && !strings.HasPrefix(string(back), "HTTP/1.1 ") {
+			t.Errorf("connection %d: %q, %v", i, back, err)
+		}
+	}
+	for _, r := range g.reports(1) {
+		if r.Host == "ask.test" && (r.Decision != rules.Deny || r.Reason != rules.ReasonNotAllowed) {
+			t.Errorf("what waited for an answer: %+v", r)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.Serve(HTTP, l), g.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Accept(); err == nil {
+		t.Error("the listener is open after Serve")
+	}
+}
+
+// open opens a tunnel.
+func open(t testing.TB, conn net.Conn, place string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	var back []byte
+	for !bytes.HasSuffix(back, []byte("\r\n\r\n")) {
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(conn, b); err != nil {
+			t.Fatalf("after %q: %v", back, err)
+		}
+		back = append(back, b...)
+	}
+	if !strings.HasPrefix(string(back), "HTTP/1.1 200 OK\r\ndate: ") {
+		t.Fatalf("CONNECT was answered with %q", back)
+	}
+}
+
+// TestConnectionLimit: a connection too many is closed at once, and one that ends makes room.
+func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
+	g := start(t, all())
+	if g.limit < 16 || g.limit > maxConnections {
+		t.Errorf("a limit of %d", g.limit)
+	}
+	g.Proxy.mu.Lock()
+	g.limit = 2
+	g.Proxy.mu.Unlock()
+	a, b := g.dial(), g.dial()
+	for _, conn := range []net.Conn{a, b} { // both are served
+		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
+		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if back, _ := io.ReadAll(g.dial()); len(back) > 0 {
+		t.Errorf("the third connection got %q", back)
+	}
+	_ = a.Close()
+	for deadline := time.Now().Add(time.Minute); ; {
+		conn := g.dial()
+		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
+		if _, err := io.ReadFull(conn, make([]byte, 20)); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no room after a connection has ended")
+		}
+	}
+}
+
+// TestConnectionsTogether: commands have only so many connections together, and for its own each
+// has only so many to destinations.
+func TestConnectionsTogether(t *testing.T) {
+	t.Parallel()
+	few := &places{limit: 2}
+	g, h := start(t, all()), start(t, all())
+	for _, g := range []*rig{g, h} {
+		g.Proxy.mu.Lock()
+		g.places = few
+		g.Proxy.mu.Unlock()
+	}
+	ask := func(g *rig) net.Conn {
+		conn := g.dial()
+		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
+		return conn
+	}
+	first := ask(g)
+	for _, conn := range []net.Conn{first, ask(h)} { // both are served
+		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
+		t.Error("the third connection is served")
+	}
+	_ = first.Close()
+	for {
+		if _, err := io.ReadFull(ask(h), make([]byte, 20)); err == nil {
+			break // there is room, since one has ended
+		}
+	}
+
+	s := newSite(t, nil)
+	l := start(t, all())
+	l.Proxy.mu.Lock()
+	l.limit = 2
+	l.Proxy.mu.Unlock()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	for range 3 { // as of HTTP/2, or of datagrams
+		if other, _ := net.Pipe(); !l.Proxy.hold(other) {
+			t.Fatal("a connection is one too many")
+		}
+	}
+	if line, _, _ := parts(l.raw("GET http://" + s.addr + "/" + closing)); line != "HTTP/1.1 502 Bad Gateway" {
+		t.Errorf("with too many connections: %s", line)
+	}
+	for range 2 {
+		if !l.Proxy.hold(ours) {
+			return
+		}
+	}
+	t.Error("nothing bounds the connections to destinations")
+}

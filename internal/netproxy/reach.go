@@ -1,0 +1,216 @@
+package netproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/internal/netproxy/head"
+	"github.com/execagent/execagent/internal/netproxy/rules"
+)
+
+// A request is something that the command wants to reach, by whatever protocol.
+type request struct {
+	rules.Request
+	client  string // the command's side of the connection
+	encrypt bool   // the proxy itself speaks TLS: a plain request for an https URL
+}
+
+// A refusal is why a request leads nowhere.
+type refusal struct {
+	rules.Verdict      // if failed is false
+	failed        bool // it was allowed, but the destination could not be reached
+}
+
+// reach is the one way to a destination of TCP: it admits the request, and connects to one of the
+// addresses that it may go to. If have leads there already, from an earlier request, it is judged
+// in the same way and returned; otherwise it is left alone.
+func (p *Proxy) reach(ctx context.Context, q request, have *link) (*link, *refusal) {
+	place := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
+	var known []netip.Addr
+	if have != nil && have.place == place && have.alive() {
+		known = have.addrs
+	}
+	addrs, refused := p.admit(ctx, q, known)
+	if refused != nil {
+		return nil, refused
+	}
+	if known != nil {
+		return have, nil
+	}
+	l, err := p.connect(ctx, q, place, addrs)
+	if err != nil {
+		return nil, &refusal{failed: true}
+	}
+	return l, nil
+}
+
+// admit judges a request, asks about it if need be, resolves the name once unless its addresses
+// are known, and judges all of them: it returns where the request may go, and nowhere else. Each
+// verdict is reported.
+func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) ([]netip.Addr, *refusal) {
+	v, override := p.judge(ctx, q)
+	if v.Decision != rules.Allow {
+		return nil, p.refuse(q, v)
+	}
+	addrs := known
+	if addrs == nil {
+		addrs = p.resolve(ctx, q.Host)
+	}
+	if v, refused := p.cfg.Policy.JudgeAddresses(q.Request, addrs); refused {
+		return nil, p.refuse(q, v)
+	}
+	p.report(q, v, override)
+	if v, refused := p.cfg.Policy.JudgeMethod(q.Request, p.intercepts(q)); refused {
+		return nil, p.refuse(q, v)
+	}
+	for _, addr := range addrs {
+		v, refused := p.cfg.Policy.JudgeDial(q.Request, addr)
+		if refused || p.cfg.Own(netip.AddrPortFrom(addr, q.Port)) {
+			return nil, p.refuse(q, v)
+		}
+	}
+	return addrs, nil
+}
+
+// judge gives the verdict on a name, by the policy or by whoever is asked, and tells whether
+// an answer has allowed what the policy would not.
+func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override bool) {
+	v = p.cfg.Policy.Judge(q.Request)
+	if v.Decision != rules.Ask {
+		return v, false
+	}
+	v.Decision = rules.Deny
+	if p.cfg.Decide == nil {
+		return v, false
+	}
+	v.Source = rules.SourceDecider
+	answer, err := p.cfg.Decide(ctx, Question{Protocol: q.Protocol, Host: q.Host, Port: q.Port})
+	switch {
+	case err != nil || ctx.Err() != nil:
+	case answer.Decision == rules.Allow:
+		v.Decision = rules.Allow
+		return v, true
+	case answer.Decision == rules.Deny || answer.Decision == rules.Ask:
+		v.Decision, v.Reason = answer.Decision, answer.Reason
+		if v.Reason == "" {
+			v.Reason = rules.ReasonPolicyDenied
+		}
+	}
+	return v, false
+}
+
+// refuse reports a verdict that is a refusal.
+func (p *Proxy) refuse(q request, v rules.Verdict) *refusal {
+	p.report(q, v, false)
+	return &refusal{Verdict: v}
+}
+
+func (p *Proxy) report(q request, v rules.Verdict, override bool) {
+	if len(q.Method) > maxMethod {
+		q.Method = strings.Clone(q.Method[:maxMethod]) // not the rest with it
+	}
+	p.cfg.Report(Report{
+		Time: time.Now(), Scope: v.Scope, Decision: v.Decision, Source: v.Source, Reason: v.Reason,
+		Protocol: q.Protocol, Host: q.Host, Port: q.Port, Method: q.Method, Client: q.client, Override: override,
+	})
+}
+
+// resolve returns the addresses of a host: itself if it is one, none if it cannot be resolved.
+func (p *Proxy) resolve(ctx context.Context, host string) []netip.Addr {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{reached(addr)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return nil
+	}
+	addrs, err := p.cfg.Resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil
+	}
+	for i, addr := range addrs {
+		addrs[i] = reached(addr)
+	}
+	return addrs
+}
+
+// reached returns the address that a connection to an address arrives at, since that is what
+// has to be judged: of the address that is none (0.0.0.0, ::), it is the loopback address.
+func reached(addr netip.Addr) netip.Addr {
+	switch addr = addr.Unmap(); addr {
+	case netip.IPv4Unspecified():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		return netip.IPv6Loopback()
+	}
+	return addr
+}
+
+// connect makes the connection for a request that may go out.
+func (p *Proxy) connect(ctx context.Context, q request, place string, addrs []netip.Addr) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	hop := p.cfg.Upstream.hop(q)
+	var conn net.Conn
+	var err error
+	if hop != nil {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", hop.address)
+	} else {
+		conn, err = dial(ctx, q.Port, addrs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !p.hold(conn) {
+		return nil, net.ErrClosed
+	}
+	l := &link{raw: conn, conn: conn, in: head.NewReader(conn).Within(p.heads), place: place, addrs: addrs, hop: hop}
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline) // it fails only if conn is closed, and then so does what follows
+	if hop != nil && (q.encrypt || q.Protocol == rules.Connect) {
+		err = l.open(place)
+		l.hop = nil // it is only passed through
+	}
+	if err == nil && q.encrypt {
+		err = l.encrypt(ctx, q.Host, p.cfg.Roots())
+	}
+	if err != nil {
+		p.cut(l)
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return l, nil
+}
+
+// dial connects to the first of these addresses that answers.
+func dial(ctx context.Context, port uint16, addrs []netip.Addr) (net.Conn, error) {
+	var dialer net.Dialer
+	first := errNoAddress
+	for i, addr := range addrs[:min(len(addrs), maxTries)] {
+		try, done := ctx, context.CancelFunc(func() {})
+		if i < len(addrs)-1 {
+			try, done = context.WithTimeout(ctx, tryTime)
+		}
+		// Not DialTCP, which binds a port first: there are few, shared by all destinations.
+		conn, err := dialer.DialContext(try, "tcp", netip.AddrPortFrom(addr, port).String())
+		done()
+		if err == nil {
+			return conn, nil
+		}
+		if i == 0 {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+var errNoAddress = errors.New("connecting: the name has no address")

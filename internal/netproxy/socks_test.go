@@ -1,0 +1,540 @@
+package netproxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/internal/netproxy/rules"
+)
+
+// socks has the proxy serve SOCKS5, and returns a rig that dials it.
+func socks(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+	t.Helper()
+	g := start(t, r, cfg...)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(SOCKS5, l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(g.Close(), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	g.addr = l.Addr().String()
+	return g
+}
+
+// greeting offers to do without authentication.
+const greeting = "\x05\x01\x00"
+
+// address returns a host and port as SOCKS5 has them.
+func address(host string, port int) string {
+	var b []byte
+	if addr, err := netip.ParseAddr(host); err != nil {
+		b = append([]byte{typeName, byte(len(host))}, host...)
+	} else if addr.Is4() {
+		b = append([]byte{typeIPv4}, addr.AsSlice()...)
+	} else {
+		b = append([]byte{typeIPv6}, addr.AsSlice()...)
+	}
+	return string(binary.BigEndian.AppendUint16(b, uint16(port)))
+}
+
+// place is an address HOST:PORT as SOCKS5 has it.
+func place(t testing.TB, at string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address(host, n)
+}
+
+// TestSOCKSReplies has the bytes of every refusal (network.md 5.2).
+func TestSOCKSReplies(t *testing.T) {
+	t.Parallel()
+	const (
+		rest    = "\x00\x01\x00\x00\x00\x00\x00\x00"
+		denied  = "\x05\x00\x05\x02" + rest
+		failed  = "\x05\x00\x05\x01" + rest
+		refused = "\x05\x00\x05\x05" + rest
+		command = "\x05\x00\x05\x07" + rest
+		kind    = "\x05\x00\x05\x08" + rest
+	)
+	dead := deadPort(t)
+	for _, test := range []struct {
+		name, in, want string
+		reports        []string
+	}{
+		{"not listed", greeting + "\x05\x01\x00" + address("blocked.example", 443), denied, []string{"domain deny baseline_policy not_allowed socks5_tcp blocked.example:443 "}},
+		{"denied", greeting + "\x05\x01\x00" + address("DENIED.example.", 443), denied, []string{"domain deny baseline_policy denied socks5_tcp denied.example:443 "}},
+		{"local", greeting + "\x05\x01\x00" + address("127.0.0.2", 80), denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp 127.0.0.2:80 "}},
+		{"local by a name that is an address", greeting + "\x05\x01\x00\x03\x09127.0.0.2\x00\x50", denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp 127.0.0.2:80 "}},
+		{"local, IPv6", greeting + "\x05\x01\x00" + address("::1", 80), denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp [::1]:80 "}},
+		{"mapped", greeting + "\x05\x01\x00" + address("::ffff:10.0.0.1", 80), denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp 10.0.0.1:80 "}},
+		{"translated", greeting + "\x05\x01\x00" + address("64:ff9b::10.0.0.1", 80), denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp [64:ff9b::a00:1]:80 "}},
+		{"decimal", greeting + "\x05\x01\x00" + address("2130706433", 80), denied, []string{"domain deny baseline_policy not_allowed_local socks5_tcp 2130706433:80 "}},
+		{"nobody there", greeting + "\x05\x01\x00" + place(t, dead), refused, []string{"domain allow baseline_policy allow socks5_tcp " + dead + " "}},
+		{"BIND", greeting + "\x05\x02\x00" + address("127.0.0.1", 80), command, nil},
+		{"an unknown command", greeting + "\x05\x09\x00" + address("127.0.0.1", 80), command, nil},
+		{"UDP, off", greeting + "\x05\x03\x00" + address("0.0.0.0", 0), command, nil},
+		{"an unknown type", greeting + "\x05\x01\x00\x05\x00\x00", kind, nil},
+		{"no name", greeting + "\x05\x01\x00\x03\x00\x00\x50", failed, nil},
+		{"a name that is none", greeting + "\x05\x01\x00\x03\x03a b\x00\x50", failed, nil},
+		{"a name with a zero", greeting + "\x05\x01\x00\x03\x0b127.0.0.1\x00x\x00\x50", failed, nil},
+		{"a zone", greeting + "\x05\x01\x00\x03\x08fe80::1%\x00\x50", failed, nil},
+		{"other reserved bytes", greeting + "\x05\x01\x01" + address("127.0.0.1", 80), failed, nil},
+		{"no method", "\x05\x00", "\x05\xff", nil},
+		{"a password", "\x05\x01\x02", "\x05\xff", nil},
+		{"a password, or none", "\x05\x02\x02\x00\x05\x01\x00" + address("blocked.example", 443), denied, []string{"domain deny baseline_policy not_allowed socks5_tcp blocked.example:443 "}},
+		{"SOCKS4", "\x04\x01\x00\x50\x7f\x00\x00\x01\x00", "", nil},
+		{"HTTP", "GET http://127.0.0.1/ HTTP/1.1\r\n\r\n", "", nil},
+		{"SOCKS4 behind the greeting", greeting + "\x04\x01\x00" + address("127.0.0.1", 80), "\x05\x00", nil},
+	} {
+		r := allow("127.0.0.1")
+		r.Domains["denied.example"] = rules.Deny
+		g := socks(t, r)
+		conn := g.dial()
+		if _, err := io.WriteString(conn, test.in); err != nil {
+			t.Fatal(err)
+		}
+		back, err := io.ReadAll(conn)
+		if string(back) != test.want && (err == nil || test.want != "") {
+			t.Errorf("%s: %x, %v; want %x", test.name, back, err, test.want)
+		}
+		g.want(test.reports...)
+	}
+}
+
+// TestSOCKS: a stream goes through, by address and by name, and what is sent early is not lost.
+// The reply has the address of this end.
+func TestSOCKS(t *testing.T) {
+	t.Parallel()
+	echo := listen(t, func(conn net.Conn) {
+		_, _ = io.WriteString(conn, conn.RemoteAddr().String()+"\n")
+		_, _ = io.Copy(conn, conn)
+	})
+	_, port, _ := net.SplitHostPort(echo)
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "name.test", "NAME.test."} {
+		r := allow("127.0.0.1", "localhost", "name.test")
+		r.Local = true
+		g := socks(t, r, Config{Resolver: loopback(t).resolver})
+		conn := g.dial()
+		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address(host, n)+"early "); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "late"); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.CloseWrite()
+		back, err := io.ReadAll(conn)
+		if err != nil || len(back) < 12 {
+			t.Fatalf("%x, %v", back, err)
+		}
+		_, at, err := readAddress(bytes.NewReader(back[5:]))
+		if line, rest, _ := strings.Cut(string(back[12:]), "\n"); err != nil || string(back[:10]) != "\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01" || !strings.HasSuffix(line, ":"+strconv.Itoa(int(at))) || rest != "early late" {
+			t.Errorf("%s: %x %q", host, back[:12], back[12:])
+		}
+		g.want("domain allow baseline_policy allow socks5_tcp " + strings.ToLower(strings.TrimSuffix(host, ".")) + ":" + port + " ")
+	}
+}
+
+// TestSOCKSLimited: in limited mode there is nothing but TLS that is looked into.
+func TestSOCKSLimited(t *testing.T) {
+	t.Parallel()
+	r := allow("127.0.0.1")
+	r.Limited = true
+	g := socks(t, r, Config{Datagrams: datagrams(nil)})
+	for _, port := range []int{80, 443} {
+		conn := g.dial()
+		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address("127.0.0.1", port)); err != nil {
+			t.Fatal(err)
+		}
+		if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x02") {
+			t.Errorf("%d: %x, %v", port, back, err)
+		}
+	}
+	a := associate(t, g, 0)
+	a.send(t, "127.0.0.1:443", "x")
+	a.ends(t)
+	g.want("non_domain deny mode_guard method_not_allowed socks5_tcp 127.0.0.1:80 ", "domain allow baseline_policy allow socks5_tcp 127.0.0.1:443 ",
+		"non_domain deny mode_guard mitm_required socks5_tcp 127.0.0.1:443 ", "non_domain deny mode_guard method_not_allowed socks5_udp 127.0.0.1:443 ")
+}
+
+// TestSOCKSAsks: what the list does not decide is asked about, and names are compared with TLS.
+func TestSOCKSAsks(t *testing.T) {
+	t.Parallel()
+	s, _ := tlsSite(t)
+	var asked atomic.Pointer[Question]
+	g := socks(t, rules.Rules{Local: true}, Config{Resolver: loopback(t).resolver, Decide: func(_ context.Context, q Question) (Answer, error) {
+		asked.Store(&q)
+		return Answer{Decision: rules.Allow}, nil
+	}})
+	_, port, _ := net.SplitHostPort(s)
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := g.dial()
+	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test"))); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := io.ReadAll(conn); err == nil && len(back) > 12 {
+		t.Errorf("the destination has answered a greeting to another: %x", back)
+	}
+	if q := asked.Load(); q == nil || *q != (Question{rules.SOCKS5TCP, "name.test", uint16(n)}) {
+		t.Errorf("asked %+v", q)
+	}
+	g.want("domain allow decider not_allowed socks5_tcp name.test:"+port+"  *", "non_domain deny baseline_policy policy_denied socks5_tcp name.test:"+port+" ")
+}
+
+// TestSOCKSSlow: who does not come to the end of a greeting or a request is cut off.
+func TestSOCKSSlow(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{"", "\x05", "\x05\x02\x00", greeting, greeting + "\x05\x01\x00\x03\x50abc"} {
+		g := socks(t, allow("127.0.0.1"))
+		g.hurry(timing{head: 10 * time.Millisecond})
+		conn := g.dial()
+		if _, err := io.WriteString(conn, in); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, net.ErrClosed) && os.IsTimeout(err) {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+// datagrams returns what makes sockets for datagrams, and counts them.
+func datagrams(made *atomic.Int32) func() (net.PacketConn, error) {
+	return func() (net.PacketConn, error) {
+		if made != nil {
+			made.Add(1)
+		}
+		return net.ListenPacket("udp", "127.0.0.1:0")
+	}
+}
+
+// udpEcho starts a destination that sends each datagram back, with where it came from.
+func udpEcho(t testing.TB) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, maxDatagram)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(b[:n], from)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	return conn.LocalAddr().String()
+}
+
+// An associated is the command's side of an association.
+type associated struct {
+	tcp   net.Conn
+	udp   *net.UDPConn
+	relay netip.AddrPort
+}
+
+// associate asks for an association from a socket of its own. With a port of -1 the request
+// says where the datagrams will come from.
+func associate(t testing.TB, g *rig, port int) *associated {
+	t.Helper()
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = udp.Close() })
+	_ = udp.SetDeadline(time.Now().Add(2 * time.Minute))
+	host := "0.0.0.0"
+	if port < 0 {
+		host, port = "127.0.0.1", udp.LocalAddr().(*net.UDPAddr).Port
+	}
+	a := &associated{tcp: g.dial(), udp: udp}
+	if _, err := io.WriteString(a.tcp, greeting+"\x05\x03\x00"+address(host, port)); err != nil {
+		t.Fatal(err)
+	}
+	var back [5]byte
+	if _, err := io.ReadFull(a.tcp, back[:]); err != nil || string(back[:]) != "\x05\x00\x05\x00\x00" {
+		t.Fatalf("%x, %v", back, err)
+	}
+	text, at, err := readAddress(a.tcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.relay = netip.AddrPortFrom(netip.MustParseAddr(text), at)
+	return a
+}
+
+func (a *associated) send(t testing.TB, to, data string) {
+	t.Helper()
+	if _, err := a.udp.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, to)+data), a.relay); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive returns the next datagram that comes back.
+func (a *associated) receive(t testing.TB) (from, data string) {
+	t.Helper()
+	b := make([]byte, 2*maxDatagram)
+	n, at, err := a.udp.ReadFromUDPAddrPort(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at != a.relay {
+		t.Errorf("a datagram comes from %s", at)
+	}
+	to, rest, ok := parseDatagram(b[:n])
+	if !ok {
+		t.Fatalf("%x", b[:n])
+	}
+	return net.JoinHostPort(to.host, strconv.Itoa(int(to.port))), string(rest)
+}
+
+// ends waits until the proxy has ended the association.
+func (a *associated) ends(t testing.TB) {
+	t.Helper()
+	if back, err := io.ReadAll(a.tcp); len(back) > 0 || os.IsTimeout(err) {
+		t.Errorf("%x, %v", back, err)
+	}
+}
+
+// TestDatagrams: datagrams go to several destinations and come back, whatever the command says
+// of where it sends from, and each destination has one verdict (leak L4).
+func TestDatagrams(t *testing.T) {
+	t.Parallel()
+	one, two := udpEcho(t), udpEcho(t)
+	_, port, _ := net.SplitHostPort(two)
+	for _, said := range []int{0, -1} {
+		var made atomic.Int32
+		r := allow("127.0.0.1", "name.test")
+		r.Local = true
+		d := loopback(t)
+		g := socks(t, r, Config{Datagrams: datagrams(&made), Resolver: d.resolver})
+		a := associate(t, g, said)
+		for i := range 3 {
+			for _, to := range []string{one, "name.test:" + port} {
+				text := strings.Repeat("x", i*1000) + to
+				a.send(t, to, text)
+				from, back := a.receive(t)
+				if want := strings.Replace(to, "name.test", "127.0.0.1", 1); from != want || back != text {
+					t.Errorf("%.30q came back as %.30q from %s", text, back, from)
+				}
+			}
+		}
+		large := strings.Repeat("y", 60_000)
+		a.send(t, one, large)
+		if _, back := a.receive(t); back != large {
+			t.Errorf("%d bytes came back as %d", len(large), len(back))
+		}
+		if _, err := io.WriteString(a.tcp, "whatever"); err != nil {
+			t.Fatal(err)
+		}
+		a.send(t, one, "")
+		if _, back := a.receive(t); back != "" {
+			t.Errorf("nothing came back as %q", back)
+		}
+		g.want("domain allow baseline_policy allow socks5_udp "+one+" ", "domain allow baseline_policy allow socks5_udp name.test:"+port+" ")
+		if asked := d.questions(); len(asked) != 2 || made.Load() != 1 {
+			t.Errorf("name server: %v, %d sockets", asked, made.Load())
+		}
+		_ = a.tcp.Close()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDatagramsRefused: a refused destination has its verdict, and ends the association.
+func TestDatagramsRefused(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]string{
+		"other.test:53": "domain deny baseline_policy not_allowed socks5_udp other.test:53 ",
+		"10.0.0.1:53":   "domain deny baseline_policy not_allowed_local socks5_udp 10.0.0.1:53 ",
+		"[fe80::1]:53":  "domain deny baseline_policy not_allowed_local socks5_udp [fe80::1]:53 ",
+	} {
+		g := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
+		a := associate(t, g, 0)
+		a.send(t, to, "x")
+		a.ends(t)
+		g.want(want)
+	}
+}
+
+// TestDatagramsPinned: only the first source is the command; fragments and what is no datagram
+// are dropped; and only the destination is heard.
+func TestDatagramsPinned(t *testing.T) {
+	t.Parallel()
+	echo := udpEcho(t)
+	g := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
+	a := associate(t, g, -1)
+	stranger, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, echo)+"stranger"), a.relay); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "\x00", "\x00\x00\x00", "\x00\x00\x01" + place(t, echo) + "fragment", "\x00\x01\x00" + place(t, echo) + "x", "\x00\x00\x00\x07xxxx", "\x00\x00\x00\x03\x03a b\x00\x35x", "\x00\x00\x00\x01\x7f\x00"} {
+		if _, err := a.udp.WriteToUDPAddrPort([]byte(text), a.relay); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.send(t, echo, "mine")
+	if _, back := a.receive(t); back != "mine" {
+		t.Errorf("%q", back)
+	}
+	if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, echo)+"stranger"), a.relay); err != nil {
+		t.Fatal(err)
+	}
+	a.send(t, echo, "again")
+	if _, back := a.receive(t); back != "again" {
+		t.Errorf("%q", back)
+	}
+	g.want("domain allow baseline_policy allow socks5_udp " + echo + " ")
+}
+
+// TestDatagramsBounded: of too many destinations the last ones get nothing until others have
+// been quiet for some time, and so do too many associations.
+func TestDatagramsBounded(t *testing.T) {
+	t.Parallel()
+	g := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
+	g.hurry(timing{flow: time.Hour})
+	a := associate(t, g, 0)
+	var echoes []string
+	for range maxFlows + 1 {
+		echoes = append(echoes, udpEcho(t))
+	}
+	for _, echo := range echoes[:maxFlows] {
+		a.send(t, echo, echo)
+		if _, back := a.receive(t); back != echo {
+			t.Errorf("%q", back)
+		}
+	}
+	a.send(t, echoes[maxFlows], "too many")
+	a.send(t, echoes[0], "first")
+	if _, back := a.receive(t); back != "first" {
+		t.Errorf("%q", back)
+	}
+	if n := len(g.reports(maxFlows)); n != maxFlows {
+		t.Errorf("%d reports", n)
+	}
+	for range maxAssociations - 1 {
+		associate(t, g, 0)
+	}
+	conn := g.dial()
+	if _, err := io.WriteString(conn, greeting+"\x05\x03\x00"+address("0.0.0.0", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x01") {
+		t.Errorf("one too many: %x, %v", back, err)
+	}
+
+	quiet := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
+	quiet.hurry(timing{flow: time.Nanosecond})
+	b := associate(t, quiet, 0)
+	for len(quiet.reports(0)) < 2 { // the first after a flow has ended is judged again
+		b.send(t, echoes[0], "x")
+	}
+}
+
+// TestDatagramsNowhere: what is sent to where no way leads is lost, with one verdict.
+func TestDatagramsNowhere(t *testing.T) {
+	t.Parallel()
+	echo := udpEcho(t)
+	r := allow("127.0.0.1", "nowhere.test", "255.255.255.255")
+	r.Local = true
+	d := newDNS(t, func(string, bool, int) []string { return nil })
+	g := socks(t, r, Config{Datagrams: datagrams(nil), Resolver: d.resolver})
+	g.hurry(timing{flow: time.Hour})
+	a := associate(t, g, 0)
+	for range 3 {
+		a.send(t, "nowhere.test:53", "x")
+		a.send(t, "255.255.255.255:53", "x")
+	}
+	a.send(t, echo, "back")
+	if _, back := a.receive(t); back != "back" {
+		t.Errorf("%q", back)
+	}
+	g.want("domain allow baseline_policy allow socks5_udp nowhere.test:53 ", "domain allow baseline_policy allow socks5_udp 255.255.255.255:53 ", "domain allow baseline_policy allow socks5_udp "+echo+" ")
+	if asked := d.questions(); len(asked) != 2 {
+		t.Errorf("name server: %v", asked)
+	}
+}
+
+// TestDatagramsEnd: an association ends with the command's connection, also while somebody is
+// asked about a destination.
+func TestDatagramsEnd(t *testing.T) {
+	t.Parallel()
+	asked, over := make(chan struct{}), make(chan struct{})
+	g := socks(t, rules.Rules{}, Config{Datagrams: datagrams(nil), Decide: func(ctx context.Context, _ Question) (Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		close(over)
+		return Answer{}, ctx.Err()
+	}})
+	a := associate(t, g, 0)
+	a.send(t, "8.8.8.8:53", "x")
+	<-asked
+	_ = a.tcp.Close()
+	<-over
+	g.want("domain deny decider not_allowed socks5_udp 8.8.8.8:53 ")
+}
+
+// FuzzSOCKS: no bytes make the parsers fail or read past what there is, and an address that is
+// read is written as it was.
+func FuzzSOCKS(f *testing.F) {
+	for _, seed := range []string{"", greeting, "\x05\x01\x00" + address("d.test", 80), "\x05\x03\x00" + address("::1", 0), "\x05\x01\x00\x03\x00\x00\x00", "\x00\x00\x00" + address("1.2.3.4", 5) + "data"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := readGreeting(bytes.NewReader(b)); err == nil && (len(b) < 3 || b[0] != socksVersion || !slices.Contains(b[2:], methodNone)) {
+			t.Errorf("%x is a greeting", b)
+		}
+		if command, host, port, err := readSOCKS(bytes.NewReader(b)); err == nil {
+			kind := b[3]
+			if again := string([]byte{socksVersion, command, 0}) + address(host, int(port)); kind != typeName && !bytes.HasPrefix(b, []byte(again)) {
+				t.Errorf("%x is %q", b, again)
+			}
+		}
+		if to, data, ok := parseDatagram(b); ok {
+			if host, err := rules.Host(to.host); err != nil || host != to.host || !bytes.HasSuffix(b, data) {
+				t.Errorf("%x goes to %+v with %x", b, to, data)
+			}
+		}
+	})
+}

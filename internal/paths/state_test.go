@@ -1,0 +1,54 @@
+package paths
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	old := time.Now().Add(-time.Hour)
+	write := func(path, text string) error {
+		return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, old, old))
+	}
+	for name, change := range map[string]func(path string) error{
+		"":                 func(string) error { return nil },
+		"another file":     func(path string) error { return errors.Join(write(path+".new", "text"), os.Rename(path+".new", path)) },
+		"another size":     func(path string) error { return write(path, "texts") },
+		"another mode":     func(path string) error { return os.Chmod(path, 0o640) },
+		"another time":     func(path string) error { return os.Chtimes(path, old, old.Add(time.Second)) },
+		"no file any more": os.Remove,
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := write(path, "text"); err != nil {
+			t.Fatal(err)
+		}
+		state := Look(path)
+		if err := change(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Changed(); got != (name != "") {
+			t.Errorf("%q: changed %v", name, got)
+		}
+	}
+
+	path := filepath.Join(t.TempDir(), "file")
+	missing := Look(path)
+	if missing.Changed() {
+		t.Error("a missing file has changed")
+	}
+	if err := write(path, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if !missing.Changed() {
+		t.Error("a file that has come has not changed")
+	}
+	state := Look(path)
+	state.at = old.Add(settled / 2) // it was new then
+	if !state.Changed() {
+		t.Error("a new file cannot have changed")
+	}
+}

@@ -1,0 +1,46 @@
+package paths
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTerminal: a terminal in the place of a file does not become the controlling one of a program
+// that has none.
+func TestTerminal(t *testing.T) {
+	const variable = "REGULARFILE_TERMINAL"
+	if terminal := os.Getenv(variable); terminal != "" {
+		if _, err := ReadRegular(terminal, 4); !errors.Is(err, ErrNotRegular) {
+			t.Error(err)
+		}
+		if f, err := os.Open("/dev/tty"); !errors.Is(err, syscall.ENXIO) {
+			t.Errorf("there is a controlling terminal: %v, %v", f, err)
+		}
+		return
+	}
+	t.Parallel()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer master.Close()
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTerminal$")
+	again.Env = append(os.Environ(), fmt.Sprintf("%s=/dev/pts/%d", variable, number))
+	again.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if out, err := again.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -1,0 +1,62 @@
+package strictjson
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	simd "github.com/segmentio/asm/base64"
+)
+
+// AppendBase64 appends b as a JSON string of base64: standard alphabet, padded.
+func AppendBase64(dst, b []byte) []byte {
+	n := base64.StdEncoding.EncodedLen(len(b))
+	dst = slices.Grow(dst, n+2)
+	dst = append(dst, '"')
+	simd.StdEncoding.Encode(dst[len(dst):len(dst)+n], b)
+	return append(dst[:len(dst)+n], '"')
+}
+
+// base64Block is how many symbols are decoded at a time: a multiple of four.
+const base64Block = 1024
+
+// decodeBase64 decodes strictly: standard alphabet, padded, no white space, no
+// stray bits in the last symbol. The result lies in out, which may have the memory
+// of encoded: reading stays ahead of writing.
+func decodeBase64(out, encoded []byte) ([]byte, error) {
+	if len(encoded)%4 != 0 {
+		return nil, base64Error(encoded, 0)
+	}
+	var buf [base64Block / 4 * 3]byte
+	out = out[:0]
+	// The fast decoder is lenient at the end, so the strict one decodes the last
+	// group. If the fast one skips white space, its result is shorter than it
+	// should be, which shows.
+	head := max(len(encoded)-4, 0)
+	for i := 0; i < head; i += base64Block {
+		block := encoded[i:min(i+base64Block, head)]
+		n, err := simd.StdEncoding.Decode(buf[:len(block)/4*3], block)
+		if err != nil || n != len(block)/4*3 {
+			return nil, base64Error(encoded, i)
+		}
+		out = append(out, buf[:n]...)
+	}
+	tail := encoded[head:]
+	end, err := StdBase64.AppendDecode(buf[:0], tail)
+	if err != nil {
+		return nil, base64Error(encoded, head)
+	}
+	return append(out, end...), nil
+}
+
+// base64Error says what is wrong with a text that decodeBase64 refuses. It looks
+// from the block on in which decoding failed.
+func base64Error(encoded []byte, from int) error {
+	for i, c := range bytes.TrimRight(encoded[from:], "=") {
+		if c != '+' && c != '/' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return fmt.Errorf("symbol %q at offset %d", c, from+i)
+		}
+	}
+	return fmt.Errorf("padding or last symbol of %d bytes", len(encoded))
+}

@@ -1,0 +1,56 @@
+package strictjson
+
+// Unmarshaler is a record that reads itself from an Object.
+type Unmarshaler interface {
+	UnmarshalObject(o *Object)
+}
+
+// Unmarshal reads one JSON object, with nothing after it but white space, into v.
+// The text is checked by the rules of [Members], and names are compared exactly.
+func Unmarshal(text []byte, v Unmarshaler) error {
+	s := scanners.Get().(*scanner)
+	defer s.recycle()
+	*s = scanner{data: text, names: s.names[:0]}
+	s.space()
+	start := s.pos
+	if err := s.value(); err != nil {
+		return err
+	}
+	if err := s.end(); err != nil {
+		return err
+	}
+	o, err := ParseObject(text[start:])
+	if err != nil {
+		return err
+	}
+	v.UnmarshalObject(o)
+	if err := o.Err(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Members checks a text that should be one JSON object, and calls visit for each of
+// its members as soon as the member is checked. name and value are slices of data,
+// but for a name with escapes. isObject is false for a text that is some other JSON
+// value. An error says what breaks the rules, with line and column; the caller must
+// then forget the members that it has been given.
+func Members(data []byte, visit func(name, value []byte)) (isObject bool, err error) {
+	s := scanners.Get().(*scanner)
+	defer s.recycle()
+	*s = scanner{data: data, values: 1, names: s.names[:0]}
+	if s.space(); s.pos >= len(data) {
+		return false, s.fail("end of input where a value was expected")
+	}
+	if data[s.pos] != '{' {
+		s := scanner{data: data}
+		if err := s.value(); err != nil {
+			return false, err
+		}
+		return false, s.end()
+	}
+	if err := s.object(visit); err != nil {
+		return true, err
+	}
+	return true, s.end()
+}

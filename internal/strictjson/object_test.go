@@ -1,0 +1,101 @@
+package strictjson
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestObjectFirstErrorWins(t *testing.T) {
+	t.Parallel()
+	o, err := ParseObject([]byte(`{"a":1,"b":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.String("b"); got != "x" || o.Err() != nil {
+		t.Fatalf("b = %q, %v", got, o.Err())
+	}
+	_, _, _ = o.String("a"), o.String("c"), o.Uint64("b")
+	if want := "a: invalid type: number, expected a string"; o.Err() == nil || o.Err().Message != want {
+		t.Errorf("got %v, want %s", o.Err(), want)
+	}
+}
+
+func TestObjectErrorNamesThePlace(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("k", 1<<20)
+	tests := []struct {
+		raw  string
+		read func(*Object)
+		want string
+	}{
+		{`{"a":{"b":{"c":1}}}`, func(o *Object) {
+			o.In("a", func(o *Object) { o.In("b", func(o *Object) { o.String("c") }) })
+		}, "a.b.c: invalid type: number, expected a string"},
+		{`{"a":{"b":{}}}`, func(o *Object) {
+			o.In("a", func(o *Object) { o.In("b", func(o *Object) { o.String("c") }) })
+		}, "missing field `a.b.c`"},
+		{`{"l":["x",5]}`, func(o *Object) { o.Strings("l") }, "l[1]: invalid type: number, expected a string"},
+		{`{"l":[ ["x"] , [ "y" , null ] ]}`, func(o *Object) { o.StringLists("l") }, "l[1][1]: invalid type: null, expected a string"},
+		{`{"l":[{},{"n":5}]}`, func(o *Object) { o.Each("l", func(o *Object) { o.OptString("n") }) }, "l[1].n: invalid type: number, expected a string"},
+		{`{"l":[{},[]]}`, func(o *Object) { o.Each("l", func(*Object) {}) }, "l[1]: invalid type: sequence, expected an object"},
+		{`{"m":{"k":"v","q\"":1}}`, func(o *Object) { o.StringMap("m") }, `m."q\"": invalid type: number, expected a string`},
+		{`{"p":["a","b"]}`, func(o *Object) {
+			o.ParseEach("p", func(s string) error {
+				if s == "b" {
+					return errors.New(`no "b"`)
+				}
+				return nil
+			})
+		}, `p[1]: no "b"`},
+		{`{"n":-1}`, func(o *Object) { o.Uint64("n") }, "n: invalid number -1, expected an integer in range"},
+		{`{"n":1.5}`, func(o *Object) { o.Int64("n") }, "n: invalid number 1.5, expected an integer in range"},
+		{`{"n":65536}`, func(o *Object) { o.OptUint16("n") }, "n: 65536 is out of range, at most 65535"},
+		{`{"w":"z"}`, func(o *Object) { o.OneOf("w", "x", "y") }, "w: unknown variant `z`, expected one of `x`, `y`"},
+		{`{"b":"A*=="}`, func(o *Object) { o.Base64("b") }, "b: invalid base64: symbol '*' at offset 1"},
+		{`{"m":{"` + long + `":1}}`, func(o *Object) { o.StringMap("m") }, `m."` + long[:128] + `": invalid type`},
+		{`{"w":"` + long + `"}`, func(o *Object) { o.OneOf("w", "x") }, "unknown variant `" + long[:64] + "`"},
+	}
+	for _, tt := range tests {
+		o, err := ParseObject([]byte(tt.raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.read(o)
+		err = o.Err()
+		if err == nil || !strings.Contains(err.Message, tt.want) {
+			t.Errorf("%.80s: %v, want %s", tt.raw, err, tt.want)
+		}
+		if err != nil && len(err.Message) > 1024 {
+			t.Errorf("%.80s: error of %d bytes", tt.raw, len(err.Message))
+		}
+	}
+}
+
+func TestStringMember(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		params, want string
+		ok           bool
+	}{
+		{``, "", false},
+		{`null`, "", false},
+		{`[]`, "", false},
+		{`["p"]`, "", false},
+		{`{}`, "", false},
+		{`{"P":"x"}`, "", false},
+		{`{"p":null}`, "", false},
+		{`{"p":5}`, "", false},
+		{`{"p":{"p":"x"}}`, "", false},
+		{`{"q":{"p":"x"}}`, "", false},
+		{`{"p":""}`, "", true},
+		{`{ "p" : "x" }`, "x", true},
+		{`{"a":[1,{"p":"no"}],"b":"}\"","c":-1.5e3,"p":"x","d":true}`, "x", true},
+		{`{"\u0070":"\u0078"}`, "x", true},
+	}
+	for _, tt := range tests {
+		if got, ok := StringMember([]byte(tt.params), "p"); got != tt.want || ok != tt.ok {
+			t.Errorf("StringMember(%s) = %q, %v, want %q, %v", tt.params, got, ok, tt.want, tt.ok)
+		}
+	}
+}
