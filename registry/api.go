@@ -18,12 +18,11 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/strictjson"
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
 )
 
 // maxBody bounds a request body, in bytes; an honest one has 6 KiB. A principal may send
@@ -69,14 +68,14 @@ type apiError struct {
 type operation struct {
 	name  string
 	role  ticket.Role // that a principal needs
-	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)
+	limit func(*limits.Limiter, *store.Principal) (retryAfter time.Duration, ok bool)
 	serve func(*Server, context.Context, *call) (any, *apiError)
 }
 
 // call is a request whose principal may make it.
 type call struct {
 	request       *http.Request
-	principal     *principal.Principal
+	principal     *store.Principal
 	environmentID string
 }
 
@@ -149,8 +148,8 @@ func (s *Server) perform(ctx context.Context, w http.ResponseWriter, r *http.Req
 // is compared with earlier ones only after the limit has let the request through, since the
 // store remembers it then.
 func (s *Server) admit(ctx context.Context, r *http.Request, operation, environmentID string,
-	limit func(*limits.Limiter, *principal.Principal) (retryAfter time.Duration, ok bool)) (*principal.Principal, *apiError) {
-	var p *principal.Principal
+	limit func(*limits.Limiter, *store.Principal) (retryAfter time.Duration, ok bool)) (*store.Principal, *apiError) {
+	var p *store.Principal
 	var assertion *auth.Assertion
 	var err error
 	if operation == operationDirectRegister && isSigned(r) {
@@ -182,7 +181,7 @@ var owners = map[ticket.Role]string{ticket.Executor: "an executor", ticket.Harne
 
 // forbidden is the answer to a principal that may not do what takes a role. It says what the
 // credential is for: who shows it may know.
-func forbidden(p *principal.Principal, role ticket.Role) *apiError {
+func forbidden(p *store.Principal, role ticket.Role) *apiError {
 	message := "the credential is not for this environment"
 	if p.Role != role {
 		message = "the credential is that of " + owners[p.Role] + ", and this takes that of " + owners[role]
@@ -191,7 +190,7 @@ func forbidden(p *principal.Principal, role ticket.Role) *apiError {
 }
 
 // keep lets the connection of a principal's allowed request stay open, if there is a place.
-func keep(w http.ResponseWriter, r *http.Request, p *principal.Principal) {
+func keep(w http.ResponseWriter, r *http.Request, p *store.Principal) {
 	if seat := seatOf(r); seat.know(p) {
 		w.Header().Del("Connection")
 	} else {
@@ -296,7 +295,7 @@ func (s *Server) validate(ctx context.Context, c *call) (any, *apiError) {
 		reg, current, currentErr = s.store.Registration(ctx, c.environmentID)
 		current = current && subtle.ConstantTimeCompare([]byte(reg.ID), []byte(request.ExecutorRegistrationID)) == 1
 	})
-	var p *principal.Principal
+	var p *store.Principal
 	p, allowed, allowedErr = s.store.Principal(ctx, harness)
 	wg.Wait()
 	if err := cmp.Or(currentErr, allowedErr); err != nil {

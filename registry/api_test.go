@@ -17,12 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -55,7 +54,7 @@ func startServer(t testing.TB, cfg Config) *testServer {
 	return &testServer{Server: s, url: web.URL, log: log}
 }
 
-func createKey(t testing.TB, st *store.Store, r ticket.Role, environments string, limits principal.Limits) (text, id string) {
+func createKey(t testing.TB, st *store.Store, r ticket.Role, environments string, limits store.Limits) (text, id string) {
 	t.Helper()
 	var key store.Key
 	err := store.Persist(t.Context(), func() (err error) {
@@ -171,8 +170,8 @@ func TestConversation(t *testing.T) {
 	st, dir := storetest.Open(t)
 	one := startServer(t, Config{Store: st})
 	two := startServer(t, Config{Store: storetest.Beside(t, dir), PublicURL: "https://registry.example/base/"})
-	executor, executorID := createKey(t, st, ticket.Executor, "env-*", principal.Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, executorID := createKey(t, st, ticket.Executor, "env-*", store.Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	executorKey, harnessKey := storetest.Key(t), storetest.Key(t)
 
 	id, link := one.mustRegister(t, executor, "env-1", executorKey)
@@ -191,7 +190,7 @@ func TestConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, rejection := one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: principal.KeyPrefix + executorID, Expires: got.Expires}); got != want || rejection != "" {
+	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + executorID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 
@@ -212,7 +211,7 @@ func TestConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, rejection = one.signer.Open(u.Query(), time.Now())
-	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: principal.KeyPrefix + harnessID, Expires: got.Expires}); got != want || rejection != "" {
+	if want := (ticket.Ticket{Role: ticket.Harness, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + harnessID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
 	}
 	if life := time.Until(got.Expires); life <= 0 || life > harnessTicketLife {
@@ -226,7 +225,7 @@ func TestConversation(t *testing.T) {
 	if err := json.Unmarshal(body, &valid); err != nil || !valid.Valid || valid.Principal == "" {
 		t.Errorf("validate answered %s", body)
 	}
-	if p, ok := two.signer.OpenPseudonym("env-1", valid.Principal); !ok || p != principal.KeyPrefix+harnessID {
+	if p, ok := two.signer.OpenPseudonym("env-1", valid.Principal); !ok || p != store.KeyPrefix+harnessID {
 		t.Errorf("the principal of the answer is %q", p)
 	}
 	for _, secret := range []string{harness, harnessID, executorID, connected.HarnessKeyAuthorization} {
@@ -273,13 +272,13 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	st, dir := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "env-*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "env-*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "env-*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "env-*", store.Limits{})
 	expired, _, err := st.CreateKey(t.Context(), store.Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited, _ := createKey(t, st, ticket.Executor, "env-*", principal.Limits{Requests: 0.001, RequestBurst: 1})
+	limited, _ := createKey(t, st, ticket.Executor, "env-*", store.Limits{Requests: 0.001, RequestBurst: 1})
 	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
 
 	key, err := json.Marshal(storetest.Key(t))
@@ -393,8 +392,8 @@ func TestRevocation(t *testing.T) {
 	st, dir := storetest.Open(t)
 	other := storetest.Beside(t, dir)
 	s := startServer(t, Config{Store: other})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, harnessID := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, harnessID := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	id, _ := s.mustRegister(t, executor, "env", storetest.Key(t))
 	s.goOnline(t, "env", id)
 	harnessKey := storetest.Key(t)
@@ -426,7 +425,7 @@ func TestRevocation(t *testing.T) {
 	if s.validate(t, executor, "env", request) {
 		t.Error("the authorization outlives its key")
 	}
-	if got, want := within(t, gone), principal.KeyPrefix+harnessID; got != want {
+	if got, want := within(t, gone), store.KeyPrefix+harnessID; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
 	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
@@ -435,7 +434,7 @@ func TestRevocation(t *testing.T) {
 	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := within(t, gone), principal.AgentPrefix+"agent/1"; got != want {
+	if got, want := within(t, gone), store.AgentPrefix+"agent/1"; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
 	cancel()
@@ -449,8 +448,8 @@ func TestStoreGone(t *testing.T) {
 	ns := storetest.NATS(t, t.TempDir(), nil)
 	st := storetest.At(t, ns.ClientURL())
 	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -606,7 +605,7 @@ func BenchmarkValidate(b *testing.B) {
 	key := storetest.Key(b)
 	request := wire.ValidateRequest{
 		ExecutorRegistrationID: id, HarnessPublicKey: key,
-		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, principal.KeyPrefix+harnessID, time.Now().Add(time.Hour)),
+		HarnessKeyAuthorization: s.signer.Authorization("env", id, key, store.KeyPrefix+harnessID, time.Now().Add(time.Hour)),
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -619,9 +618,9 @@ func BenchmarkValidate(b *testing.B) {
 func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID, harnessID string) {
 	b.Helper()
 	st, _ := storetest.Open(b)
-	s = startServer(b, Config{Store: st, Limits: principal.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
-	executor, _ = createKey(b, st, ticket.Executor, "*", principal.Limits{})
-	harness, harnessID = createKey(b, st, ticket.Harness, "*", principal.Limits{})
+	s = startServer(b, Config{Store: st, Limits: store.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
+	executor, _ = createKey(b, st, ticket.Executor, "*", store.Limits{})
+	harness, harnessID = createKey(b, st, ticket.Harness, "*", store.Limits{})
 	id, _ := s.mustRegister(b, executor, "env", storetest.Key(b))
 	s.goOnline(b, "env", id)
 	return s, executor, harness, id, harnessID
@@ -677,8 +676,8 @@ func TestExecutorURL(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	old, oldID := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	next, nextID := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	old, oldID := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	next, nextID := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	public := storetest.Key(t)
 	id, oldLink := s.mustRegister(t, old, "env", public)
 	again, nextLink := s.mustRegister(t, next, "env", public)

@@ -6,14 +6,13 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // authenticate finds the principal of a request. The error is store.ErrUnauthorized or
 // wraps store.ErrUnavailable. If there is an assertion, the request may still be a
 // repetition of another one: [store.Store.RefuseReplay] finds that out.
-func (s *Server) authenticate(ctx context.Context, r *http.Request) (*principal.Principal, *auth.Assertion, error) {
+func (s *Server) authenticate(ctx context.Context, r *http.Request) (*store.Principal, *auth.Assertion, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return nil, nil, store.ErrUnauthorized

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
 )
 
 // TestAgentIdentity goes through the API with assertions, at two servers.
@@ -92,7 +91,7 @@ func TestAgentFloodIsNotRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := principal.Limits{Requests: 0.001, RequestBurst: 2}
+	limits := store.Limits{Requests: 0.001, RequestBurst: 2}
 	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -74,8 +73,8 @@ func TestCluster(t *testing.T) {
 	}
 	nc.Close()
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	id, _ := s.mustRegister(t, executor, "env", storetest.Key(t))
 	s.goOnline(t, "env", id)
 

@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/sigv4"
-	"github.com/execagent/execagent/registry/direct"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/registry/internal/rooms"
 )
 
 // operationDirectRegister is the only operation that a signed request may ask for, beside the
@@ -83,7 +82,7 @@ func (s *Server) directAnswer(c *call, base *url.URL, reg store.Registration, t 
 		EnvironmentID: c.environmentID, Transport: wire.TransportDirect, RegistrationID: reg.ID, URL: s.signer.URL(base, t),
 	}
 	if t.Role == ticket.Executor {
-		answer.Websockets = direct.Websockets
+		answer.Websockets = rooms.Websockets
 	}
 	return answer
 }
@@ -99,7 +98,7 @@ func otherTransport(direct bool) *apiError {
 
 // allowsDirect tells whether the operator lets an environment use the direct transport.
 func (s *Server) allowsDirect(environmentID string) bool {
-	return s.directPattern != "" && principal.Matches(s.directPattern, environmentID)
+	return s.directPattern != "" && store.Matches(s.directPattern, environmentID)
 }
 
 // isSigned tells whether a request is signed as AWS does.
@@ -111,7 +110,7 @@ func isSigned(r *http.Request) bool {
 // authenticateSigned finds the principal of a signed request. It reads the body, which is there
 // again afterwards. A signature can be used again for 15 minutes, by who has read the request: it
 // registers what it has registered before, for a URL that needs another signature.
-func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*principal.Principal, error) {
+func (s *Server) authenticateSigned(ctx context.Context, r *http.Request) (*store.Principal, error) {
 	claim, err := sigv4.ParseClaim(r.Header.Get("Authorization"))
 	if err != nil {
 		return nil, store.ErrUnauthorized

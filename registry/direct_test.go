@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/sigv4"
-	"github.com/execagent/execagent/registry/direct"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/registry/internal/rooms"
 	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
@@ -39,7 +38,7 @@ type signer struct {
 
 func newSigner(t *testing.T, st *store.Store, environments string) (s signer, text string) {
 	t.Helper()
-	text, id := createKey(t, st, ticket.Executor, environments, principal.Limits{})
+	text, id := createKey(t, st, ticket.Executor, environments, store.Limits{})
 	secret, err := st.AccessSecret(t.Context(), id, text)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +158,7 @@ func TestSignedRegistration(t *testing.T) {
 	s := startServer(t, Config{Store: st, Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	good, text := newSigner(t, st, "ci-*")
 	status, answer := s.registerSigned(t, good, "ci-1", directBody)
-	if status != http.StatusOK || answer.EnvironmentID != "ci-1" || answer.Transport != wire.TransportDirect || answer.RegistrationID == "" || answer.Websockets != direct.Websockets {
+	if status != http.StatusOK || answer.EnvironmentID != "ci-1" || answer.Transport != wire.TransportDirect || answer.RegistrationID == "" || answer.Websockets != rooms.Websockets {
 		t.Fatalf("got %d, %+v", status, answer)
 	}
 
@@ -336,9 +335,9 @@ func TestDirectOrNoise(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	second, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	second, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	want := func(what string, gotStatus int, gotCode string, status int, code string) {
 		t.Helper()
 		if gotStatus != status || gotCode != code {
@@ -401,7 +400,7 @@ func TestDirectURLs(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st, Direct: "*", ExecutorURLs: time.Second})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	_, _, answer := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	if _, status := open(t, answer.URL+"x", nil); status != http.StatusConflict {
 		t.Errorf("a forged URL of an executor: got %d, want 409", status)
@@ -429,8 +428,8 @@ func TestDirectPairs(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	const pairs = 5
 	for range pairs {
@@ -509,9 +508,9 @@ func TestDirectPairs(t *testing.T) {
 func TestDirectStorm(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", Limits: principal.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	s := startServer(t, Config{Store: st, Direct: "*", Limits: store.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	over := make(chan struct{})
 	var executors, harnesses sync.WaitGroup
@@ -577,7 +576,7 @@ func TestDirectPings(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	c, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond})
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 const (
@@ -81,7 +80,7 @@ func afterOf(query string) (after string, ok bool) {
 }
 
 // page lists the environments after an id that a harness may use.
-func page(known []store.Known, p *principal.Principal, after string) *wire.EnvironmentsResponse {
+func page(known []store.Known, p *store.Principal, after string) *wire.EnvironmentsResponse {
 	answer := &wire.EnvironmentsResponse{Environments: []wire.Environment{}}
 	begin, found := slices.BinarySearchFunc(known, after, func(k store.Known, id string) int { return strings.Compare(k.ID, id) })
 	if found {

@@ -10,11 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // environments asks as agent environments does.
@@ -38,7 +37,7 @@ func TestEnvironments(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	var labelled store.Key
 	if err := store.Persist(t.Context(), func() (err error) {
 		_, labelled, err = st.CreateKey(t.Context(), store.Key{Role: string(ticket.Executor), Environments: "*", Label: "build machines"})
@@ -46,7 +45,7 @@ func TestEnvironments(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	harness, _ := createKey(t, st, ticket.Harness, "ci-*", principal.Limits{})
+	harness, _ := createKey(t, st, ticket.Harness, "ci-*", store.Limits{})
 	for _, id := range []string{"ci-2", "ci-1", "ci-3", "prod-1", "xci-1"} {
 		registration, _ := s.mustRegister(t, executor, id, storetest.Key(t))
 		p := store.Presence{EnvironmentID: id, RegistrationID: registration, Node: s.node, Principal: "agent:rt-1", Since: time.Unix(1e9, 0).UTC()}
@@ -54,7 +53,7 @@ func TestEnvironments(t *testing.T) {
 		case "ci-2", "prod-1":
 			continue // offline
 		case "ci-3":
-			p.Principal = principal.KeyPrefix + labelled.ID
+			p.Principal = store.KeyPrefix + labelled.ID
 		}
 		if _, err := st.SetOnline(t.Context(), p, store.Seen{}); err != nil {
 			t.Fatal(err)
@@ -81,7 +80,7 @@ func TestEnvironments(t *testing.T) {
 		}
 	}
 	// A key whose pattern fits nothing learns nothing, and not how much there is.
-	other, _ := createKey(t, st, ticket.Harness, "other", principal.Limits{})
+	other, _ := createKey(t, st, ticket.Harness, "other", store.Limits{})
 	if status, _, answer := s.listed(t, other, ""); status != http.StatusOK || len(answer.Environments) > 0 || answer.Next != "" {
 		t.Errorf("another key: %d, %+v", status, answer)
 	}
@@ -105,8 +104,8 @@ func TestEnvironmentsRefused(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	revoked, id := createKey(t, st, ticket.Harness, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	revoked, id := createKey(t, st, ticket.Harness, "*", store.Limits{})
 	if status, _, _ := s.listed(t, revoked, ""); status != http.StatusOK {
 		t.Errorf("before it is revoked: %d", status)
 	}
@@ -122,7 +121,7 @@ func TestEnvironmentsRefused(t *testing.T) {
 			t.Errorf("%.6s: %d, want %d", key, status, want)
 		}
 	}
-	slow, _ := createKey(t, st, ticket.Harness, "*", principal.Limits{Requests: 0.001, RequestBurst: 2})
+	slow, _ := createKey(t, st, ticket.Harness, "*", store.Limits{Requests: 0.001, RequestBurst: 2})
 	for n, want := range []int{200, 200, 429} {
 		if status, _, _ := s.listed(t, slow, ""); status != want {
 			t.Errorf("request %d: %d, want %d", n+1, status, want)
@@ -137,7 +136,7 @@ func TestEnvironmentsPages(t *testing.T) {
 	for i := range 3*maxEnvironments + 7 {
 		known = append(known, store.Known{ID: fmt.Sprintf("e%06d", i)})
 	}
-	p := &principal.Principal{Role: ticket.Harness, Environments: "e*0"}
+	p := &store.Principal{Role: ticket.Harness, Environments: "e*0"}
 	var got []string
 	after, pages := "", 0
 	for {
@@ -175,7 +174,7 @@ func TestDirectory(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	s.mustRegister(t, executor, "e-1", storetest.Key(t))
 	known, err := s.directory.read(t.Context(), st)
 	if err != nil || len(known) != 1 {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/conns"
-	"github.com/execagent/execagent/registry/principal"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // Bounds of one HTTP exchange. They do not apply to a websocket once it is open.
@@ -41,7 +41,7 @@ const (
 // Front is the HTTP server of a [Server]. It treats connections of strangers and of
 // principals differently. Strangers have few places, and each answer to them ends their
 // connection. After an allowed request of a principal its connection stays open for the
-// next one, and counts among that principal's ([principal.Limits]). Requests of many
+// next one, and counts among that principal's ([store.Limits]). Requests of many
 // principals may come through one connection of a proxy: it counts for the last of them.
 // All methods may run at once.
 type Front struct {
@@ -226,7 +226,7 @@ func (s *seat) dismiss(w http.ResponseWriter) {
 // know notes whose request has come on the connection. The connection leaves the lobby, or
 // the principal that it counted for, and counts for p. know returns false if p may not
 // have another one: then the connection stays where it is, and must end after the answer.
-func (s *seat) know(p *principal.Principal) bool {
+func (s *seat) know(p *store.Principal) bool {
 	if s == nil {
 		return true
 	}

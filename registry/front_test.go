@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // startFront serves s behind a front.
@@ -99,7 +99,7 @@ func TestStrangersLeave(t *testing.T) {
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "env", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "env", store.Limits{})
 	const api = wire.PathPrefix
 	register := registerBody(storetest.Key(t))
 	for _, tt := range []struct {
@@ -202,8 +202,8 @@ func TestKeptConnections(t *testing.T) {
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	few, fewID := createKey(t, st, ticket.Executor, "env", principal.Limits{Connections: 2})
-	many, manyID := createKey(t, st, ticket.Executor, "env", principal.Limits{})
+	few, fewID := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 2})
+	many, manyID := createKey(t, st, ticket.Executor, "env", store.Limits{})
 	body := registerBody(storetest.Key(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
@@ -212,7 +212,7 @@ func TestKeptConnections(t *testing.T) {
 		}
 	}
 	count := func(id string) int {
-		return s.limits.Usage(principal.KeyPrefix + id).Kept
+		return s.limits.Usage(store.KeyPrefix + id).Kept
 	}
 	first, second := visit(t, address), visit(t, address)
 	for range 3 {
@@ -241,7 +241,7 @@ func TestSlowBody(t *testing.T) {
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	key, _ := createKey(t, st, ticket.Executor, "env", principal.Limits{Connections: 1})
+	key, _ := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
 		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key); err != nil {
@@ -279,7 +279,7 @@ func TestStrangersAreFew(t *testing.T) {
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	_, link := s.mustRegister(t, executor, "signed", storetest.Key(t))
 	signed, err := url.Parse(link)
 	if err != nil {

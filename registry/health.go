@@ -3,7 +3,7 @@ package registry
 import (
 	"net/http"
 
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // Paths for operators. They ask for no credential, and tell nothing of any principal.

@@ -10,13 +10,12 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // TestValidationsAreApart: however often harnesses make an executor ask about them, its key
@@ -24,8 +23,8 @@ import (
 func TestValidationsAreApart(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Limits: principal.Limits{Requests: 0.001, RequestBurst: 4}})
-	key, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	s := startServer(t, Config{Store: st, Limits: store.Limits{Requests: 0.001, RequestBurst: 4}})
+	key, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	id, _ := s.mustRegister(t, key, "env", storetest.Key(t))
 	question := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: storetest.Key(t), HarnessKeyAuthorization: "not one"}
 	answers := map[int]int{}
@@ -45,10 +44,10 @@ func TestNewEnvironments(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	busy, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	other, _ := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	busy, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	other, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	public := storetest.Key(t)
-	a := s.limits.Allowance(principal.KeyPrefix + id)
+	a := s.limits.Allowance(store.KeyPrefix + id)
 	a.Created.SetLimit(0) // nothing is given back meanwhile
 	for _, key := range []*wire.PublicKey{public, public, storetest.Key(t), public} {
 		s.mustRegister(t, busy, "first", key)
@@ -70,10 +69,10 @@ func TestNewEnvironments(t *testing.T) {
 func TestLines(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Limits: principal.Limits{Connections: 2, RequestBurst: 2}})
+	s := startServer(t, Config{Store: st, Limits: store.Limits{Connections: 2, RequestBurst: 2}})
 	register := func(environmentID string) (lines *rate.Limiter, old string) {
-		key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-		lines = s.limits.Allowance(principal.KeyPrefix + id).Lines
+		key, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
+		lines = s.limits.Allowance(store.KeyPrefix + id).Lines
 		lines.SetLimit(0) // nothing is given back meanwhile
 		_, old = s.mustRegister(t, key, environmentID, storetest.Key(t))
 		s.mustRegister(t, key, environmentID, storetest.Key(t))
@@ -125,8 +124,8 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
-	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
-	a := s.limits.Allowance(principal.KeyPrefix + id)
+	key, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	a := s.limits.Allowance(store.KeyPrefix + id)
 	a.Created.SetLimit(0) // nothing is given back meanwhile
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-3)
 	public := storetest.Key(t)
@@ -144,7 +143,7 @@ func TestNewEnvironmentsAtOnce(t *testing.T) {
 			registered++
 		}
 	}
-	creating := s.limits.Usage(principal.KeyPrefix + id).Creating
+	creating := s.limits.Usage(store.KeyPrefix + id).Creating
 	if registered > 3 || creating != 0 || a.Created.Tokens() != float64(3-registered) {
 		t.Errorf("%d are registered, %d more under way, %v are left", registered, creating, a.Created.Tokens())
 	}

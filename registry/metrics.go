@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/rendezvous"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/registry/internal/rendezvous"
 )
 
 // maxScrapes is how many requests for the metrics are answered at once. Nobody needs a

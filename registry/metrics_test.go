@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/rendezvous"
-	"github.com/execagent/execagent/registry/store/storetest"
-	"github.com/execagent/execagent/registry/ticket"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/registry/internal/rendezvous"
 )
 
 // metricsPage reads the metrics with the parser of Prometheus.
@@ -65,7 +65,7 @@ func TestMetrics(t *testing.T) {
 	st, _ := storetest.Open(t)
 	until := time.Now().Add(time.Hour)
 	s := startServer(t, Config{Store: st, Version: "1.2.3", CertificateNotAfter: func() time.Time { return until }})
-	key, id := createKey(t, st, ticket.Executor, "*", principal.Limits{})
+	key, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	s.mustRegister(t, key, "env", storetest.Key(t))
 	s.metrics.Frames.Add(3)
 	s.metrics.Refused(ticket.RejectExpired)

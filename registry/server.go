@@ -13,13 +13,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/execagent/execagent/registry/direct"
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/rendezvous"
-	"github.com/execagent/execagent/registry/store"
-	"github.com/execagent/execagent/registry/ticket"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/registry/internal/rendezvous"
+	"github.com/execagent/execagent/registry/internal/rooms"
 )
 
 // DefaultGrace is how long a stream whose ends acknowledge may be without one
@@ -101,7 +100,7 @@ type Server struct {
 	metrics    *metrics
 	node       string // names this server to the others; a new one for each New
 	rendezvous *rendezvous.Routes
-	direct     *direct.Rooms
+	direct     *rooms.Rooms
 
 	directPattern string
 	directory     directory
@@ -141,7 +140,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("clock skew %v is not between 0 and %v", s.clockSkew, maxClockSkew)
 	}
 	if cfg.Direct != "" {
-		if err := principal.CheckPattern(cfg.Direct); err != nil {
+		if err := store.CheckPattern(cfg.Direct); err != nil {
 			return nil, fmt.Errorf("direct transport: %w", err)
 		}
 	}
@@ -166,9 +165,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	clear(key)
 
 	s.directPattern = cfg.Direct
-	s.direct = direct.New(direct.Config{
+	s.direct = rooms.New(rooms.Config{
 		Store: s.store, Signer: s.signer, Limits: s.limits, Log: s.log, Node: s.node, Allows: s.allowsDirect, Verify: s.signedBy,
-		Metrics: direct.Metrics{Executors: &s.metrics.Executors, Harnesses: &s.metrics.Harnesses, Bytes: &s.metrics.Bytes, Refused: s.metrics.Refused},
+		Metrics: rooms.Metrics{Executors: &s.metrics.Executors, Harnesses: &s.metrics.Harnesses, Bytes: &s.metrics.Bytes, Refused: s.metrics.Refused},
 	})
 	s.rendezvous, err = rendezvous.New(ctx, rendezvous.Config{
 		Review: s.direct.Review,

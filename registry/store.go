@@ -3,8 +3,7 @@ package registry
 import (
 	"context"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // Store has all state of a registry: keys, identities, registrations, which executors are online.
@@ -32,7 +31,7 @@ type Identity = store.Identity
 // Limits say how much one principal may do at one server: Requests per second and RequestBurst,
 // Connections, Streams, relayed Bytes per second. Zero stands for the default, a negative value for
 // no limit.
-type Limits = principal.Limits
+type Limits = store.Limits
 
 // OpenStore opens a store, and makes it if needed. The caller closes it.
 func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) { return store.Open(ctx, cfg) }

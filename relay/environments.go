@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/api"
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // maxListed is how many environments [Environments] takes from a registry.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // TestListEnvironments: what a registry may answer, and what is made of it.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/api"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // Reasons for the end of a harness's connection.

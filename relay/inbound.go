@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/buffer"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 

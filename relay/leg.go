@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // resetReason is the one reason that our resets give, whatever the cause: the peer

@@ -15,9 +15,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/rpc"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // TestLinkTellsOwners: an executor that comes back says whose the streams are that it has,

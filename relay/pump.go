@@ -3,8 +3,8 @@ package relay
 import (
 	"time"
 
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/socket"
 )
 
 // When an acknowledgement goes out on its own, because no data frame has

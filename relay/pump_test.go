@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/internal/relay/frame"
 )
 
 // TestSilentPeer: to a peer that never acknowledges, nothing goes out unasked or a

@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/internal/buffer"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 

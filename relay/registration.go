@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/api"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // RegistryError is an answer of a registry that is not 2xx: its Status, and what the registry says,

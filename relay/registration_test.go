@@ -23,9 +23,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/api"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // registryToken is the bearer of these tests; nothing that is printed may show it.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/rpctest"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/rpc"
 )
 

@@ -9,9 +9,9 @@ import (
 	"net/url"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/tlsconfig"
-	"github.com/execagent/execagent/relay/api"
-	"github.com/execagent/execagent/relay/socket"
 )
 
 var errPlainRendezvous = errors.New("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text")

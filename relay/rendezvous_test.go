@@ -23,9 +23,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/strictjson"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/relaypb"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
 )
 
 // records seals n records, each with one short message.

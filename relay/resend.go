@@ -3,7 +3,7 @@ package relay
 import (
 	"time"
 
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/socket"
 )
 
 // Bounds of what is kept for being sent again (remote.md 8.1), in bytes of memory.

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/execagent/execagent/relay/frame"
+	"github.com/execagent/execagent/internal/relay/frame"
 )
 
 // pass lets time pass in a bubble.

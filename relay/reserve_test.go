@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/socket"
 )
 
 // hogs is how many streams take what they can get in these tests.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/buffer"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/socket"
 )
 
 // weather is what a simulated relay does to frames.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/buffer"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/socket"
 )
 
 // adjoining returns two streams without a relay: what one sends, the other

@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/internal/buffer"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/rpctest"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/rpc"
 )
 

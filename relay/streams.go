@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/socket"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // Limits of an executor's link (remote.md 8.2, 8.3).

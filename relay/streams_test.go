@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/noise"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // anyInitiation is of a size that message 1 can have.

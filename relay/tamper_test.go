@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/relaypb"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/relaypb"
 )
 
 // TestRelayTampering: whatever a malicious rendezvous does, each end gets nothing

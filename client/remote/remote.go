@@ -25,8 +25,8 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/relay/direct"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/direct"
 )
 
 // Option says more about a registry.

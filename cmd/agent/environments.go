@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/sessions"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // environmentsFlags name a registry.

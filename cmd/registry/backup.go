@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/secretfile"
-	"github.com/execagent/execagent/registry/store"
 )
 
 // backupFlags say where a backup goes.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // accepted is the status with which a registry lists the environments for a key.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // environmentsFlags say how to print the environments.

@@ -15,11 +15,10 @@ import (
 	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/registry/limits"
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry"
-	"github.com/execagent/execagent/registry/limits"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
 )
 
 // commandLine is the grammar of the command line: the only place that reads
@@ -228,8 +227,8 @@ func (f *serveFlags) Check() error {
 		return fmt.Errorf("--drain-timeout %v is negative", f.DrainTimeout)
 	case f.Grace <= 0:
 		return fmt.Errorf("--grace %v is not positive", f.Grace)
-	case f.Direct != "" && principal.CheckPattern(f.Direct) != nil:
-		return fmt.Errorf("--direct %.64q: %w", f.Direct, principal.CheckPattern(f.Direct))
+	case f.Direct != "" && store.CheckPattern(f.Direct) != nil:
+		return fmt.Errorf("--direct %.64q: %w", f.Direct, store.CheckPattern(f.Direct))
 	case f.ClockSkew <= 0:
 		return fmt.Errorf("--clock-skew %v is not positive", f.ClockSkew)
 	}
@@ -272,6 +271,6 @@ func loopback(host string) bool {
 }
 
 // limits returns the limits of every principal without limits of its own.
-func (f *serveFlags) limits() principal.Limits {
-	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
+func (f *serveFlags) limits() store.Limits {
+	return store.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/strictjson"
-	"github.com/execagent/execagent/registry/store"
 )
 
 // identitiesAddFlags say which agent identity may be an executor, and of which

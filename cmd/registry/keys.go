@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 )
 
 // limitFlags are the limits of one principal. Where one is 0, that of the server
@@ -27,8 +26,8 @@ type limitFlags struct {
 }
 
 // limits returns the limits that the flags name.
-func (f *limitFlags) limits() principal.Limits {
-	return principal.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
+func (f *limitFlags) limits() store.Limits {
+	return store.Limits{Requests: f.Requests, RequestBurst: f.RequestBurst, Connections: f.Connections, Streams: f.Streams, Bytes: int64(f.Bytes)}
 }
 
 // keysCreateFlags say what a new key is for.

@@ -17,8 +17,8 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/secretfile"
-	"github.com/execagent/execagent/registry/store"
 )
 
 // Exit codes.

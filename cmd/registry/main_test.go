@@ -23,8 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/registry/principal"
-	"github.com/execagent/execagent/registry/store"
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -132,7 +131,7 @@ func TestServeAndCommands(t *testing.T) {
 		executor, harness = harness, executor // keys of the same second are listed in any order
 	}
 	if executor.Label != "before" || executor.Environments != "env-*" || !executor.Expires.IsZero() ||
-		harness.Role != "harness" || harness.Limits != (principal.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
+		harness.Role != "harness" || harness.Limits != (store.Limits{Streams: 3}) || time.Until(harness.Expires) < 59*time.Minute {
 		t.Errorf("keys are %+v", keys)
 	}
 	mustRun(t, "keys", "revoke", executor.ID, "--data", data)

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/secretfile"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/internal/unixsocket"
 	"github.com/execagent/execagent/registry"
-	"github.com/execagent/execagent/registry/store"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/unixsocket"
-	"github.com/execagent/execagent/registry/store"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/test/rig"
 )
 

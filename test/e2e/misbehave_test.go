@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/wire"
-	"github.com/execagent/execagent/relay/frame"
-	"github.com/execagent/execagent/relay/noise"
-	"github.com/execagent/execagent/relay/socket"
 	"github.com/execagent/execagent/test/rig"
 )
 

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/registry/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/test/rig"
 )

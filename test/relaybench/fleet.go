@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/noise"
 )
 
 // fleetSize is how many executors come back at once.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/noise"
 	"github.com/execagent/execagent/test/rig"
 )
 

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/noise"
 )
 
 // A Site is a registry with one key of each role, and all that its programs have printed. Open

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given: an

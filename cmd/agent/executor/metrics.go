@@ -2,8 +2,8 @@ package executor
 
 import (
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/internal/relay/direct"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/direct"
 )
 
 // RefusedClients names the metric of clients that got no connection, which listeners have too.

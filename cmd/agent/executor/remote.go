@@ -16,8 +16,8 @@ import (
 	"github.com/execagent/execagent/cmd/agent/probes"
 	"github.com/execagent/execagent/cmd/agent/target"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/relay/direct"
 	"github.com/execagent/execagent/relay"
-	"github.com/execagent/execagent/relay/direct"
 	"github.com/execagent/execagent/rpc"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // ListenURL makes a URL to listen on of the short forms that a command line takes:

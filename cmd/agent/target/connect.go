@@ -17,7 +17,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/relay"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"

@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/cmd/agent/contexts"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/registry/wire"
+	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/relay"
 )
 

@@ -1,0 +1,202 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/relay/socket"
+)
+
+func TestLimitRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(store.Limits{Requests: 2, RequestBurst: 3}, 0)
+		p, other := &store.Principal{ID: "key:1"}, &store.Principal{ID: "key:2"}
+		for i := range 3 {
+			if _, ok := l.Request(p); !ok {
+				t.Fatalf("request %d of the burst is refused", i)
+			}
+		}
+		for range 5 { // refused requests use up nothing
+			if wait, ok := l.Request(p); ok || wait <= 0 || wait > 500*time.Millisecond {
+				t.Fatalf("got %v, %v after the burst", wait, ok)
+			}
+		}
+		if _, ok := l.Request(other); !ok {
+			t.Error("another principal is refused")
+		}
+		time.Sleep(500 * time.Millisecond)
+		if _, ok := l.Request(p); !ok {
+			t.Error("refused after the wait")
+		}
+		if _, ok := l.Request(p); ok {
+			t.Error("two are allowed after the wait for one")
+		}
+		// Other limits count from the next request on.
+		p = &store.Principal{ID: "key:1", Limits: store.Limits{Requests: -1}}
+		for range 1000 {
+			if _, ok := l.Request(p); !ok {
+				t.Fatal("refused without a limit")
+			}
+		}
+	})
+}
+
+func TestLimitOpen(t *testing.T) {
+	t.Parallel()
+	l := New(store.Limits{Connections: 2, Streams: 1}, 0)
+	p := &store.Principal{ID: "key:1"}
+	for name, take := range map[string]func(*store.Principal) (func(), bool){"connect": l.Connect, "stream": l.Stream} {
+		limit := map[string]int{"connect": 2, "stream": 1}[name]
+		var releases []func()
+		for range limit {
+			release, ok := take(p)
+			if !ok {
+				t.Fatalf("%s is refused below the limit", name)
+			}
+			releases = append(releases, release)
+		}
+		if _, ok := take(p); ok {
+			t.Errorf("%s is allowed above the limit", name)
+		}
+		if _, ok := take(&store.Principal{ID: "key:2"}); !ok {
+			t.Errorf("%s of another principal is refused", name)
+		}
+		releases[0]()
+		if _, ok := take(p); !ok {
+			t.Errorf("%s is refused after one was released", name)
+		}
+		more := &store.Principal{ID: "key:1", Limits: store.Limits{Connections: -1, Streams: -1}}
+		for range 100 {
+			if _, ok := take(more); !ok {
+				t.Fatalf("%s is refused without a limit", name)
+			}
+		}
+	}
+}
+
+func TestLimitBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(store.Limits{Bytes: 1 << 20}, 0)
+		p := &store.Principal{ID: "key:1"}
+		start := time.Now()
+		for range 8 {
+			if err := l.Bytes(nil, p, 512<<10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took < 3*time.Second-time.Millisecond || took > 3*time.Second+time.Millisecond {
+			t.Errorf("4 MiB at 1 MiB/s after a burst of 1 MiB took %v", took)
+		}
+		if err := l.Bytes(nil, p, 5<<20); err != nil {
+			t.Errorf("more than the burst at once: %v", err)
+		}
+		done := make(chan struct{})
+		time.AfterFunc(time.Millisecond, func() { close(done) })
+		if err := l.Bytes(done, p, 1<<20); err == nil {
+			t.Error("it does not end with its websocket")
+		}
+		if err := l.Bytes(nil, &store.Principal{ID: "key:2", Limits: store.Limits{Bytes: -1}}, 1<<40); err != nil {
+			t.Errorf("without a limit: %v", err)
+		}
+	})
+}
+
+// TestLimiterBounded: the accounts of principals that come and go do not add up, and
+// those of principals that have something open stay.
+func TestLimiterBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(store.Limits{}, 0)
+		release, ok := l.Connect(&store.Principal{ID: "open"})
+		if !ok {
+			t.Fatal("refused")
+		}
+		for i := range maxAllowances - 1 {
+			if _, ok := l.Request(&store.Principal{ID: fmt.Sprint(i)}); !ok {
+				t.Fatalf("principal %d is refused", i)
+			}
+		}
+		if _, ok := l.Request(&store.Principal{ID: "more"}); ok || len(l.allowances) != maxAllowances {
+			t.Errorf("allowed %v with %d allowances", ok, len(l.allowances))
+		}
+		if err := l.Bytes(nil, &store.Principal{ID: "more"}, 1); err == nil {
+			t.Error("bytes are allowed without an allowance")
+		}
+		time.Sleep(idleAllowance)
+		if _, ok := l.Request(&store.Principal{ID: "more"}); !ok || len(l.allowances) != 2 {
+			t.Errorf("allowed %v with %d allowances after a while", ok, len(l.allowances))
+		}
+		if l.allowances["open"].connections != 1 {
+			t.Error("what is open was forgotten")
+		}
+		busy := &store.Principal{ID: "busy"}
+		l.Created(busy)
+		l.allowances["busy"].Lines.AllowN(time.Now(), 10_000)
+		l.forgetLocked(time.Now().Add(idleAllowance))
+		if l.allowances["busy"] == nil {
+			t.Error("what is used up was forgotten")
+		}
+		l.forgetLocked(time.Now().Add(10_000 / linesPerSecond * time.Second))
+		if l.allowances["busy"] != nil {
+			t.Error("it was not forgotten once all is back")
+		}
+		release()
+		if l.allowances["open"].connections != 0 {
+			t.Error("what was released is still open")
+		}
+	})
+}
+
+func BenchmarkLimitBytes(b *testing.B) {
+	l, p := New(store.Limits{Bytes: 1 << 50}, 0), &store.Principal{ID: "key:1"}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := l.Bytes(b.Context().Done(), p, 61_500); err != nil && !errors.Is(err, net.ErrClosed) {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestLimitChangedBack: what a principal has used up is not given back when calls with
+// its old limits, of a websocket, and calls with its new limits come in turn.
+func TestLimitChangedBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(store.Limits{Requests: 1, RequestBurst: 3}, 0)
+		old, now := &store.Principal{ID: "agent:1"}, &store.Principal{ID: "agent:1", Limits: store.Limits{Requests: 2, RequestBurst: 4}}
+		allowed := 0
+		for range 100 {
+			for _, p := range []*store.Principal{old, now} {
+				if _, ok := l.Request(p); ok {
+					allowed++
+				}
+			}
+		}
+		if allowed > 4 {
+			t.Errorf("%d requests are allowed at once", allowed)
+		}
+	})
+}
+
+// TestPrincipalsPart: one principal has a quarter at most of what may be held for peers, be
+// it for streams or for messages that come in part.
+func TestPrincipalsPart(t *testing.T) {
+	t.Parallel()
+	for _, memory := range []int64{0, 64 << 20, 1 << 30, 16 << 30} {
+		l := New(store.Limits{}, memory)
+		a, most := l.Allowance("key:1"), l.MaxWaiting()/4
+		if n := a.waiting.Limit(); n > most || n > maxPrincipalWaiting {
+			t.Errorf("%d of %d bytes may wait", n, l.MaxWaiting())
+		}
+		if n := int64(cap(a.Large)) * socket.MaxMessage; n > most || n < min(most, maxLarge*socket.MaxMessage)-socket.MaxMessage {
+			t.Errorf("%d of %d bytes may be read", n, l.MaxWaiting())
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/internal/relay/wire"
+)
+
+// heartbeatInterval is how often a server announces itself. Two announcements in a row may
+// be lost within nodeTTL.
+const heartbeatInterval = 5 * time.Second
+
+// sweepInterval is how often a server looks for what dead ones have left.
+const sweepInterval = time.Hour
+
+// errSuperseded says that an environment has another registration by now.
+var errSuperseded = errors.New("the environment has another registration")
+
+// ErrNewEnvironments says that a principal has registered too many environments that
+// had no registration.
+var ErrNewEnvironments = errors.New("too many new environments")
+
+// Registration is the key that an executor has registered for an environment. As long as
+// the key stays, the id stays.
+type Registration struct {
+	ID        string          `json:"id"`
+	Key       *wire.PublicKey `json:"key"`
+	Principal string          `json:"principal"`        // id of the one that has registered the key last
+	Direct    bool            `json:"direct,omitempty"` // by the direct transport: there is no key
+	Created   time.Time       `json:"created"`
+}
+
+// Presence says that an executor's websocket is open, and at which server.
+type Presence struct {
+	EnvironmentID  string    `json:"environment_id"`
+	RegistrationID string    `json:"registration_id"`
+	Node           string    `json:"node"` // the server that has the websocket
+	Principal      string    `json:"principal"`
+	Since          time.Time `json:"since"`
+}
+
+// Registration returns what is registered for an environment, whether its executor is
+// online or not.
+func (st *Store) Registration(ctx context.Context, environmentID string) (reg Registration, found bool, err error) {
+	reg, _, found, err = get[Registration](ctx, st.registrations, environmentID)
+	return reg, found, err
+}
+
+// Register makes key the one of the environment. If it already is, the registration
+// keeps its id. Another key gets a new registration in its place, unless the executor of
+// the old one is online: then conflict is true. Register calls here with the id of the
+// old registration, since this server may have that executor's websocket before the
+// store has noted it. If the environment has no registration yet, Register calls allowed,
+// perhaps more than once, and returns ErrNewEnvironments if that returns false.
+func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
+	same := func(old *Registration) bool { return old.Key != nil && old.Key.Equal(key) }
+	return st.enroll(ctx, environmentID, Registration{Key: key, Principal: principal}, same, allowed, here)
+}
+
+// enroll puts next into the place of the registration that is there, with its id if it is the same
+// executor's.
+func (st *Store) enroll(ctx context.Context, environmentID string, next Registration, same func(old *Registration) bool, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
+	for range casRetries {
+		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
+		if err != nil {
+			return Registration{}, false, err
+		}
+		if !found && !allowed() {
+			return Registration{}, false, ErrNewEnvironments
+		}
+		if found && same(&old) {
+			next.ID, next.Created = old.ID, old.Created
+		} else {
+			// Both this server and the store are asked after the registration was
+			// read. If a websocket opens later, SetOnline touches the registration,
+			// and put finds a newer revision.
+			if found && here(old.ID) {
+				return Registration{}, true, nil
+			}
+			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
+				return Registration{}, online, err
+			}
+			next.ID, next.Created = newRegistrationID(), time.Now().UTC()
+		}
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
+			return next, false, err
+		}
+	}
+	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+}
+
+func newRegistrationID() string {
+	var id [16]byte
+	rand.Read(id[:])
+	return "reg_" + hex.EncodeToString(id[:])
+}
+
+// Seen is a registration together with the revisions that SetOnline compares. It is read
+// before a websocket opens, so that SetOnline need not read. The zero value makes
+// SetOnline read.
+type Seen struct {
+	Registration
+	revision         uint64 // of the registration; 0: both have to be read again
+	presenceRevision uint64 // of the executor's presence, 0 if there is none
+}
+
+// See reads a registration and its presence, in one round trip. found is false if the
+// environment has no registration.
+func (st *Store) See(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
+	var wg sync.WaitGroup
+	var p Presence
+	var online bool
+	var onlineErr error
+	wg.Go(func() { p, reg.presenceRevision, online, onlineErr = get[Presence](ctx, st.presence, environmentID) })
+	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
+	wg.Wait()
+	if online && p.RegistrationID != reg.ID {
+		// The presence is of another registration: an older one, or one that is newer
+		// than what was read. SetOnline has to read both again.
+		reg.revision = 0
+	}
+	return reg, found, errors.Join(err, onlineErr)
+}
+
+// seeInOrder reads the presence before the registration, so that SetOnline notices when
+// another executor takes the environment over in between. That executor registers first
+// and goes online then. If it has registered before the registration was read here, the
+// new registration is seen; if later, the presence gets a revision other than the one
+// that was read.
+func (st *Store) seeInOrder(ctx context.Context, environmentID string) (reg Seen, found bool, err error) {
+	_, online, _, err := get[Presence](ctx, st.presence, environmentID)
+	if err != nil {
+		return Seen{}, false, err
+	}
+	reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
+	reg.presenceRevision = online
+	return reg, found, err
+}
+
+// SetOnline notes that an executor's websocket is open, in the place of an older one.
+// revision is that of the presence; SetOffline needs it. The error is errSuperseded if
+// the environment has another registration by now: then the websocket must not stay.
+//
+// reg is what See has read just before. It saves two reads here, which storms of
+// executors would wait for. With the zero value SetOnline reads.
+func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision uint64, err error) {
+	for range casRetries {
+		if reg.revision == 0 {
+			var found bool
+			if reg, found, err = st.seeInOrder(ctx, p.EnvironmentID); err != nil {
+				return 0, err
+			}
+			if !found || reg.ID != p.RegistrationID {
+				return 0, errSuperseded
+			}
+		}
+		revision, ok, err := st.put(ctx, st.presence, p.EnvironmentID, p, reg.presenceRevision)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			reg = Seen{}
+			continue
+		}
+		// The registration is touched after the presence is written: Register reads
+		// them in the other order, see doc.go.
+		err = st.touch(ctx, p.EnvironmentID, reg)
+		switch {
+		case err == nil:
+			return revision, nil
+		case !errors.Is(err, errSuperseded) && st.failing() != nil:
+			// The disk is full, so nobody else can have registered either. When the store
+			// can be written again all presences are made anew.
+			return revision, nil
+		}
+		return 0, errors.Join(err, st.SetOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
+	}
+	return 0, unavailable("going online", errors.New("too many others do the same"))
+}
+
+// touch rewrites the registration unchanged: that restarts its TTL and makes a
+// concurrent Register lose its compare-and-swap.
+func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) error {
+	id := reg.ID
+	for range casRetries {
+		if _, ok, err := st.put(ctx, st.registrations, environmentID, reg.Registration, reg.revision); err != nil || ok {
+			return err
+		}
+		var found bool
+		var err error
+		reg.Registration, reg.revision, found, err = get[Registration](ctx, st.registrations, environmentID)
+		if err != nil {
+			return err
+		}
+		if !found || reg.ID != id {
+			return errSuperseded
+		}
+	}
+	return unavailable("going online", errors.New("too many others do the same"))
+}
+
+// SetOffline removes the presence that SetOnline has noted with this revision. It does
+// nothing if a newer websocket has taken its place.
+func (st *Store) SetOffline(ctx context.Context, environmentID string, revision uint64) error {
+	err := st.presence.Purge(ctx, environmentID, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
+		return nil
+	}
+	return unavailable("going offline", err)
+}
+
+// Online returns the presence of an environment's executor, if its websocket is at a
+// server that lives.
+func (st *Store) Online(ctx context.Context, environmentID string) (Presence, bool, error) {
+	p, _, found, err := get[Presence](ctx, st.presence, environmentID)
+	if err != nil || !found {
+		return Presence{}, false, err
+	}
+	_, _, alive, err := get[time.Time](ctx, st.nodes, p.Node)
+	return p, alive, err
+}
+
+// presences returns the presences of all executors that are online, sorted by environment.
+func (st *Store) presences(ctx context.Context) ([]Presence, error) {
+	nodes, err := all[time.Time](ctx, st.nodes)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := all[Presence](ctx, st.presence)
+	if err != nil {
+		return nil, err
+	}
+	var online []Presence
+	for _, p := range entries {
+		if _, alive := nodes[p.Node]; alive {
+			online = append(online, p)
+		}
+	}
+	slices.SortFunc(online, func(a, b Presence) int { return strings.Compare(a.EnvironmentID, b.EnvironmentID) })
+	return online, nil
+}
+
+// Environment is an environment whose executor is online.
+type Environment struct {
+	ID             string    `json:"id"`
+	RegistrationID string    `json:"registration_id"`
+	Node           string    `json:"node"`      // the server that its executor is connected to
+	Principal      string    `json:"principal"` // of the executor
+	Since          time.Time `json:"since"`
+}
+
+// Environments returns the environments whose executors are online, sorted by id.
+func (st *Store) Environments(ctx context.Context) ([]Environment, error) {
+	online, err := st.presences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	environments := make([]Environment, 0, len(online))
+	for _, p := range online {
+		environments = append(environments, Environment{
+			ID: p.EnvironmentID, RegistrationID: p.RegistrationID, Node: p.Node, Principal: p.Principal, Since: p.Since,
+		})
+	}
+	return environments, nil
+}
+
+// Announce notes that a node lives. After 15 s without another announcement it counts as
+// dead.
+func (st *Store) Announce(ctx context.Context, node string) error {
+	text, err := time.Now().UTC().MarshalJSON()
+	if err != nil {
+		return err
+	}
+	_, err = st.nodes.Put(ctx, node, text)
+	return unavailable("announcing the node", err)
+}
+
+// Withdraw notes that a node lives no longer.
+func (st *Store) Withdraw(ctx context.Context, node string) error {
+	return unavailable("withdrawing the node", st.nodes.Purge(ctx, node))
+}
+
+// Heartbeat announces a server every 5 s until ctx ends, with what it says of itself, and
+// sweeps the store once an hour.
+func (st *Store) Heartbeat(ctx context.Context, self Server) {
+	node := self.Node
+	beat, sweep := time.NewTicker(heartbeatInterval), time.NewTicker(sweepInterval)
+	defer beat.Stop()
+	defer sweep.Stop()
+	// After an outage of NATS this node is announced at once: other servers must not
+	// take it for dead until the next beat.
+	back := st.nc.StatusChanged(nats.CONNECTED)
+	defer st.nc.RemoveStatusListener(back)
+	for {
+		// Nobody but an operator's command asks for it.
+		if err := st.introduce(ctx, self); err != nil && ctx.Err() == nil {
+			st.log.Debug("introducing the node", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		case <-back:
+		case <-sweep.C:
+			if err := st.sweep(ctx, node); err != nil && ctx.Err() == nil {
+				st.warn("sweeping the store", err)
+			}
+		}
+		if err := st.Announce(ctx, node); err != nil && ctx.Err() == nil {
+			st.warn("announcing the node", err)
+		}
+	}
+}
+
+// warn logs an error of the store, unless the log has it already.
+func (st *Store) warn(message string, err error) {
+	if !errors.Is(err, ErrAway) {
+		st.log.Warn(message, "error", err)
+	}
+}
+
+// sweep removes the presences that dead servers have left, and keeps the registrations of
+// executors at this server from expiring.
+func (st *Store) sweep(ctx context.Context, node string) error {
+	nodes, err := all[time.Time](ctx, st.nodes)
+	if err != nil {
+		return err
+	}
+	entries, err := all[Presence](ctx, st.presence)
+	if err != nil {
+		return err
+	}
+	for environmentID, p := range entries {
+		_, alive := nodes[p.Node]
+		switch {
+		case p.Node == node:
+			var reg Seen
+			reg.Registration, reg.revision, _, err = get[Registration](ctx, st.registrations, environmentID)
+			if err == nil && reg.ID == p.RegistrationID {
+				err = st.touch(ctx, environmentID, reg)
+			}
+			if errors.Is(err, errSuperseded) {
+				err = nil // the executor's websocket is about to be closed
+			}
+		case !alive:
+			var now Presence
+			var revision uint64
+			var found bool
+			now, revision, found, err = get[Presence](ctx, st.presence, environmentID)
+			if err == nil && found && now.Node == p.Node {
+				err = st.SetOffline(ctx, environmentID, revision)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Presence returns the presence of an environment's executor, also one that a dead server
+// has left, and the revision that SetOffline needs.
+func (st *Store) Presence(ctx context.Context, environmentID string) (p Presence, revision uint64, found bool, err error) {
+	return get[Presence](ctx, st.presence, environmentID)
+}
+
+// Alive tells whether a server was announced within the last 15 s.
+func (st *Store) Alive(ctx context.Context, node string) (bool, error) {
+	_, _, alive, err := get[time.Time](ctx, st.nodes, node)
+	return alive, err
+}

@@ -1,0 +1,626 @@
+package store
+
+import (
+	"context"
+	"crypto/mlkem"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/execagent/execagent/internal/relay/wire"
+)
+
+// soon is how long a test waits for what must happen, on however busy a machine.
+const soon = 3 * time.Minute
+
+// openTestStore opens a store on an embedded server. Others can be opened on the
+// same server with openBeside.
+func openTestStore(t testing.TB) (st *Store, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	st, err := Open(t.Context(), Config{Dir: dir, Timeout: soon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st, dir
+}
+
+// openBeside opens a store on the same NATS server, as another process does.
+func openBeside(t testing.TB, dir string) *Store {
+	t.Helper()
+	st, err := Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+// testKey makes a key as an executor or harness has it.
+func testKey(t testing.TB) *wire.PublicKey {
+	t.Helper()
+	secret, err := mlkem.GenerateKey768()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := &wire.PublicKey{Suite: wire.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
+	rand.Read(key.X25519)
+	return key
+}
+
+func TestStoreFolder(t *testing.T) {
+	t.Parallel()
+	_, dir := openTestStore(t)
+	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", path, got, want)
+		}
+	}
+	if _, err := Open(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second store in the folder: %v, want %v", err, ErrInUse)
+	}
+	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
+		if _, err := Open(t.Context(), cfg); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
+}
+
+// TestStoreIsPrivate: other users of the machine reach neither a port nor the
+// socket, whatever the mode of the folder.
+func TestStoreIsPrivate(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	if addr := st.embedded.server.Addr(); addr != nil {
+		t.Errorf("the embedded server listens on %v", addr)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to become somebody else")
+	}
+	// All folders up to the one of all temporary files, which everybody may enter.
+	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, besideFile)
+	dial := func(uid uint32) error {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDialSocket$")
+		cmd.Env = append(os.Environ(), dialSocketVariable+"="+path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.Dir = "/"
+		out, err := cmd.CombinedOutput()
+		t.Logf("%d: %s", uid, out)
+		return err
+	}
+	if err := dial(0); err != nil {
+		t.Errorf("the user of the registry cannot connect: %v", err)
+	}
+	if err := dial(65534); err == nil {
+		t.Error("another user can connect")
+	}
+}
+
+const dialSocketVariable = "REGISTRY_TEST_SOCKET"
+
+// TestDialSocket runs only in the processes that TestStoreIsPrivate starts, each as
+// another user.
+func TestDialSocket(t *testing.T) {
+	path := os.Getenv(dialSocketVariable)
+	if path == "" {
+		t.Skip("for another test")
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(soon))
+	greeting := make([]byte, 4)
+	if _, err := io.ReadFull(conn, greeting); err != nil || string(greeting) != "INFO" {
+		t.Fatalf("%q, %v", greeting, err)
+	}
+}
+
+// TestStoreLongPath: a folder whose path is longer than the address of a socket can be shared.
+func TestStoreLongPath(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
+	st, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the socket is left behind: %v", err)
+		}
+	})
+	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStoreErrorHidesURL: a URL may have a password in it.
+func TestStoreErrorHidesURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"nats://me:hunter2@127.0.0.1:1", "nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2@[", "nats://me:hunter2%zz@h",
+		"nats://me:hunter2,127.0.0.1:1", "nats://me:hunter2,x@127.0.0.1:1", "nats://me:1,hunter2@127.0.0.1:1", "nats://me:1,hunter2,2@127.0.0.1:1"} {
+		_, err := Open(t.Context(), Config{URL: url})
+		if err == nil {
+			t.Fatalf("%s is accepted", url)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+}
+
+// TestRedacted: of the URLs of NATS servers the scheme and host are told, where it is clear
+// what is the host.
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	for servers, want := range map[string]string{
+		"nats://a:4222": "nats://a:4222",
+		"a:4222, b":     "a:4222,b",
+		"nats://me:hunter2@a:1,nats://me:hunter2@b": "nats://a:1,nats://b",
+		"tls://me:hunter2@[::1]:1,b:2":              "tls://[::1]:1,b:2",
+		"nats://hunter2@a":                          "nats://a",
+		"nats://me:hunter2@[":                       "server 1 of the list",
+		"nats://me:hunter2,127.0.0.1:1":             "server 1 of the list,127.0.0.1:1",
+		"nats://me:hunter2,x@a":                     "server 1 of the list,a",
+		"nats://me:2,hunter2,3@a,nats://b":          "server 1 of the list,server 2 of the list,a,nats://b",
+		"nats://me:hunter2@hunter2,x@a":             "server 1 of the list,a",
+		"nats://me:1/hunter2@a":                     "server 1 of the list",
+		"nats://me:1?hunter2@a":                     "server 1 of the list",
+		"nats://me:1#hunter2@a":                     "server 1 of the list",
+		"nats://a?password=hunter2":                 "nats://a",
+		"nats://me:1,hunter2://x@a":                 "server 1 of the list,server 2 of the list",
+		"":                                          "server 1 of the list",
+	} {
+		if got := redacted(servers); got != want {
+			t.Errorf("%q: got %q, want %q", servers, got, want)
+		}
+	}
+	failed := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hunter2"}}
+	if cause, _ := connectCause(failed); strings.Contains(cause.Error(), "hunter2") {
+		t.Errorf("a name that is not found is told: %v", cause)
+	}
+}
+
+// TestStoreReopen: what an operator and executors have stored outlives the process;
+// presences do not.
+func TestStoreReopen(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	st, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := st.SharedKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, created, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	executorKey := testKey(t)
+	reg, _, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Announce(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	again, err := st.SharedKey(t.Context())
+	if err != nil || string(again) != string(key) {
+		t.Errorf("another shared key, %v", err)
+	}
+	keys, err := st.Keys(t.Context())
+	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
+		t.Errorf("keys are %+v, %v", keys, err)
+	}
+	if _, online, err := st.Online(t.Context(), "env"); online || err != nil {
+		t.Errorf("online: %v, %v", online, err)
+	}
+	same, conflict, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
+	if err != nil || conflict || same.ID != reg.ID {
+		t.Errorf("the same key got %q, %v, %v, want %q", same.ID, conflict, err, reg.ID)
+	}
+}
+
+// TestSharedKeyIsOne: processes that start at once all get the same shared key.
+func TestSharedKeyIsOne(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	two := openBeside(t, dir)
+	keys := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range keys {
+		st := one
+		if i%2 == 1 {
+			st = two
+		}
+		wg.Go(func() {
+			key, err := st.SharedKey(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			keys[i] = string(key)
+		})
+	}
+	wg.Wait()
+	for _, key := range keys {
+		if key != keys[0] || len(key) != 32 {
+			t.Fatalf("keys are %q", keys)
+		}
+	}
+}
+
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	two := openBeside(t, dir)
+	ctx := t.Context()
+	if err := one.Announce(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	a, b := testKey(t), testKey(t)
+	register := func(st *Store, key *wire.PublicKey, wantConflict bool) Registration {
+		t.Helper()
+		reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
+		if err != nil || conflict != wantConflict {
+			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
+		}
+		return reg
+	}
+	first := register(one, a, false)
+	if again := register(two, a, false); again.ID != first.ID {
+		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
+	}
+	revision, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(two, b, true)
+	if again := register(two, a, false); again.ID != first.ID {
+		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
+	}
+	// A newer websocket at another server: the end of the older one changes nothing.
+	if err := two.Announce(ctx, "n2"); err != nil {
+		t.Fatal(err)
+	}
+	newer, err := two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.SetOffline(ctx, "env", revision); err != nil {
+		t.Fatal(err)
+	}
+	if p, online, err := one.Online(ctx, "env"); !online || p.Node != "n2" || err != nil {
+		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
+	}
+	if err := two.SetOffline(ctx, "env", newer); err != nil {
+		t.Fatal(err)
+	}
+	if _, online, err := one.Online(ctx, "env"); online || err != nil {
+		t.Errorf("online %v, %v after the last websocket", online, err)
+	}
+	second := register(two, b, false)
+	if second.ID == first.ID {
+		t.Error("another key got the same registration")
+	}
+	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}); !errors.Is(err, errSuperseded) {
+		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
+	}
+	if _, online, err := one.Online(ctx, "env"); online || err != nil {
+		t.Errorf("online %v, %v after that", online, err)
+	}
+	// After all that the environment can be used as before.
+	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, Seen{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegisterRace: executors with keys of their own register and go online at once. In
+// the end one of them is online, and has the environment's registration.
+func TestRegisterRace(t *testing.T) {
+	t.Parallel()
+	one, dir := openTestStore(t)
+	stores := []*Store{one, openBeside(t, dir)}
+	ctx := t.Context()
+	if err := one.Announce(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	won := make(map[string]bool)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		st, key := stores[i%2], testKey(t)
+		wg.Go(func() {
+			for range 20 {
+				reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
+				if errors.Is(err, ErrUnavailable) || conflict {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{})
+				if err == nil {
+					mu.Lock()
+					won[reg.ID] = true
+					mu.Unlock()
+					return
+				}
+				if !errors.Is(err, errSuperseded) && !errors.Is(err, ErrUnavailable) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) > 1 {
+		t.Errorf("%d executors are online at once", len(won))
+	}
+	reg, found, err := one.Registration(ctx, "env")
+	if err != nil || !found {
+		t.Fatalf("registration: %v, %v", found, err)
+	}
+	for id := range won {
+		if id != reg.ID {
+			t.Errorf("%s is online, but the registration is %s", id, reg.ID)
+		}
+	}
+}
+
+// TestDeadNode: an executor of a server that has died is not online any more, and a sweep
+// removes its presence.
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	ctx := t.Context()
+	for _, node := range []string{"dead", "alive"} {
+		if err := st.Announce(ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		reg, _, err := st.Register(ctx, "env-"+node, testKey(t), "key:x", always, never)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
+		t.Fatalf("online are %+v, %v", online, err)
+	}
+	if err := st.Withdraw(ctx, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	online, err := st.presences(ctx)
+	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
+		t.Errorf("online are %+v, %v", online, err)
+	}
+	if _, online, err := st.Online(ctx, "env-dead"); online || err != nil {
+		t.Errorf("online %v, %v at a dead server", online, err)
+	}
+	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
+		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
+	}
+	if err := st.sweep(ctx, "alive"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := all[Presence](ctx, st.presence)
+	if err != nil || len(left) != 1 {
+		t.Errorf("after the sweep there are %+v, %v", left, err)
+	}
+}
+
+// TestSweepKeepsRegistration: an executor that stays online for longer than
+// registrationTTL stays registered.
+func TestSweepKeepsRegistration(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	ctx := t.Context()
+	if err := st.Announce(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	reg, _, err := st.Register(ctx, "env", testKey(t), "key:x", always, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := st.registrations.Get(ctx, "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.sweep(ctx, "n"); err != nil {
+		t.Fatal(err)
+	}
+	after, err := st.registrations.Get(ctx, "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
+		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
+	}
+}
+
+// TestMarkersPass: environments that come and go leave nothing behind in the buckets for
+// longer than the times to live.
+func TestMarkersPass(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	for _, tt := range []struct {
+		kv        jetstream.KeyValue
+		ttl, mark time.Duration
+	}{
+		{st.keys, 0, 0},
+		{st.identities, 0, markerTTL},
+		{st.registrations, registrationTTL, 0},
+		{st.presence, 0, markerTTL},
+		{st.nodes, nodeTTL, 0},
+		{st.secrets, 0, 0},
+		{st.replay, ReplayTTL, 0},
+	} {
+		status, err := tt.kv.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
+			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
+		}
+	}
+}
+
+func BenchmarkStoreGet(b *testing.B) {
+	st, _ := openTestStore(b)
+	if _, _, err := st.Register(b.Context(), "env", testKey(b), "key:x", always, never); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, found, err := st.Registration(b.Context(), "env"); !found || err != nil {
+			b.Fatal(found, err)
+		}
+	}
+}
+
+// TestStoreKeepsRoom: the buckets that executors can fill leave half of the storage to
+// the others, such as that of keys.
+func TestStoreKeepsRoom(t *testing.T) {
+	t.Parallel()
+	st, _ := openTestStore(t)
+	var filled int64
+	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
+		status, err := kv.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := status.Config().MaxBytes
+		if limit <= 0 {
+			t.Errorf("%s has no limit", kv.Bucket())
+		}
+		filled += limit
+	}
+	if filled > embeddedStorage/2 {
+		t.Errorf("%d of %d bytes can be filled", filled, embeddedStorage)
+	}
+}
+
+// TestStoreAfterKill: a folder can be opened and shared in which a killed process has left
+// its socket.
+func TestStoreAfterKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := openBeside(t, dir).SharedKey(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func always() bool { return true }
+
+func never(string) bool { return false }
+
+// TestRestartEnds: the time for starting the embedded server anew is bounded.
+func TestRestartEnds(t *testing.T) {
+	t.Parallel()
+	bounded := false
+	e, err := startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
+		_, bounded = ctx.Deadline()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if err := e.restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !bounded {
+		t.Error("what is made then has no deadline")
+	}
+}
+
+// TestHealthWhileOpening: a stream that is just being made does not count as one that cannot be
+// written, which would end the embedded server.
+func TestHealthWhileOpening(t *testing.T) {
+	t.Parallel()
+	st, dir := openTestStore(t)
+	streams := filepath.Join(dir, "nats", "jetstream", "$G", "streams")
+	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
+		t.Fatalf("it has %d streams, %v", len(made), err)
+	}
+	if err := os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if health := st.embedded.server.Healthz(nil); health.Error == "" {
+		t.Fatal("NATS does not miss the stream")
+	}
+	if err := writeError(st.embedded.server); err != nil {
+		t.Error(err)
+	}
+}

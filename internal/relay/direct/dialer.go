@@ -1,0 +1,120 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/execagent/execagent/internal/relay/api"
+	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/rpc"
+)
+
+// errExecutorChanged says that a client would tell its session to another executor.
+var errExecutorChanged = errors.New("another executor has registered for the environment")
+
+// Dialer is a harness that connects to an executor by the direct transport. Registry is
+// required. Dial may run any number of times at once. Once one has connected, all others are to
+// the same registration.
+type Dialer struct {
+	// Registry says where the executor is. It has to outlive the connections.
+	Registry *relay.Registry
+	// Logger gets what is repeated, never a signed URL. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Failed hears of each attempt of Dial that has failed and is to be repeated, from the
+	// goroutine of that Dial. True ends Dial with this error. Nil: all are repeated.
+	Failed func(error) (enough bool)
+
+	mu           sync.Mutex // guards the field below
+	registration string     // of the first connection; empty before it
+}
+
+// Dial asks the registry for the executor and opens a websocket to it. It starts over after a
+// failure that may pass, until ctx ends. The connection outlives ctx.
+func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
+	log := d.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	var c rpc.Conn
+	again := func(err error) bool { return connectAgain(err) && (d.Failed == nil || !d.Failed(err)) }
+	err := api.Repeat(ctx, log.With("environment", d.Registry.EnvironmentID()), "connecting is repeated", again, func() (err error) {
+		c, err = d.connect(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
+	p, err := d.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !d.pin(p.registrationID, false) {
+		return nil, errExecutorChanged
+	}
+	ws, err := open(ctx, d.Registry, p, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the rendezvous: %w", err)
+	}
+	if !d.pin(p.registrationID, true) {
+		_ = ws.Close() // that another executor is there says more
+		return nil, errExecutorChanged
+	}
+	return ws, nil
+}
+
+func (d *Dialer) ask(ctx context.Context) (*place, error) {
+	p, err := ask(ctx, d.Registry, wire.PathDirectConnect, wire.DirectRequest{}, http.Header{"Idempotency-Key": {}})
+	if err != nil {
+		return nil, fmt.Errorf("asking the registry for the executor: %w", err)
+	}
+	return p, nil
+}
+
+// pin tells whether a connection may be to this registration; set notes that there is one.
+func (d *Dialer) pin(registration string, set bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if set && d.registration == "" {
+		d.registration = registration
+	}
+	return d.registration == "" || d.registration == registration
+}
+
+// Same asks the registry whether the executor is still the one of the last connection of Dial.
+// Without a connection it is not.
+func (d *Dialer) Same(ctx context.Context) (bool, error) {
+	p, err := d.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.registration == p.registrationID, nil
+}
+
+// connectAgain tells whether a failed attempt may be repeated. Status 410 says that another
+// executor has registered since the registry was asked.
+func connectAgain(err error) bool {
+	if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
+		return refused.Status == http.StatusGone || api.Busy(refused.Status)
+	}
+	return api.ConnectAgain(err)
+}
+
+// Final tells whether an error of [Dialer.Dial] would be that of the next attempt, too.
+func Final(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return !connectAgain(err)
+}

