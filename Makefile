@@ -161,7 +161,7 @@ kernels: ## try to escape on older kernels of Debian, in virtual machines (needs
 
 .PHONY: exec-races
 exec-races: ## have commands change what they execute while it is checked, each way for RACETIME (60s)
-	EXEC_RACES=$(RACETIME) $(GO) test -run 'TestRaces|TestSupervisorKilled' -count=1 -v -timeout 90m ./helper/supervise/execcheck ./test/exectree
+	EXEC_RACES=$(RACETIME) $(GO) test -run 'TestRaces|TestSupervisorKilled' -count=1 -v -timeout 90m ./internal/sandbox/supervise/execcheck ./test/exectree
 
 .PHONY: hunt
 hunt: build ## let a command loose on its sandbox for long: random calls, deaths of its supervisor

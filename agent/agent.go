@@ -92,7 +92,7 @@ type Config struct {
 	Confines bool
 	// StateDir is for records of what a command has in workspaces while it
 	// runs, so that the next agent can clean up after a crash. Empty stands for
-	// a usual place of the user (hold.StateDirs).
+	// a usual place of the user (placeholder.StateDirs).
 	StateDir string
 	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
 	Tool *Tool

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/hold"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 )

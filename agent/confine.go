@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/metrics"
 	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

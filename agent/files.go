@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/internal/metrics"
 	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

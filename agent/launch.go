@@ -3,11 +3,11 @@ package agent
 import (
 	"context"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/hold"
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/metrics"
+	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 
-	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

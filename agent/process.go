@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/agent/internal/answers"
-	"github.com/execagent/execagent/helper/builtin"
 	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/filecopy"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -102,9 +102,9 @@ func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *ap
 		Guard:       a.cfg.Guard,
 	}
 	if p.Builtin {
-		spec.Argv, spec.Arg0 = builtin.Command(p.Argv)
+		spec.Argv, spec.Arg0 = filecopy.ToolCommand(p.Argv)
 		spec.Bulk = true
-		spec.RetainBytes = max(spec.RetainBytes, builtin.Retain)
+		spec.RetainBytes = max(spec.RetainBytes, filecopy.ToolRetain)
 	} else {
 		plan.Pin(&spec)
 	}
@@ -125,7 +125,7 @@ func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 		return nil
 	case !c.agent.cfg.Confines:
 		return protocol.InvalidParams("builtin: this program has no tools")
-	case !builtin.Known(p.Argv[0]):
+	case !filecopy.IsTool(p.Argv[0]):
 		return protocol.InvalidParams("builtin: there is no tool %.64q", p.Argv[0])
 	case p.Sandbox != nil:
 		return protocol.InvalidParams("builtin: a tool cannot be confined: sandbox has to be absent")

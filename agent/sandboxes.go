@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/files"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
-	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // sandboxes confines the file requests and commands of an agent.
@@ -34,7 +34,7 @@ type sandboxes struct {
 	judges func() bool
 	// placeholders is nil where no directory for its records can be used;
 	// placeholdersErr says why then.
-	placeholders    *hold.Placeholders
+	placeholders    *placeholder.Placeholders
 	placeholdersErr error
 	tmpDir          string // TMPDIR of the agent, for file requests
 	first           sync.Once
@@ -96,17 +96,17 @@ func newSandboxes(cfg *Config) *sandboxes {
 				"file", secret, "names", st.Nlink)
 		}
 	}
-	dirs := hold.StateDirs()
+	dirs := placeholder.StateDirs()
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
 	private := slices.Concat(cfg.Secrets, cfg.ExecPolicy.folder(), sockets)
-	dir, err := hold.StateDir(dirs...)
+	dir, err := placeholder.StateDir(dirs...)
 	if err == nil {
 		// The directory may be in /dev/shm, to which a policy may grant access:
 		// nothing confined may see the records.
 		private = append(private, dir)
-		s.placeholders, err = hold.Open(dir)
+		s.placeholders, err = placeholder.Open(dir)
 	}
 	if err != nil {
 		s.placeholdersErr = err
@@ -120,7 +120,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 		PrivateFolders: cfg.SecretFolders,
 		KeepPrivate:    cfg.ExecPolicy != nil, // its rules are among them
 		Served:         served,
-		Placeholders: func() (*hold.Placeholders, error) {
+		Placeholders: func() (*placeholder.Placeholders, error) {
 			if s.placeholders == nil {
 				return nil, errors.Join(errors.New("protected names that do not exist cannot be held"), s.placeholdersErr)
 			}

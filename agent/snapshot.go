@@ -10,9 +10,9 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/audit"
 	"github.com/execagent/execagent/agent/internal/snapshot"
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"

@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sockets"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"

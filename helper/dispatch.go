@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/execagent/execagent/helper/builtin"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/hold"
-	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/internal/applypatch"
+	"github.com/execagent/execagent/internal/filecopy"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/files"
+	"github.com/execagent/execagent/internal/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/procs"
 )
 
@@ -27,7 +27,7 @@ var modes = []struct {
 	{arg: confine.Arg, main: confine.Main},
 	{arg: files.Arg, main: files.Main},
 	{arg: probe.Arg, main: probe.Main},
-	{arg: builtin.Arg, main: builtin.Main},
+	{arg: filecopy.ToolArg, main: filecopy.ToolMain},
 	{arg: hold.Arg, main: hold.Main},
 	{arg: GuardArg, alone: true, main: guard},
 }

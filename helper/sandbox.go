@@ -9,12 +9,12 @@ import (
 	"os/signal"
 	"sync"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
-	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // SandboxConfig says how a [Sandbox] confines. The zero value will do.
@@ -39,18 +39,18 @@ type Sandbox struct {
 	noState error  // why there is none
 
 	mu    sync.Mutex
-	holds *hold.Placeholders // nil until a profile needs it
+	holds *placeholder.Placeholders // nil until a profile needs it
 }
 
 // NewSandbox returns a sandbox. The caller closes it when all its commands have ended. What the host
 // can enforce is found out for the first command.
 func NewSandbox(cfg SandboxConfig) *Sandbox {
-	dirs := hold.StateDirs()
+	dirs := placeholder.StateDirs()
 	if cfg.StateDir != "" {
 		dirs = []string{cfg.StateDir}
 	}
 	s := new(Sandbox)
-	s.state, s.noState = hold.StateDir(dirs...)
+	s.state, s.noState = placeholder.StateDir(dirs...)
 	s.door = confine.Door{
 		Host:         sync.OnceValues(func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) }),
 		Operator:     cfg.Operator,
@@ -64,7 +64,7 @@ func NewSandbox(cfg SandboxConfig) *Sandbox {
 	return s
 }
 
-func (s *Sandbox) placeholders() (*hold.Placeholders, error) {
+func (s *Sandbox) placeholders() (*placeholder.Placeholders, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.noState != nil {
@@ -73,7 +73,7 @@ func (s *Sandbox) placeholders() (*hold.Placeholders, error) {
 	if s.holds != nil {
 		return s.holds, nil
 	}
-	holds, err := hold.Open(s.state)
+	holds, err := placeholder.Open(s.state)
 	if err == nil {
 		s.holds = holds
 	}

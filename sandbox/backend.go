@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // Host tells which layers work on a host. A probe has found that out by using

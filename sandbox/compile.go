@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // minimalPaths are what a minimal view shows, where they exist (sandbox.md

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // Draft has the rules of a policy that is being made, by path. Add puts rules

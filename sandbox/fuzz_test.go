@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // profileOf makes a profile of fuzzed bytes. Each line is a digit for the place,

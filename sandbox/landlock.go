@@ -3,7 +3,7 @@ package sandbox
 import (
 	"slices"
 
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // Ruleset tells what Landlock shall handle and what of that it shall allow. What

@@ -1,6 +1,6 @@
 package sandbox
 
-import "github.com/execagent/execagent/sandbox/internal/pathname"
+import "github.com/execagent/execagent/internal/sandbox/pathname"
 
 // Level tells how many of a command's system calls a supervisor does or judges,
 // where the layer [Supervised] is put on (supervised.md 3). The kernel does all

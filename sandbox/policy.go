@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/execagent/execagent/sandbox/internal/pathname"
+	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
 
 // Access is what a policy lets somebody do with the object at a path.

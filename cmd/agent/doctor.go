@@ -6,8 +6,8 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/doctor"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
 )
 
 // doctorFlags say how to print, and for which agent to look.
@@ -60,9 +60,9 @@ type hostFlags struct {
 // An error says why there is none.
 func (f *hostFlags) stateDir() (string, error) {
 	if f.StateDir != "" {
-		return hold.StateDir(f.StateDir)
+		return placeholder.StateDir(f.StateDir)
 	}
-	return hold.StateDir(hold.StateDirs()...)
+	return placeholder.StateDir(placeholder.StateDirs()...)
 }
 
 // operator returns which layers will do.

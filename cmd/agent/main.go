@@ -10,7 +10,7 @@ import (
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/secretenv"
 	"github.com/execagent/execagent/procs"
 )

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/protocol"
 )
 

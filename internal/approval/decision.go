@@ -1,7 +1,7 @@
 package approval
 
 import (
-	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/protocol"
 )
 

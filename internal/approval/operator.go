@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/hold"
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/hold"
 	"github.com/execagent/execagent/internal/secretfile"
 )
 

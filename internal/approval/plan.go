@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )

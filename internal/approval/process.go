@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/execagent/execagent/helper/judge"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/protocol"
 )
 

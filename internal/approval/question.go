@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/protocol"
 )
 

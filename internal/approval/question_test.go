@@ -3,8 +3,8 @@ package approval
 import (
 	"testing"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 )
 
 // TestDecision: the client hears which rule has decided, and nothing of the folder that it is in.

@@ -5,5 +5,5 @@
 //	                  ├ question ─ Network.decide ─ Ask, of the session
 //	                  └ verdict ─ Reports ─ the session's client
 //
-// What keeps the process from going past its proxy is not here: a sandbox does (helper/confine).
+// What keeps the process from going past its proxy is not here: a sandbox does (internal/sandbox/confine).
 package egress

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/execagent/execagent/helper/gate"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 )
 
 // noNames have what is reached without a proxy (network.md 6).

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
 )
 

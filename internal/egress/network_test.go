@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/internal/netproxy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
 )
 

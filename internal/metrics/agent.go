@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )

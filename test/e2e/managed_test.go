@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestManagedNetwork: the escapes from a managed network that the tests of helper/confine
+// TestManagedNetwork: the escapes from a managed network that the tests of internal/sandbox/confine
 // try hold for an ordinary user too, and where nobody can make namespaces.
 func TestManagedNetwork(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/test/rig"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/helper/judge"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/test/rig"
 )
 

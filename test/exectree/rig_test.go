@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/judge"
-	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
-	"github.com/execagent/execagent/sandbox/resolve"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -103,12 +103,12 @@ func (w way) enter(t testing.TB, dir string, j *confine.Judged) *confine.Held {
 			h.Layers = h.Layers.Without(w.without...)
 			return h, err
 		},
-		Placeholders: func() (*hold.Placeholders, error) {
+		Placeholders: func() (*placeholder.Placeholders, error) {
 			state := t.TempDir()
 			if err := os.Chmod(state, 0o700); err != nil {
 				return nil, err
 			}
-			made, err := hold.Open(state)
+			made, err := placeholder.Open(state)
 			if err == nil {
 				t.Cleanup(func() { made.Close() })
 			}

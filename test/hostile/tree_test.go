@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
 )
 
 // oldTime is when everything was made, in seconds: before all that happens in a test.
@@ -40,7 +40,7 @@ func (g ground) tree() (map[string]string, error) {
 			return err
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(path, g.base), "/")
-		if hold.IsPlaceholder(&st) {
+		if placeholder.IsPlaceholder(&st) {
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				return fs.SkipDir
 			}
@@ -117,7 +117,7 @@ func (g ground) reset() error {
 			below := strings.TrimPrefix(name+"/"+e.Name(), "/")
 			gone := false
 			var st unix.Stat_t
-			if err := unix.Lstat(g.base+"/"+below, &st); err == nil && hold.IsPlaceholder(&st) {
+			if err := unix.Lstat(g.base+"/"+below, &st); err == nil && placeholder.IsPlaceholder(&st) {
 				all = false
 				continue
 			}

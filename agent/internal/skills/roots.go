@@ -7,8 +7,8 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper/files"
 	"github.com/execagent/execagent/internal/discovery"
+	"github.com/execagent/execagent/internal/sandbox/files"
 	"github.com/execagent/execagent/protocol"
 )
 

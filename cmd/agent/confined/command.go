@@ -13,15 +13,15 @@ import (
 	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/agent/netask"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/probe"
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/hold"
-	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // Command is one command. It runs once.
@@ -39,8 +39,8 @@ type Command struct {
 	// StateDir returns the folder for records of placeholders, or why there is none.
 	StateDir func() (string, error)
 
-	terminal     *asking.Terminal   // nil: nobody is asked
-	placeholders *hold.Placeholders // nil: the sandbox needs none
+	terminal     *asking.Terminal          // nil: nobody is asked
+	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
 
 // Run runs the command and returns its exit code, or returns why it did not run, with the code of
@@ -104,11 +104,11 @@ func (c *Command) enter() (*confine.Held, error) {
 		// There were no earlier commands in this process. So Served refuses nothing
 		// and only warns, of links that commands of an earlier agent may have made.
 		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(c.Sys.Stderr, nil))},
-		Placeholders: func() (_ *hold.Placeholders, err error) {
+		Placeholders: func() (_ *placeholder.Placeholders, err error) {
 			if noState != nil {
 				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
 			}
-			c.placeholders, err = hold.Open(stateDir)
+			c.placeholders, err = placeholder.Open(stateDir)
 			return c.placeholders, err
 		},
 		Private:     c.Rules.Hidden(),

@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/execagent/execagent/cmd/agent/asking"
-	"github.com/execagent/execagent/helper/confine"
 	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 )

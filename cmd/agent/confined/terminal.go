@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/helper/confine"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/procs"
 )
 

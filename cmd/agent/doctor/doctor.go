@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/files"
-	"github.com/execagent/execagent/helper/hold"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/files"
+	"github.com/execagent/execagent/internal/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
 )

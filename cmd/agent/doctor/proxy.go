@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/helper/confine"
-	"github.com/execagent/execagent/helper/probe"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/execagent/execagent/sandbox/resolve"
 )
 
 // Proxy tells whether this host can confine a command to its proxy in one way

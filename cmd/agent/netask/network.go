@@ -10,8 +10,8 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/asking"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/helper/gate"
 	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
 )
 

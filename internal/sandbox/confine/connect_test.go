@@ -1,0 +1,712 @@
+package confine
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/internal/sandbox/supervise"
+	"github.com/execagent/execagent/sandbox"
+)
+
+const connectChild = "connect-child"
+
+// startPuppet starts a puppet that has the network of the host and may write to
+// root.
+func startPuppet(t *testing.T, root string, limits Limits, agentPorts ...uint16) *puppet {
+	t.Helper()
+	row := row{"network", full(), true, sandbox.NetworkEnabled, limits}
+	return startPuppetAs(t, row.command(t, root, "/proc/self/exe"), agentPorts...)
+}
+
+// startPuppetAs starts a puppet that is confined as c.
+func startPuppetAs(t *testing.T, c confined, agentPorts ...uint16) *puppet {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Argv = []string{self, connectChild}
+	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
+	c.Stdin, c.ports = true, agentPorts
+	a := &puppet{run: c.start(t)}
+	a.until("ready\n")
+	return a
+}
+
+// puppet is a confined process that does what the test asks it for, one thing
+// after the other.
+type puppet struct {
+	*run
+	n int // of the questions so far
+}
+
+// ask makes the puppet do one thing and returns its answer: the name of an
+// errno, or "ok", with more after it for some things.
+func (a *puppet) ask(what ...any) string {
+	a.t.Helper()
+	a.n++
+	line := strings.TrimSuffix(fmt.Sprintln(append([]any{a.n}, what...)...), "\n")
+	if _, err := a.Write(a.t.Context(), strconv.Itoa(a.n), []byte(line+"\n")); err != nil {
+		a.t.Fatal(err)
+	}
+	head := fmt.Sprintf("answer %d: ", a.n)
+	a.until(head)
+	a.until(fmt.Sprintf("answered %d\n", a.n))
+	_, rest, _ := strings.Cut(a.text(), head)
+	answer, _, _ := strings.Cut(rest, "\n")
+	return answer
+}
+
+// connectChildMain is the main of a puppet: it reads from standard input what
+// to do, a line for each thing, with the number of the question first.
+func connectChildMain() int {
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		words := strings.Split(lines.Text(), " ")
+		answer := func() {
+			fmt.Printf("answer %s: %s\nanswered %s\n", words[0], perform(words[1], words[2:]), words[0])
+		}
+		if words[1] == "block" {
+			go answer()
+		} else {
+			answer()
+		}
+	}
+	return 0
+}
+
+// perform does one thing in the puppet and returns the answer.
+func perform(what string, args []string) string {
+	switch what {
+	case "chdir":
+		return outcome(os.Chdir(args[0]))
+	case "tcp", "tcp6", "udp", "nonblocking":
+		return performInet(what, args)
+	case "dial": // an address, a type of socket
+		kind, _ := strconv.Atoi(args[1])
+		return onInet(args[0], kind, func(fd int, to unix.Sockaddr) error { return unix.Connect(fd, to) })
+	case "smc": // falls back to TCP
+		return onSocket(unix.AF_SMC, unix.SOCK_STREAM, func(fd int) error { return unix.Connect(fd, inetSockaddr(args[0])) })
+	case "fastopen":
+		return onInet(args[0], unix.SOCK_STREAM, func(fd int, to unix.Sockaddr) error {
+			return unix.Sendto(fd, []byte("hello"), unix.MSG_FASTOPEN, to)
+		})
+	case "take": // bind an address
+		kind, _ := strconv.Atoi(args[1])
+		return onInet(args[0], kind, func(fd int, at unix.Sockaddr) error {
+			if at, ok := at.(*unix.SockaddrInet6); ok {
+				_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+				return unix.Bind(fd, at)
+			}
+			return unix.Bind(fd, at)
+		})
+	case "undumpable":
+		return outcome(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	case "name": // bind a path, or an abstract name after "@"; the answer has the socket's own name
+		return takeName(args[0])
+	case "unix", "block":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix(args[0]), -1)
+		})
+	case "seqpacket":
+		return onSocket(unix.AF_UNIX, unix.SOCK_SEQPACKET, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix(args[0]), -1)
+		})
+	case "abstract":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			return rawConnect(fd, sockaddrUnix("\x00" + args[0])[:2+1+len(args[0])], -1)
+		})
+	case "raw": // domain, family, length, fd
+		var n [3]int
+		for i := range n {
+			n[i], _ = strconv.Atoi(args[i])
+		}
+		return onSocket(n[0], unix.SOCK_STREAM, func(fd int) error {
+			if args[3] != "" {
+				fd, _ = strconv.Atoi(args[3])
+			}
+			const storage = 128 // struct sockaddr_storage
+			addr := make([]byte, storage+2)
+			binary.NativeEndian.PutUint16(addr, uint16(n[1]))
+			return rawConnect(fd, addr, n[2])
+		})
+	case "fault":
+		return onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 8, 16)
+			return errno
+		})
+	case "unmapped":
+		return onSocket(unix.AF_INET, unix.SOCK_STREAM, func(fd int) error {
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 0, 0)
+			return errno
+		})
+	case "race":
+		return performRace(args[0], args[1])
+	}
+	if answer, known := performOnOthers(what, args); known {
+		return answer
+	}
+	if answer, known := performManaged(what, args); known {
+		return answer
+	}
+	return "unknown"
+}
+
+// onInet makes a socket of the family that the address has, and calls use with
+// both.
+func onInet(address string, kind int, use func(fd int, addr unix.Sockaddr) error) string {
+	addr := inetSockaddr(address)
+	domain := unix.AF_INET
+	if _, ok := addr.(*unix.SockaddrInet6); ok {
+		domain = unix.AF_INET6
+	}
+	return onSocket(domain, kind, func(fd int) error { return use(fd, addr) })
+}
+
+// inetSockaddr parses an address with a port, and a zone if there is one.
+func inetSockaddr(address string) unix.Sockaddr {
+	addr, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil
+	}
+	if addr.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
+	}
+	zone := uint32(0)
+	if i, err := net.InterfaceByName(addr.Addr().Zone()); err == nil {
+		zone = uint32(i.Index)
+	}
+	return &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16(), ZoneId: zone}
+}
+
+// takeName binds a UNIX socket, looks at the file, listens and connects to it
+// once. With the name "auto" it asks the kernel for an abstract name.
+func takeName(name string) string {
+	unix.Umask(0o027)
+	var own string
+	result := onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error {
+		addr := &unix.SockaddrUnix{Name: name}
+		if name == "auto" {
+			_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&[]uint16{unix.AF_UNIX}[0])), 2)
+			if errno != 0 {
+				return errno
+			}
+		} else if err := unix.Bind(fd, addr); err != nil {
+			return err
+		}
+		bound, err := unix.Getsockname(fd)
+		if err != nil {
+			return err
+		}
+		own = bound.(*unix.SockaddrUnix).Name
+		if err := unix.Listen(fd, 1); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(own, &st); err != nil {
+			return err
+		}
+		own = fmt.Sprintf(" %s %o", own, st.Mode&0o777)
+		peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(peer)
+		return unix.Connect(peer, addr)
+	})
+	return result + own
+}
+
+// outcome returns the answer for err.
+func outcome(err error) string {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	switch {
+	case err == nil || ok && errno == 0:
+		return "ok"
+	case ok:
+		return unix.ErrnoName(errno)
+	}
+	return err.Error()
+}
+
+// onSocket makes a socket and calls use with it.
+func onSocket(domain, kind int, use func(fd int) error) string {
+	fd, err := unix.Socket(domain, kind, 0)
+	if err != nil {
+		return "socket " + outcome(err)
+	}
+	defer unix.Close(fd)
+	return outcome(use(fd))
+}
+
+// rawConnect does connect(2) with length bytes of addr; if length is negative,
+// with all of them.
+func rawConnect(fd int, addr []byte, length int) error {
+	if length < 0 {
+		length = len(addr)
+	}
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(length))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// sockaddrUnix returns the address of the UNIX socket at path.
+func sockaddrUnix(path string) []byte {
+	return append(append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path...), 0)
+}
+
+// performInet connects to a port of this host, and over TCP reads what the
+// other side sends.
+func performInet(what string, args []string) string {
+	port, _ := strconv.Atoi(args[0])
+	domain, kind := unix.AF_INET, unix.SOCK_STREAM
+	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+	switch what {
+	case "tcp6":
+		domain, addr = unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}}
+	case "udp":
+		kind = unix.SOCK_DGRAM
+	case "nonblocking":
+		kind |= unix.SOCK_NONBLOCK
+	}
+	var greeting string
+	result := onSocket(domain, kind, func(fd int) error {
+		err := unix.Connect(fd, addr)
+		if what == "nonblocking" && err == unix.EINPROGRESS {
+			greeting, err = " after EINPROGRESS", nil
+		}
+		if what == "nonblocking" && err == nil {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			_, _ = unix.Poll(fds, 10_000)
+		}
+		if err != nil || what == "udp" {
+			return err
+		}
+		b := make([]byte, 100)
+		n, err := unix.Read(fd, b)
+		greeting += " " + string(b[:max(n, 0)])
+		return err
+	})
+	return result + greeting
+}
+
+// performRace connects again and again while another thread rewrites the
+// address: from the path good to the path bad, which must not be reached, and
+// back.
+func performRace(good, bad string) string {
+	addr := sockaddrUnix(good)
+	other := sockaddrUnix(bad)
+	if len(addr) != len(other) {
+		return "the paths differ in length"
+	}
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		mine := sockaddrUnix(good)
+		for !stop.Load() {
+			rewrite(addr, other)
+			rewrite(addr, mine)
+		}
+	}()
+	count := map[string]int{}
+	both := func() bool { return count["ok"] > 0 && count["EPERM"] > 0 }
+	for begun := time.Now(); time.Since(begun) < 2*time.Second || !both() && time.Since(begun) < sandboxtest.Enough/2; {
+		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
+	}
+	stop.Store(true)
+	<-done
+	return fmt.Sprint("ok ", count["ok"] > 0, " ", count["EPERM"] > 0)
+}
+
+// rewrite changes memory while the kernel, or init, reads it. The race is
+// intended.
+//
+//go:norace
+func rewrite(addr, with []byte) {
+	for i := range addr {
+		addr[i] = with[i]
+	}
+}
+
+// greeter listens until the test ends, and says hello to whoever connects.
+func greeter(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.Close()
+		}
+	}()
+	return l
+}
+
+// TestConnect: a command with the network connects to TCP and to UNIX sockets
+// in its writable root, and not to other UNIX sockets. Every other call fails
+// as the kernel would make it fail.
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	root, outside := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"sub", ".git"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// With a file in it .git is protected itself, and no placeholder stands for
+	// it.
+	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	early := greeter(t, "unix", filepath.Join(outside, "early"))
+	a := startPuppet(t, root, Limits{})
+
+	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	greeter(t, "unix", filepath.Join(root, "sub", "sock"))
+	greeter(t, "unix", filepath.Join(root, ".git", "sock"))
+	greeter(t, "unixpacket", filepath.Join(root, "packet"))
+	greeter(t, "unix", filepath.Join(outside, "sock"))
+	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for link, to := range map[string]string{
+		"out": filepath.Join(outside, "sock"), "in": "sub/sock", "dir": outside,
+	} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(root, "sock"), filepath.Join(outside, "back")); err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(root, "plain")
+	if err := os.WriteFile(plain, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const af = "raw"
+	for _, tt := range []struct {
+		what []any
+		want string
+	}{
+		{[]any{"tcp", tcp}, "ok hello"},
+		{[]any{"tcp6", tcp6}, "ok hello"},
+		{[]any{"nonblocking", tcp}, "ok after EINPROGRESS hello"},
+		{[]any{"tcp", closed.Addr().(*net.TCPAddr).Port}, "ECONNREFUSED"},
+		{[]any{"udp", 9}, "ok"},
+		{[]any{"unix", root + "/sock"}, "ok"},
+		{[]any{"unix", root + "/sub/../sock"}, "ok"},
+		{[]any{"unix", root + "/in"}, "ok"},
+		{[]any{"unix", outside + "/back"}, "ok"},
+		{[]any{"unix", "sock"}, "ok"},
+		{[]any{"unix", "./sub/sock"}, "ok"},
+		{[]any{"seqpacket", root + "/packet"}, "ok"},
+		{[]any{"seqpacket", root + "/sock"}, "EPROTOTYPE"},
+		{[]any{"unix", outside + "/sock"}, "EPERM"},
+		{[]any{"unix", early.Addr().String()}, "EPERM"},
+		{[]any{"unix", root + "/out"}, "EPERM"},
+		{[]any{"unix", root + "/dir/sock"}, "EPERM"},
+		{[]any{"unix", root + "/.git/sock"}, "EPERM"},
+		{[]any{"unix", "../" + filepath.Base(outside) + "/sock"}, "EPERM"},
+		{[]any{"unix", "/proc/self/root" + root + "/sock"}, "ELOOP"},
+		{[]any{"unix", root + "/none"}, "ENOENT"},
+		{[]any{"unix", plain}, "ECONNREFUSED"},
+		{[]any{"unix", "/etc/passwd"}, "EPERM"},
+		{[]any{"abstract", abstract}, "EPERM"},
+		{[]any{"chdir", root + "/sub"}, "ok"},
+		{[]any{"unix", "sock"}, "ok"},
+		{[]any{"unix", "../sock"}, "ok"},
+		{[]any{"unix", "none"}, "ENOENT"},
+		{[]any{"chdir", outside}, "ok"},
+		{[]any{"unix", "sock"}, "EPERM"},
+		// Domain of the socket, family and length of the address, descriptor:
+		// the errno is that of the kernel.
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 2, ""}, "EINVAL"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 111, ""}, "EINVAL"},
+		{[]any{af, unix.AF_UNIX, unix.AF_INET, 16, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_UNIX, 16, ""}, "EAFNOSUPPORT"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, 4, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, 129, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_INET, -5, ""}, "EINVAL"},
+		{[]any{af, unix.AF_INET, unix.AF_UNSPEC, 16, ""}, "ok"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 99}, "EBADF"},
+		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 1}, "ENOTSOCK"},
+		{[]any{"fault"}, "EFAULT"},
+		{[]any{"unmapped"}, "EINVAL"},
+	} {
+		if got := a.ask(tt.what...); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestConnectTemporary: in a temporary directory there are sockets of a user's
+// terminals and displays. A command cannot connect to one that was there before
+// it was started, under whatever name.
+func TestConnectTemporary(t *testing.T) {
+	t.Parallel()
+	root, tmp := t.TempDir(), t.TempDir()
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, tmp, 0, unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME == 0 {
+		t.Skipf("the file system of %s keeps no birth times (%v)", tmp, err)
+	}
+	greeter(t, "unix", tmp+"/old")
+	greeter(t, "unix", tmp+"/older")
+	greeter(t, "unix", root+"/old")
+	profile := sandbox.Profile{
+		Entries: []sandbox.Entry{
+			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+			{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+			{Place: sandbox.PlaceTmpDir, Access: sandbox.Write},
+		},
+		TmpDir: tmp, Network: sandbox.NetworkEnabled,
+	}
+	start := func(profile sandbox.Profile, limits Limits) *puppet {
+		c := confined{policy: policyOf(t, profile), backend: full(), limits: limits}
+		c.Dir = root
+		return startPuppetAs(t, c)
+	}
+	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
+		a := start(profile, limits)
+		name := fmt.Sprintf("%s/new%d", tmp, limits.CPUSeconds)
+		greeter(t, "unix", name)
+		for _, tt := range []struct {
+			what []any
+			want string
+		}{
+			{[]any{"unix", tmp + "/old"}, "EPERM"},
+			{[]any{"shell", "cd " + tmp + "; mkdir -p d; mv older d/renamed; ln -f old linked; chmod 777 old; touch old"}, "ok"},
+			{[]any{"unix", tmp + "/d/renamed"}, "EPERM"},
+			{[]any{"unix", tmp + "/linked"}, "EPERM"},
+			{[]any{"unix", tmp + "/old"}, "EPERM"},
+			{[]any{"unix", name}, "ok"},
+			{[]any{"name", name + "own"}, "ok " + name + "own 750"},
+			{[]any{"unix", root + "/old"}, "ok"},
+			{[]any{"shell", "mv " + tmp + "/d/renamed " + tmp + "/older"}, "ok"},
+		} {
+			if got := a.ask(tt.what...); got != tt.want {
+				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
+			}
+		}
+	}
+	// The same holds for paths below the temporary directory that the policy
+	// names as writable, if no directory was there: the command can link an old
+	// socket to such a path.
+	put(t, tmp+"/file", "")
+	nested := profile
+	nested.Entries = append(slices.Clone(profile.Entries),
+		sandbox.Entry{Place: sandbox.PlacePath, Path: tmp + "/none", Access: sandbox.Write},
+		sandbox.Entry{Place: sandbox.PlacePath, Path: tmp + "/file", Access: sandbox.Write})
+	a := start(nested, Limits{})
+	for _, script := range []string{"mkdir " + tmp + "/none; ln " + tmp + "/old " + tmp + "/none/old", "rm -f " + tmp + "/file; ln " + tmp + "/old " + tmp + "/file; true"} {
+		if got := a.ask("shell", script); got != "ok" {
+			t.Fatal(got)
+		}
+	}
+	for _, name := range []string{"/none/old", "/file"} {
+		if got := a.ask("unix", tmp+name); got != "EPERM" && got != "ECONNREFUSED" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	// If the policy names the directory itself it does not count as temporary.
+	profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: tmp, Access: sandbox.Write})
+	if got := start(profile, Limits{}).ask("unix", tmp+"/old"); got != "ok" {
+		t.Errorf("in a directory that was named: %s", got)
+	}
+}
+
+// TestConnectLimited: the second init of a command with limits hands its
+// listener to the first one, which does the calls.
+func TestConnectLimited(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := startPuppet(t, root, Limits{CPUSeconds: 3600})
+	if got := a.ask("unix", "sock"); got != "ok" {
+		t.Errorf("inside: %s", got)
+	}
+	if got := a.ask("unix", "/etc/passwd"); got != "EPERM" {
+		t.Errorf("outside: %s", got)
+	}
+}
+
+// fullListener listens at path until the test ends. Its backlog is full, so
+// connecting to it blocks until the test accepts from fd.
+func fullListener(t *testing.T, path string) (fd int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := first(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	filler, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { filler.Close() })
+	return fd
+}
+
+// TestConnectBlocks: a call that blocks holds up no other call, and its process
+// can be killed.
+func TestConnectBlocks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	listener := fullListener(t, filepath.Join(root, "full"))
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := startPuppet(t, root, Limits{})
+	a.n++
+	blocked := fmt.Sprintf("answer %d: ", a.n)
+	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if got := a.ask("unix", root+"/sock"); got != "ok" {
+			t.Errorf("beside a call that blocks: %s", got)
+		}
+	}
+	if strings.Contains(a.text(), blocked) {
+		t.Errorf("the call did not block: %q", a.text())
+	}
+	accepted, _, err := unix.Accept(listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(accepted)
+	a.until(blocked + "ok\n")
+	if _, err := a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root)); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ask("unix", root+"/sock"); got != "ok" {
+		t.Errorf("beside another call that blocks: %s", got)
+	}
+	a.Terminate()
+	if _, code := a.end(); code != killed {
+		t.Errorf("code %d", code)
+	}
+}
+
+// TestConnectKeepsNothingOpen: calls that init refuses leave no descriptor open
+// in it.
+func TestConnectKeepsNothingOpen(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	fullListener(t, root+"/full")
+	a := startPuppet(t, root, Limits{})
+	descriptors := func() int {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	if got := a.ask("unix", root+"/none"); got != "ENOENT" {
+		t.Errorf("%s", got)
+	}
+	before := descriptors()
+	// As many calls block as may, with three descriptors each.
+	for i := range supervise.MaxBlocked {
+		if _, err := a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sandboxtest.Eventually(t, "all block", func() bool { return descriptors() >= before+3*supervise.MaxBlocked })
+	blocked := descriptors()
+	for range 50 {
+		for _, name := range []string{"full", root + "/full"} {
+			if got := a.ask("unix", name); got != "EAGAIN" {
+				t.Errorf("one more: %s", got)
+			}
+		}
+		if got := a.ask("name", "socket"); !strings.HasPrefix(got, "EAGAIN") {
+			t.Errorf("bind beside them: %s", got)
+		}
+		if got := a.ask("unix", "none"); got != "ENOENT" {
+			t.Errorf("what is not there: %s", got)
+		}
+	}
+	if after := descriptors(); after > blocked {
+		t.Errorf("%d descriptors are open in init, %d were before", after, blocked)
+	}
+}
+
+// TestConnectUndumpable: init cannot duplicate the socket of a process that is
+// not dumpable, so the calls of such a process fail.
+func TestConnectUndumpable(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	greeter(t, "unix", root+"/sock")
+	a := startPuppet(t, root, Limits{})
+	for _, tt := range []struct{ what, arg, want string }{
+		{"unix", "sock", "ok"},
+		{"undumpable", "", "ok"},
+		{"unix", "sock", "EPERM"},
+		{"name", "own", "EPERM"},
+		{"take", "127.0.0.1:0 1", "EPERM"},
+	} {
+		if got := a.ask(tt.what, tt.arg); got != tt.want {
+			t.Errorf("%s %s: %s, want %s", tt.what, tt.arg, got, tt.want)
+		}
+	}
+}
+
+// TestConnectRace: a command that changes the address while init judges it is
+// connected to what init has judged, or refused.
+func TestConnectRace(t *testing.T) {
+	t.Parallel()
+	root, outside := t.TempDir(), t.TempDir()
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	a := startPuppet(t, root, Limits{})
+	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := a.ask("race", filepath.Join(root, "sock"), filepath.Join(outside, "sock")); got != "ok true true" {
+		t.Errorf("both outcomes were to be seen: %s", got)
+	}
+	if err := l.(*net.UnixListener).SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := l.Accept(); err == nil {
+		conn.Close()
+		t.Error("a call got through")
+	}
+}

@@ -1,0 +1,148 @@
+package confine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// dial connects from inside the sandbox of c. The result is that of a puppet: "ok",
+// or the name of the errno, after "socket " if there was no socket.
+func dial(t *testing.T, c confined, e Endpoint) string {
+	t.Helper()
+	h := &Held{command: Command{
+		Policy: c.policy, Backend: c.backend, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
+	}}
+	connecting, err := h.Connect(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connecting.Close()
+	r := &run{t: t}
+	p, err := procs.Start(procs.Spec{Argv: []string{"connect"}, Dir: "/", Sink: r.sink, Stage: func(p procs.Program) (*procs.Stage, error) {
+		stage, err := connecting.Stage(p)
+		if err == nil {
+			stage.Env = append(stage.Env, "GORACE=atexit_sleep_ms=0")
+		}
+		return stage, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r.Process = p
+	p.Begin()
+	ctx, cancel := context.WithTimeout(t.Context(), sandboxtest.Enough)
+	defer cancel()
+	conn, err := connecting.Await(ctx)
+	if said, code := r.end(); said != "" || code != 0 {
+		return fmt.Sprintf("code %d: %s", code, said)
+	}
+	if err != nil {
+		if call, ok := err.(*os.SyscallError); ok && call.Syscall == "socket" {
+			return "socket " + outcome(err)
+		}
+		return outcome(err)
+	}
+	defer conn.Close()
+	greeting, err := io.ReadAll(conn)
+	if err != nil || string(greeting) != "hello" {
+		t.Errorf("%v: read %q, %v", e, greeting, err)
+	}
+	return "ok"
+}
+
+// TestDial: an endpoint is connected to exactly if a command in the same sandbox
+// can connect to it, and fails in the same way, in every kind of sandbox.
+func TestDial(t *testing.T) {
+	t.Parallel()
+	kinds := append(rows(), row{"limited network", full(), true, sandbox.NetworkEnabled, Limits{CPUSeconds: 3600}})
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
+		backend := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: level}
+		for _, network := range []sandbox.Network{sandbox.NetworkEnabled, sandbox.NetworkRestricted} {
+			kinds = append(kinds, row{fmt.Sprintf("supervised %d, network %d", level, network), backend, true, network, Limits{}})
+		}
+	}
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			testDial(t, kind.command(t, root), root)
+		})
+	}
+	t.Run("network alone", func(t *testing.T) {
+		t.Parallel()
+		testDial(t, networkOnly(), t.TempDir())
+	})
+}
+
+func testDial(t *testing.T, c confined, root string) {
+	outside := t.TempDir()
+	agent := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
+	greeter(t, "unix", filepath.Join(root, "sock"))
+	greeter(t, "unix", filepath.Join(outside, "sock"))
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if err := os.Symlink(filepath.Join(outside, "sock"), filepath.Join(root, "out")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "plain"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.ports = []uint16{uint16(agent)}
+	a := startPuppetAs(t, c, c.ports...)
+	inet := func(port int) Endpoint { return Endpoint{"tcp", fmt.Sprintf("127.0.0.1:%d", port)} }
+	path := func(name string) (Endpoint, []any) { return Endpoint{"unix", name}, []any{"unix", name} }
+	reached := 0
+	check := func(e Endpoint, what []any) {
+		t.Helper()
+		want := a.ask(what...)
+		if want == "ok hello" {
+			want = "ok"
+		}
+		if got := dial(t, c, e); got != want {
+			t.Errorf("%v: %s, for a command %s", e, got, want)
+		}
+		if want == "ok" {
+			reached++
+		}
+	}
+	check(inet(tcp), []any{"tcp", tcp})
+	check(inet(agent), []any{"tcp", agent})
+	check(inet(closed.Addr().(*net.TCPAddr).Port), []any{"tcp", closed.Addr().(*net.TCPAddr).Port})
+	check(Endpoint{"tcp", fmt.Sprintf("[::1]:%d", tcp6)}, []any{"tcp6", tcp6})
+	check(Endpoint{"tcp", fmt.Sprintf("[::ffff:127.0.0.1]:%d", agent)}, []any{"dial", fmt.Sprintf("127.0.0.1:%d", agent), unix.SOCK_STREAM})
+	for _, name := range []string{root + "/sock", outside + "/sock", root + "/out", root + "/none", root + "/plain", "/etc/passwd", "/proc/self/root" + root + "/sock"} {
+		check(path(name))
+	}
+	if enabled := c.policy.Network == sandbox.NetworkEnabled; enabled != (reached > 0) {
+		t.Errorf("the network is enabled: %v, %d endpoints were reached", enabled, reached)
+	}
+	// A name is looked up where there is a network, and nobody is asked where there is none.
+	if c.policy.Network == sandbox.NetworkEnabled {
+		if got := dial(t, c, Endpoint{"tcp", fmt.Sprintf("localhost:%d", tcp)}); got != "ok" {
+			t.Errorf("localhost: %s", got)
+		}
+		return
+	}
+	want := dial(t, c, inet(tcp))
+	if got := dial(t, c, Endpoint{"tcp", "name.invalid:80"}); got != want {
+		t.Errorf("a name: %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,225 @@
+package confine
+
+import (
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/execagent/execagent/internal/sandbox/gate"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Door is the one way into a sandbox, for all commands of an agent or for a
+// single one. [Door.Enter] goes through all steps from the profile that a
+// request asks for to a sandbox that a command can be started in, in their
+// order. If a step fails nothing of the command may be run. The methods may run
+// at once, so the functions in the fields may be called at once.
+type Door struct {
+	// Host returns what can be enforced here. It is called only for a policy
+	// that restricts something.
+	Host func() (sandbox.Host, error)
+	// Operator says which layers will do where several would be exact.
+	Operator sandbox.Operator
+	// Refuses returns why a policy is not served here, whatever the host can do.
+	// If Refuses is nil every policy is served.
+	Refuses func(*sandbox.Policy) error
+	// Private are files and directories that no confined command may see, with
+	// those of its profile.
+	Private []string
+	// PrivateFolders are as in [sandbox.Profile].
+	PrivateFolders []string
+	// KeepPrivate is as in [sandbox.Profile].
+	KeepPrivate bool
+	// Served remembers the paths that earlier commands could write, and refuses
+	// a policy whose paths they could have changed. [Door.Choose] does not use
+	// it.
+	Served *resolve.Served
+	// Placeholders returns what holds the protected names that do not exist. It
+	// is called only if a policy has such names; its error says why they cannot
+	// be held. [Door.Choose] does not use it.
+	Placeholders func() (*placeholder.Placeholders, error)
+	// Limits are the resource limits of every command.
+	Limits Limits
+	// AgentPorts are as in [Command].
+	AgentPorts []uint16
+
+	swept sync.Once // sweepShm was called
+}
+
+// Choose returns the layers that enforce the policy exactly, or an error. It
+// takes nothing from the host and leaves nothing there.
+func (d *Door) Choose(policy *sandbox.Policy) (sandbox.Backend, error) {
+	if policy.RestrictsNothing() {
+		return sandbox.Backend{}, nil
+	}
+	if d.Refuses != nil {
+		if err := d.Refuses(policy); err != nil {
+			return sandbox.Backend{}, err
+		}
+	}
+	host, err := d.Host()
+	if err != nil {
+		return sandbox.Backend{}, err
+	}
+	return policy.Backend(host, d.Operator)
+}
+
+// Compile returns the policy of a profile, which also hides what the door hides, whatever the
+// profile says. It looks at nothing of the host, and depends on the door and the profile alone.
+func (d *Door) Compile(profile sandbox.Profile) (*sandbox.Policy, error) {
+	profile.Private = append(slices.Clip(d.Private), profile.Private...)
+	profile.PrivateFolders = append(slices.Clip(d.PrivateFolders), profile.PrivateFolders...)
+	profile.KeepPrivate = profile.KeepPrivate || d.KeepPrivate
+	return profile.Compile()
+}
+
+// Enter chooses the layers that enforce the profile, and takes from the host
+// what they need. The caller releases the sandbox once nothing of the command
+// runs any more.
+func (d *Door) Enter(profile sandbox.Profile) (*Held, error) {
+	policy, err := d.Compile(profile)
+	if err != nil {
+		return nil, err
+	}
+	backend, err := d.Choose(policy)
+	if err != nil {
+		return nil, err
+	}
+	h := &Held{
+		Layers:  backend.Names(),
+		command: Command{Policy: policy, Backend: backend, Limits: d.Limits, AgentPorts: d.AgentPorts, Argv0: os.Args[0]},
+	}
+	if policy.Confined {
+		err = d.hold(h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// hold looks the paths of the policy up, refuses the policy if earlier commands
+// could have prepared what is there, and puts placeholders at the names that the
+// policy protects and that do not exist, so that the command cannot create them.
+func (d *Door) hold(h *Held) error {
+	resolved, err := resolve.Policy(h.command.Policy)
+	if err != nil {
+		return err
+	}
+	defer resolved.Close()
+	if err := d.Served.Check(resolved); err != nil {
+		return err
+	}
+	if !h.command.Policy.WritesEverything() { // as little as unconfined commands are noted
+		d.Served.Note(resolved)
+	}
+	h.command.Granted = resolved.Granted()
+	if h.command.Backend.Has(sandbox.Supervised) && !resolved.Policy.Grants(shmDir) {
+		d.swept.Do(sweepShm)
+		h.command.Shm, h.free, err = makeShm()
+		return err
+	}
+	// Without a view the command may write nothing at all, or a supervisor refuses
+	// to create a protected name.
+	if !h.command.Backend.Has(sandbox.MountNS) || len(resolved.Missing) == 0 {
+		return nil
+	}
+	placeholders, err := d.Placeholders()
+	if err != nil {
+		return err
+	}
+	h.free, err = placeholders.Hold(resolved.Missing)
+	return err
+}
+
+// Held is a sandbox that one command can be started in, with what the sandbox
+// has taken from the host. Its methods may run at once.
+type Held struct {
+	// Layers are the names of the layers, as the wire has them. It is not nil.
+	Layers []string
+
+	command Command    // without the program
+	gate    *gate.Gate // nil: the network is not managed
+	judged  *Judged    // nil: programs are not judged
+	mu      sync.Mutex
+	theirs  *os.File // what leads an init to the gate; nil once one has it
+	refusal error    // why nothing is run; nil: the command is run
+	free    func()   // gives back placeholders or the directory for shared memory, may be called often; nil: there are none
+}
+
+// Names are the layers; none where there is no sandbox.
+func (h *Held) Names() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Layers
+}
+
+// Refused returns a sandbox in which nothing is run. The stage that it makes
+// says why in one line on stderr and ends with code 101; [Held.Run] returns the
+// error.
+func Refused(why error) *Held { return &Held{Layers: []string{}, refusal: why} }
+
+// Refusal returns why nothing is run, nil where the command is run.
+func (h *Held) Refusal() error { return h.refusal }
+
+// Has tells whether the command runs in that layer.
+func (h *Held) Has(l sandbox.Layer) bool { return h.command.Backend.Has(l) }
+
+// Unconfined tells whether nothing is restricted. The caller then starts the
+// command as any other, without [Held.Stage] or [Held.Run], which would refuse
+// it.
+func (h *Held) Unconfined() bool {
+	return h.refusal == nil && h.command.Rules == nil && h.command.Policy.RestrictsNothing()
+}
+
+// Stage prepares a program to be started in the sandbox, as the leader of a
+// session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
+// program cannot be described to an init, the stage that Stage returns says so
+// and ends with code 101.
+func (h *Held) Stage(p procs.Program) (*procs.Stage, error) {
+	stage, err := h.prepare(p, true, false)
+	if err != nil {
+		stage = refuse(os.Args[0], err)
+	}
+	return stage, nil
+}
+
+// prepare makes the stage that runs the program in the sandbox.
+func (h *Held) prepare(p procs.Program, newSession, shellCodes bool) (*procs.Stage, error) {
+	if h.refusal != nil {
+		return nil, h.refusal
+	}
+	c := h.command
+	c.Argv, c.Arg0, c.Env, c.Dir, c.TTY, c.NewSession = p.Argv, p.Arg0, p.Env, p.Dir, p.TTY, newSession
+	c.ShellCodes = c.ShellCodes || shellCodes
+	stage, err := c.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	way, err := h.takeGate()
+	if err != nil {
+		stage.Close()
+		return nil, err
+	}
+	stage.Files = append(stage.Files, way...)
+	if h.judged != nil {
+		stage.Files = append(stage.Files, h.judged.theirs)
+	}
+	return stage, nil
+}
+
+// Release gives back what the sandbox has taken from the host. It is called once
+// nothing runs in the sandbox any more, and may be called often, also on nil.
+func (h *Held) Release() {
+	if h == nil {
+		return
+	}
+	h.closeGate()
+	if h.free != nil {
+		h.free()
+	}
+}

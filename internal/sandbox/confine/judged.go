@@ -1,0 +1,125 @@
+package confine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Rules can judge every program that a command executes. The command's filter then leaves every
+// execve to a listener, and an init decides there: the init that the command has anyway or,
+// without a sandbox, an init that only watches. The rules are part of the config. If they leave a
+// decision to a client, the init sends the question to the agent on one more descriptor.
+
+// judgeFD is the descriptor for questions. It exists only if there are rules.
+func (c *config) judgeFD() int {
+	if c.isManaged() {
+		return gateFD + 1
+	}
+	return gateFD
+}
+
+// judge returns the judge of the command's programs. It returns nil without rules, and in the outer
+// init, because the inner one judges.
+func (t *target) judge() (*judge.Judge, error) {
+	c := t.config
+	if c.Rules == nil || t.role == roleOuter {
+		return nil, nil
+	}
+	return judge.New(c.Rules, c.argv(), c.judgeFD())
+}
+
+// Judged is the agent's part in judging the programs of a command. It has to be closed.
+type Judged struct {
+	rules  []byte
+	ours   *judge.Questions
+	theirs *os.File
+}
+
+// NewJudged returns a Judged for one command, whose programs the rules of the policy judge.
+func NewJudged(policy *execpolicy.Policy) (*Judged, error) {
+	ours, theirs, err := judge.Pair()
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	return &Judged{rules: execpolicy.AppendPacked(nil, policy), ours: ours, theirs: os.NewFile(uintptr(theirs), "judge")}, nil
+}
+
+// Questions are those of the command; nil for nil, whose programs nobody judges.
+func (j *Judged) Questions() *judge.Questions {
+	if j == nil {
+		return nil
+	}
+	return j.ours
+}
+
+// Close closes the questions, and the init's end unless a stage has taken it. It does nothing for nil.
+func (j *Judged) Close() {
+	if j != nil {
+		_ = j.theirs.Close()
+		j.ours.Close()
+	}
+}
+
+// WatchOnly returns a sandbox that confines nothing and only judges the programs of a command.
+func WatchOnly(j *Judged) *Held {
+	h := &Held{Layers: []string{}, command: Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, ShellCodes: true, Argv0: os.Args[0]}}
+	h.Judge(j)
+	return h
+}
+
+// Judge makes the sandbox judge the programs of the command. It is called before the command is
+// started, and the stage then takes the init's end of j.
+func (h *Held) Judge(j *Judged) {
+	if h.refusal == nil {
+		h.judged, h.command.Rules = j, j.rules
+	}
+}
+
+// Watched returns the sandbox in which a command of h has its programs judged: h itself, or, where h
+// is nil or confines nothing, what [WatchOnly] returns. If j is nil the programs are not judged.
+func (h *Held) Watched(j *Judged) *Held {
+	switch {
+	case j == nil:
+	case h == nil || h.Unconfined():
+		return WatchOnly(j)
+	default:
+		h.Judge(j)
+	}
+	return h
+}
+
+// tryTime bounds the attempt of [TryJudged], which nearly always takes some milliseconds.
+const tryTime = 15 * time.Second
+
+// TryJudged checks that the programs of a command can be judged on this host, by doing it. It
+// runs argv, which has to end with the exit code. Reaper is as in [procs.Spec].
+func TryJudged(argv []string, code int, reaper *procs.Reaper) error {
+	j, err := NewJudged(&execpolicy.Policy{})
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	p, err := procs.Start(procs.Spec{Argv: argv, Dir: "/", Stage: WatchOnly(j).Stage, RetainBytes: maxLine, Reaper: reaper})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	p.Begin()
+	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	defer cancel()
+	if err := p.WaitExit(ctx); err != nil {
+		return fmt.Errorf("a program under such a watch does not end: %w", err)
+	}
+	if _, got, _, _ := p.State(); got != code {
+		return fmt.Errorf("a program under such a watch ended with %d, and not with %d: the kernel or an outer sandbox does not let it be watched "+
+			"(seccomp listeners of Linux 5.19, ptrace)", got, code)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestLaxTimers: the timers of a supervisor are lax, those of its command are not.
+func TestLaxTimers(t *testing.T) {
+	t.Parallel()
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: sandbox.LevelWrites}
+	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
+		t.Run(fmt.Sprintf("limited %v", limits != (Limits{})), func(t *testing.T) {
+			r := confined{policy: readOnly(t), backend: backend, limits: limits, Spec: procs.Spec{
+				Argv: []string{"sh", "-c", "read own </proc/self/timerslack_ns; echo $own $PPID ready; exec sleep 1000"},
+			}}.start(t)
+			r.until("ready")
+			said := strings.Fields(r.text())
+			if said[0] != strconv.Itoa(own) {
+				t.Errorf("the command's timers have a slack of %s ns, those of this process one of %d", said[0], own)
+			}
+			text, err := os.ReadFile("/proc/" + said[1] + "/timerslack_ns")
+			if os.IsPermission(err) {
+				t.Skip("only root may look at the timers of others")
+			}
+			if slack := strings.TrimSpace(string(text)); err != nil || slack != strconv.Itoa(laxity) {
+				t.Errorf("the supervisor's timers have a slack of %q ns (%v), expected %d", slack, err, laxity)
+			}
+		})
+	}
+}

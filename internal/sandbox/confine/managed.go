@@ -1,0 +1,117 @@
+package confine
+
+import (
+	"errors"
+	"os"
+
+	"github.com/execagent/execagent/internal/sandbox/gate"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// A command with a managed network has no way out but the listeners of its gate, behind
+// which the agent runs a proxy (network.md 9). In namespaces it has a network namespace
+// where only the loopback interface is up; init makes the listeners there before anything
+// is confined, and passes them on. A supervisor connects to the listeners, which are the
+// agent's on this host, and tells the gate each connection. Either way one more
+// descriptor of init leads to the gate.
+
+// gateFD leads to the gate, and only if there is one.
+const gateFD = leashFD + 1
+
+// Managed says what the command gets in the place of a network.
+type Managed struct {
+	// SOCKS5 has the gate have two listeners, the second one for SOCKS5.
+	SOCKS5 bool
+	// AllUnixSockets are as in [sandbox.Policy].
+	AllUnixSockets bool
+}
+
+// EnterManaged is Enter for a command that has no network but its proxy, whatever the
+// profile says of the network. The proxy serves the listeners of [Held.Gate]. Where the
+// host can enforce that in no way the error is a *[sandbox.UnenforceableError].
+func (d *Door) EnterManaged(profile sandbox.Profile, m Managed) (*Held, error) {
+	listeners := 1
+	if m.SOCKS5 {
+		listeners = 2
+	}
+	return d.enterGate(profile, m.AllUnixSockets, listeners)
+}
+
+// enterGate enters a sandbox with a gate of so many listeners.
+func (d *Door) enterGate(profile sandbox.Profile, allUnix bool, listeners int) (*Held, error) {
+	profile.Network, profile.AllUnixSockets = sandbox.NetworkManaged, allUnix
+	h, err := d.Enter(profile)
+	if err != nil {
+		return nil, err
+	}
+	if h.Has(sandbox.NetNS) {
+		h.gate, h.theirs, err = gate.Inside(listeners)
+	} else {
+		h.gate, h.theirs, err = gate.Told(listeners)
+	}
+	if err != nil {
+		h.Release()
+		return nil, err
+	}
+	h.command.Gate = h.gate.Ports()
+	h.Layers = append(h.Layers, h.command.Backend.ProxyName())
+	return h, nil
+}
+
+// Gate has the listeners of a managed network, whose addresses are known from the
+// beginning, and nil where there is none. It is closed with the sandbox, or before.
+func (h *Held) Gate() *gate.Gate {
+	if h == nil {
+		return nil
+	}
+	return h.gate
+}
+
+var (
+	errNoGate   = errors.New("the gate of the managed network was used already")
+	errConnects = errors.New("nothing is connected to from inside a managed network but by its proxy")
+)
+
+// takeGate returns the descriptor that leads to the gate, for one init.
+func (h *Held) takeGate() ([]*os.File, error) {
+	if h.gate == nil {
+		return nil, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.theirs == nil {
+		return nil, errNoGate
+	}
+	file := h.theirs
+	h.theirs = nil
+	return []*os.File{file}, nil
+}
+
+// closeGate closes the gate, and what leads to it.
+func (h *Held) closeGate() {
+	h.gate.Close()
+	if files, err := h.takeGate(); err == nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+}
+
+// isManaged tells whether the command has a managed network.
+func (c *Command) isManaged() bool { return c.Policy.Network == sandbox.NetworkManaged }
+
+// openGate makes the listeners in the network namespace of this process.
+func (c *config) openGate() error {
+	if !c.isManaged() || !c.Backend.Has(sandbox.NetNS) {
+		return nil
+	}
+	return gate.Serve(gateFD, c.Gate)
+}
+
+// teller is the supervisor's way to tell the gate what it connects; nil without a gate.
+func (c *config) teller() *gate.Teller {
+	if !c.isManaged() || !c.Backend.Has(sandbox.Supervised) {
+		return nil
+	}
+	return gate.NewTeller(gateFD, c.Gate)
+}

@@ -1,0 +1,281 @@
+package confine
+
+import (
+	"bufio"
+	"errors"
+	goflag "flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/internal/sandbox/view"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// starts is how many commands TestReplacedWhileStarting starts of each kind.
+var starts = goflag.Int("starts", 10, "commands that TestReplacedWhileStarting starts of each kind")
+
+// denyingEnv returns a policy that lets root be written and denies its files
+// *.env.
+func denyingEnv(t testing.TB, root string) *sandbox.Policy {
+	t.Helper()
+	return policyOf(t, sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+		{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write},
+		{Place: sandbox.PlaceGlob, Path: root + "/**/*.env", Access: sandbox.Denied},
+	}})
+}
+
+const maskChild = "mask-child"
+
+// TestMaskLostAtOnce: when the mount on a denied file is detached after the
+// view was built and before record looks for it, record fails.
+func TestMaskLostAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"a mask", "no mask"} {
+		root := t.TempDir()
+		put(t, root+"/secret.env", "old")
+		put(t, root+"/new", "new")
+		policy := denyingEnv(t, root)
+		holdMissing(t, policy)
+		text, err := policy.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Command{Policy: policy, Backend: full()}
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		if line, err := lines.ReadString('\n'); line != "built\n" {
+			t.Errorf("%q, %v", line, err)
+		}
+		want := "<nil>\n"
+		if what == "a mask" {
+			if err := os.Rename(root+"/new", root+"/secret.env"); err != nil {
+				t.Fatal(err)
+			}
+			want = replaced(root+"/secret.env").Error() + "\n"
+		}
+		if err := in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		said, _ := io.ReadAll(lines)
+		if err := cmd.Wait(); err != nil || string(said) != want {
+			t.Errorf("%s is lost: %q, %v, want %q", what, said, err, want)
+		}
+	}
+}
+
+// maskChildMain builds a view, waits while the test does something, and records
+// the mounts.
+func maskChildMain() int {
+	err := func() error {
+		// The ids come as arguments: until they are mapped, os.Getuid returns
+		// nobody's.
+		uid, _ := strconv.Atoi(os.Args[3])
+		gid, _ := strconv.Atoi(os.Args[4])
+		cfg := &config{Command: Command{Policy: new(sandbox.Policy), Backend: full()}, UID: uid, GID: gid}
+		if err := cfg.Policy.UnmarshalText([]byte(os.Args[2])); err != nil {
+			return err
+		}
+		if err := cfg.enter(roleCommand); err != nil {
+			return err
+		}
+		resolved, err := resolve.Policy(cfg.Policy)
+		if err != nil {
+			return err
+		}
+		defer resolved.Close()
+		watch, err := newMountWatch(cfg.Backend, resolved)
+		if err != nil {
+			return err
+		}
+		made, err := cfg.enterView(resolved)
+		fmt.Println("built")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		if err == nil {
+			err = watch.record(made)
+		}
+		return err
+	}()
+	fmt.Println(err)
+	return 0
+}
+
+// TestApartWaits: a second init executes its command only after the first one
+// has found all mounts of the view.
+func TestApartWaits(t *testing.T) {
+	t.Parallel()
+	root, err := mountAt("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		made []view.Mounted
+		lost bool
+	}{
+		{"none", nil, false},
+		{"one", []view.Mounted{{Path: "/", ID: root}}, false},
+		{"one that is gone", []view.Mounted{{Path: "/", ID: root}, {Path: "/gone", ID: 1 << 40}}, true},
+		{"one that is elsewhere", []view.Mounted{{Path: "/elsewhere", ID: root}}, true},
+	} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed := make(chan error)
+		go func() {
+			err := passMade(pair[1], tt.made)
+			unix.Close(pair[1])
+			passed <- err
+		}()
+		watch := &mountWatch{}
+		if watch.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		err = (&target{drop: func() error { return nil }}).awaitApart(pair[0], watch)
+		unix.Close(pair[0])
+		watch.list.Close()
+		second := <-passed
+		if !tt.lost && (err != nil || second != nil) {
+			t.Errorf("%s: %v, %v", tt.name, err, second)
+		}
+		if tt.lost && (err == nil || !strings.Contains(err.Error(), "was replaced") || !errors.Is(second, errApartEnd)) {
+			t.Errorf("%s: %v, %v", tt.name, err, second)
+		}
+	}
+}
+
+// TestApartStops: a command with limits does not run before init has found all
+// mounts of its view, and not at all if one is gone.
+func TestApartStops(t *testing.T) {
+	t.Parallel()
+	caught := false
+	for try := 0; !caught && try < 50; try++ {
+		root := t.TempDir()
+		put(t, root+"/secret.env", "old")
+		put(t, root+"/new", "new")
+		for i := range 500 { // so that the second init needs some time for the view
+			put(t, fmt.Sprintf("%s/%d.env", root, i), "")
+		}
+		c := confined{policy: denyingEnv(t, root), backend: full(), limits: Limits{CPUSeconds: 3600}}
+		c.Argv, c.Dir = []string{"sh", "-c", "echo ran; cat secret.env"}, root
+		r := c.start(t)
+		second := onlyChild(r)
+		if second == "" || unix.Kill(r.PID(), unix.SIGSTOP) != nil {
+			continue // the command has ended before init could be stopped
+		}
+		// The second init waits for the first one, which is stopped. Or the
+		// command runs: then init was stopped too late, and this try proves
+		// nothing.
+		sandboxtest.Eventually(t, "the second init waits, or the command runs", func() bool {
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%s/task/*/syscall", second)) // any of them may be the one
+			return len(threads) == 0 || strings.Contains(r.text(), "ran") || slices.ContainsFunc(threads, func(thread string) bool {
+				call, _ := os.ReadFile(thread)
+				return strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_RECVMSG, " "))
+			})
+		})
+		caught = !strings.Contains(r.text(), "ran")
+		if err := first(os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT)); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := r.end(); caught && (strings.Contains(out, "ran") || code != setupFailed) {
+			t.Errorf("%q, code %d", out, code)
+		}
+	}
+	if !caught {
+		t.Error("the command never waited for init")
+	}
+}
+
+// onlyChild waits until init has a child and returns its pid. It returns "" if
+// init ends before.
+func onlyChild(r *run) string {
+	for {
+		select {
+		case <-r.Done():
+			return ""
+		default:
+		}
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.PID()))
+		for _, thread := range threads { // any of them may have forked
+			if children, _ := os.ReadFile(thread); len(children) > 0 {
+				return strings.TrimSpace(string(children))
+			}
+		}
+	}
+}
+
+// TestReplacedWhileStarting: at whatever moment of a command's start somebody
+// outside replaces a denied file, the command is ended if it can read the new
+// one. The flag -starts sets how many moments are tried.
+func TestReplacedWhileStarting(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
+		count := map[string]int{}
+		for range *starts {
+			root := t.TempDir()
+			put(t, root+"/secret.env", "old")
+			put(t, root+"/new", "new")
+			c := confined{policy: denyingEnv(t, root), backend: full(), limits: limits, Spec: procs.Spec{Dir: root}}
+			c.Argv = []string{"sh", "-c", `
+				for i in 1 2 3 4 5; do cat secret.env 2>/dev/null && echo leaked && exec sleep 1000; done
+				echo up; read -r _; cat secret.env 2>/dev/null && echo leaked && exec sleep 1000; echo end`}
+			c.Stdin = true
+			replacing := make(chan error)
+			after := time.Duration(random.Int64N(int64(time.Millisecond) << random.IntN(8))) // up to 128 ms: a start takes some milliseconds, or many
+			go func() {
+				time.Sleep(after)
+				replacing <- os.Rename(filepath.Join(root, "new"), filepath.Join(root, "secret.env"))
+			}()
+			r := c.start(t)
+			if err := <-replacing; err != nil {
+				t.Fatal(err)
+			}
+			if r.says("up\n", "leaked\n") {
+				_, _ = r.Write(t.Context(), "1", []byte("\n"))
+			}
+			// A command that has read the file is ended some milliseconds later.
+			out, code := r.end()
+			switch {
+			case code == setupFailed:
+				count["ended"]++
+			case strings.Contains(out, "leaked"):
+				t.Errorf("seed %d, %v after the start: %q, code %d", seed, after, out, code)
+			default:
+				count["denied"]++
+			}
+		}
+		t.Logf("limits %v: %v", limits, count)
+	}
+}

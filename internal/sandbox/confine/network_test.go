@@ -1,0 +1,122 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/enforce"
+)
+
+// TestNetworkOnlyAlone: a command that is restricted in its network alone can
+// get no socket from another process of its user, and can do everything else as
+// before. Before ABI 6 of Landlock another ruleset has to see to that, so older
+// ABIs are tried too.
+func TestNetworkOnlyAlone(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
+		root := t.TempDir()
+		victim := exec.Command("sleep", "1000")
+		socket, ours := socketPair(t)
+		victim.ExtraFiles = []*os.File{socket}
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = victim.Process.Kill(); _ = victim.Wait() })
+		socket.Close()
+
+		c := networkOnly(self, connectChild)
+		c.backend.Landlock, c.Stdin, c.Dir = abi, true, root
+		c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
+		a := &puppet{run: c.start(t)}
+		a.until("ready\n")
+		put(t, root+"/a/file", "old")
+		put(t, root+"/b/file", "old")
+		pid := strconv.Itoa(victim.Process.Pid)
+		for _, tt := range []struct {
+			what []any
+			want string
+		}{
+			{[]any{"getfd", pid, 3}, "EPERM"},
+			{[]any{"open", "/proc/" + pid + "/mem"}, "EACCES"},
+			{[]any{"peek", pid}, "EPERM"},
+			{[]any{"readlink", "/proc/" + pid + "/fd/3"}, "EACCES"},
+			// Signals, files and its own processes are not restricted.
+			{[]any{"signal", pid}, "ok"},
+			{[]any{"move", root + "/a/file", root + "/b/moved"}, "ok"},
+			{[]any{"link", root + "/b/file", root + "/a/linked"}, "ok"},
+			{[]any{"open", root + "/b/file"}, "ok"},
+			{[]any{"open", "/proc/self/mem"}, "ok"},
+			{[]any{"shell", "sleep 1000 & test -r /proc/$!/mem && kill $!"}, "ok"},
+		} {
+			if got := a.ask(tt.what...); got != tt.want {
+				t.Errorf("Landlock %d: %v: %s, want %s", abi, tt.what, got, tt.want)
+			}
+		}
+		ours.Close()
+	}
+}
+
+// socketPair returns a pair of connected sockets.
+func socketPair(t *testing.T) (theirs, ours *os.File) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
+}
+
+// performOnOthers does one thing in the puppet, to another process or to files.
+// known is false if what is no such thing.
+func performOnOthers(what string, args []string) (answer string, known bool) {
+	switch what {
+	case "getfd":
+		pid, _ := strconv.Atoi(args[0])
+		n, _ := strconv.Atoi(args[1])
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err == nil {
+			_, err = unix.PidfdGetfd(fd, n, 0)
+			unix.Close(fd)
+		}
+		return outcome(err), true
+	case "open":
+		f, err := os.OpenFile(args[0], os.O_RDWR, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		return outcome(err), true
+	case "peek":
+		pid, _ := strconv.Atoi(args[0])
+		b := make([]byte, 1)
+		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&unix.Iovec{Base: &b[0], Len: 1})), 1, 0, 0, 0)
+		return outcome(errno), true
+	case "readlink":
+		_, err := os.Readlink(args[0])
+		return outcome(err), true
+	case "signal":
+		pid, _ := strconv.Atoi(args[0])
+		return outcome(unix.Kill(pid, unix.SIGCONT)), true
+	case "move":
+		return outcome(os.Rename(args[0], args[1])), true
+	case "link":
+		return outcome(os.Link(args[0], args[1])), true
+	case "shell":
+		out, err := exec.Command("sh", "-c", strings.Join(args, " ")).CombinedOutput()
+		if err != nil {
+			return fmt.Sprintf("%q, %v", out, err), true
+		}
+		return "ok", true
+	}
+	return "", false
+}

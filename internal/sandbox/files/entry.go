@@ -1,0 +1,417 @@
+package files
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// entry is one policy in use: its places, as they were when they were looked up,
+// and at most one helper in its life. It goes one way, and is never renewed; when
+// anything about the policy has to be different, the pool makes another entry.
+//
+//	Pool.ask ──► asked            requests wait for resolved
+//	               │ resolve      looks the places up, in its turn
+//	               ▼
+//	             resolved         hold, release: a request is served
+//	               │ start        a request needs a process; views read without one
+//	               ▼
+//	             serving          hold, release
+//	               │ retire       for one of the reasons below, from any state
+//	               ▼
+//	             retired          out of the index; requests that hold it finish
+//	               │ dispose      with the last of them, at once if there is none
+//	               ▼
+//	             gone             Pool.gone
+//
+// It is retired when nobody waits for it before it was looked up (Pool.leave), when
+// the look-up or the start of the helper fails, when a place has changed or the
+// helper is over, too old or has served enough (Pool.entry, by fresh; FS; start), when it
+// was idle for long enough (expire), when there are too many (Pool.trim) or
+// descriptors are needed (retireIdle), and when the pool closes (abort).
+//
+// The arrows are functions; update is the one way to change what mu guards. The
+// pool's mutex is taken before mu, and neither while something is waited for.
+type entry struct {
+	pool *Pool
+	key  [32]byte
+
+	// Pool.mu guards these: they are about callers that find the entry by the index.
+	waiting  int           // callers that asked for it, less those that left
+	begun    bool          // the look-up
+	unwanted chan struct{} // closed when all callers have left before that
+
+	resolved    chan struct{} // closed when the next four are set
+	err         error
+	places      *resolve.Resolved
+	view        *fsops.View // of a policy with FullRead: its reads are done here
+	descriptors int         // of places
+
+	gone chan struct{} // closed when nothing is left of it
+
+	used     atomic.Int64 // when the last request ended, in ns since 1970
+	requests atomic.Int64 // that the helper got
+
+	mu        sync.Mutex
+	holds     int // requests, and a helper that is being started
+	retired   bool
+	disposing bool // dispose runs, or has run
+	aborted   bool // no helper may be started, and one that starts is ended
+	idle      *time.Timer
+	starting  chan struct{} // nil until a helper is needed, closed when the next three are set
+	worker    *worker
+	started   time.Time
+	startErr  error
+	ended     chan struct{} // closed when the helper is reaped, or there is none and will be none
+}
+
+func newEntry(p *Pool, key [32]byte) *entry {
+	e := &entry{
+		pool: p, key: key,
+		unwanted: make(chan struct{}), resolved: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{}),
+	}
+	e.used.Store(time.Now().UnixNano())
+	return e
+}
+
+// update changes what mu guards, and disposes of the entry if it is retired by then
+// and nothing holds it.
+func (e *entry) update(change func()) {
+	e.mu.Lock()
+	change()
+	dispose := e.retired && e.holds == 0 && !e.disposing
+	e.disposing = e.disposing || dispose
+	e.mu.Unlock()
+	if dispose {
+		go e.dispose()
+	}
+}
+
+// resolve looks the policy's places up. It is called once. From then on the entry
+// ends by itself when it is idle.
+func (e *entry) resolve(policy *sandbox.Policy) {
+	e.err = e.tryLookUp(policy)
+	keep := false
+	e.update(func() {
+		if keep = e.err == nil && !e.retired; keep {
+			e.idle = time.AfterFunc(e.pool.config.Idle, e.expire)
+			e.holds++ // until the others have made room
+		}
+	})
+	if e.err != nil {
+		e.retire() // before anybody hears of it: who asks again gets another entry
+	}
+	close(e.resolved)
+	if keep {
+		e.pool.keepBounds(e)
+		e.release()
+	}
+}
+
+// tryLookUp waits for its turn and looks up, a second time when others had all
+// the descriptors.
+func (e *entry) tryLookUp(policy *sandbox.Policy) error {
+	end, err := e.pool.lookups.begin(e.unwanted, e.pool.closing)
+	if err != nil {
+		return err
+	}
+	defer end()
+	e.pool.begin(e)
+	err = e.lookUp(policy)
+	if exhausted(err) {
+		e.pool.freeDescriptors(e)
+		err = e.lookUp(policy)
+	}
+	return err
+}
+
+func (e *entry) lookUp(policy *sandbox.Policy) error {
+	places, err := resolve.Within(policy, e.pool.config.Descriptors/2)
+	if err != nil {
+		return err
+	}
+	if served := e.pool.config.Served; served != nil {
+		if err := served.Check(places); err != nil {
+			places.Close()
+			return err
+		}
+	}
+	if places.Policy.FullRead {
+		if e.view, err = newView(places.Policy, os.Getpid()); err != nil {
+			places.Close()
+			return err
+		}
+	}
+	e.places, e.descriptors = places, places.Descriptors()
+	return nil
+}
+
+func (e *entry) isResolved() bool {
+	select {
+	case <-e.resolved:
+		return true
+	default:
+		return false
+	}
+}
+
+// A policy's answer becomes the resolver's by its number. The two enumerations
+// lie in packages that must not import each other: when a value of one moves,
+// this does not compile.
+var (
+	_ = [1]int{}[sandbox.Hidden-sandbox.Access(fsops.Hidden)]
+	_ = [1]int{}[sandbox.Denied-sandbox.Access(fsops.Denied)]
+	_ = [1]int{}[sandbox.Read-sandbox.Access(fsops.Read)]
+	_ = [1]int{}[sandbox.Write-sandbox.Access(fsops.Write)]
+)
+
+// newView returns the file operations under a policy, done in this process.
+func newView(p *sandbox.Policy, hidden ...int) (*fsops.View, error) {
+	rules := rulesOf(p)
+	rules.HiddenPIDs = hidden
+	return fsops.NewView(rules)
+}
+
+// rulesOf returns the questions of a view, answered by a policy.
+func rulesOf(p *sandbox.Policy) fsops.Rules {
+	return fsops.Rules{
+		Access:     func(path string) fsops.Access { return fsops.Access(p.Access(path)) },
+		DeniesFile: p.DeniesFile,
+		Leads:      p.Leads,
+		Bound:      p.Bound,
+	}
+}
+
+// fresh tells whether the entry may get another request.
+func (e *entry) fresh() bool {
+	if int(e.requests.Load()) >= e.pool.config.Requests {
+		return false
+	}
+	e.mu.Lock()
+	w, started := e.worker, e.started
+	e.mu.Unlock()
+	if w != nil && (w.isOver() || time.Since(started) >= e.pool.config.Age) {
+		return false
+	}
+	return e.places.Fresh()
+}
+
+// hold keeps what the entry has until release. It returns false once the entry is
+// retired: the request has to ask for another one.
+func (e *entry) hold() (ok bool) {
+	e.update(func() {
+		if ok = !e.retired; ok {
+			e.holds++
+		}
+	})
+	return ok
+}
+
+// release ends a hold.
+func (e *entry) release() {
+	e.used.Store(time.Now().UnixNano())
+	e.update(func() { e.holds-- })
+}
+
+// retire keeps new requests from the entry. What it has goes with the last request
+// that holds it; the descriptors of its places, which only new requests need, go at
+// once. It may be called often, in any state.
+func (e *entry) retire() {
+	e.pool.unlist(e)
+	e.update(func() {
+		if e.retired {
+			return
+		}
+		e.retired = true
+		if e.idle != nil {
+			e.idle.Stop()
+		}
+		if e.holds > 0 {
+			e.pool.running.Go(e.places.Close)
+		}
+	})
+}
+
+// retireIdle retires the entry if it is resolved and nothing holds it, and reports
+// whether that was so.
+func (e *entry) retireIdle() (idle bool) {
+	if !e.isResolved() {
+		return false
+	}
+	e.update(func() { idle = e.holds == 0 })
+	if idle {
+		e.retire()
+	}
+	return idle
+}
+
+// expire retires the entry when it was idle for long enough, and comes again
+// otherwise. The timer calls it.
+func (e *entry) expire() {
+	idle := time.Since(time.Unix(0, e.used.Load()))
+	keep := false
+	e.update(func() {
+		keep = e.holds > 0 || idle < e.pool.config.Idle
+		if keep && !e.retired {
+			e.idle.Reset(max(e.pool.config.Idle-idle, time.Millisecond))
+		}
+	})
+	if !keep {
+		e.retire()
+	}
+}
+
+// abort retires the entry, and ends its helper whatever that is doing. The channel is
+// closed once the entry has no process any more, and will have none.
+func (e *entry) abort() <-chan struct{} {
+	var w *worker
+	e.update(func() {
+		if !e.aborted && e.starting == nil {
+			close(e.ended)
+		}
+		e.aborted = true
+		w = e.worker
+	})
+	e.retire()
+	if w != nil {
+		w.fail(errClosed)
+	}
+	return e.ended
+}
+
+// dispose lets go of all that a retired entry has. It waits for a look-up that is
+// under way, and for the end of the helper.
+func (e *entry) dispose() {
+	defer e.pool.gone(e)
+	<-e.resolved
+	if e.worker != nil {
+		e.worker.Close()
+	}
+	if e.starting != nil {
+		<-e.ended
+	}
+	if e.view != nil {
+		_ = e.view.Close() // descriptors without data
+	}
+	if e.places != nil {
+		e.places.Close()
+	}
+}
+
+// worth orders entries for trim, the least recently used first. An entry with one
+// request or none counts as used earlier, by the head start that the pool gives the
+// others: so a client that asks for ever new policies evicts its own.
+func (e *entry) worth() int64 {
+	used := e.used.Load()
+	if e.requests.Load() <= 1 {
+		used -= int64(e.pool.head)
+	}
+	return used
+}
+
+// helpers returns how many processes the entry has.
+func (e *entry) helpers() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.worker == nil {
+		return 0
+	}
+	return 1
+}
+
+// isHeld tells whether requests hold the entry.
+func (e *entry) isHeld() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holds > 0
+}
+
+// helper returns the entry's helper, for a request that holds the entry. The first
+// request that needs one has it started; when that request is given up, the start
+// is not.
+func (e *entry) helper(ctx context.Context) (*worker, error) {
+	var err error
+	e.update(func() {
+		switch {
+		case e.starting != nil:
+		case e.aborted:
+			err = errClosed
+		default:
+			e.starting = make(chan struct{})
+			e.holds++
+			go e.start() // until ended
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-e.starting:
+		return e.worker, e.startErr
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// start starts the helper, retires the entry when the helper is over, and reaps it.
+func (e *entry) start() {
+	defer close(e.ended)
+	w, err := e.spawn()
+	aborted := false
+	e.update(func() {
+		e.worker, e.started = w, time.Now()
+		if err != nil {
+			e.startErr = &HelperError{Err: err}
+		}
+		aborted = e.aborted
+	})
+	if err != nil {
+		e.retire() // before anybody hears of it: who asks again gets another helper
+		close(e.starting)
+		e.release()
+		return
+	}
+	close(e.starting)
+	e.pool.countStart()
+	if aborted { // before abort could know of the helper
+		w.fail(errClosed)
+	}
+	e.pool.report(w.layers)
+	e.pool.keepBounds(e)
+	e.release()
+	<-w.over
+	e.retire()
+	w.Close()
+	<-e.pool.processes
+}
+
+// spawn waits until one more process may run, and starts it, a second time when
+// others had all the descriptors.
+func (e *entry) spawn() (*worker, error) {
+	if err := take(e.pool.processes, nil, e.pool.closing); err != nil {
+		return nil, err
+	}
+	w, err := e.spawnInTurn()
+	if exhausted(err) {
+		e.pool.freeDescriptors(e)
+		w, err = e.spawnInTurn()
+	}
+	if err != nil {
+		<-e.pool.processes
+	}
+	return w, err
+}
+
+func (e *entry) spawnInTurn() (*worker, error) {
+	if err := take(e.pool.starts, nil, e.pool.closing); err != nil {
+		return nil, err
+	}
+	defer func() { <-e.pool.starts }()
+	return e.pool.config.spawn(e.places.Policy, e.pool.closing)
+}

@@ -1,0 +1,357 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// roots makes n directories that a policy lets be written.
+func roots(tb testing.TB, n int) *sandbox.Policy {
+	tb.Helper()
+	var entries []sandbox.Entry
+	dir := tb.TempDir()
+	for i := range n {
+		root := fmt.Sprint(dir, "/", i)
+		if err := os.Mkdir(root, 0o777); err != nil {
+			tb.Fatal(err)
+		}
+		entries = append(entries, sandbox.Entry{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write})
+	}
+	return compile(tb, entries...)
+}
+
+// TestDescriptorsAreBounded over all policies of a pool, whatever they are doing.
+func TestDescriptorsAreBounded(t *testing.T) {
+	pool, _ := testPool(t, Config{Descriptors: 8})
+	before := openDescriptors(t)
+	busy, err := pool.Files(t.Context(), roots(t, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !busy.entry.hold() {
+		t.Fatal("not held")
+	}
+	for range 10 {
+		if _, err := pool.Files(t.Context(), roots(t, 3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sandboxtest.Eventually(t, "the least recently used let go", func() bool { return openDescriptors(t) <= before+8 })
+	busy.entry.release()
+	if _, err := pool.Files(t.Context(), roots(t, 5)); err == nil || !strings.Contains(err.Error(), "more than 4 paths") {
+		t.Errorf("one that needs too many: %v", err)
+	}
+}
+
+// TestFewStartAtOnce: others wait for their turn.
+func TestFewStartAtOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var alive, most, forked int
+	pool := NewPool(Config{
+		Argv0: garbageArgv0 + "silent", Hang: 2 * time.Second,
+		Fork: func(start func() (int, error)) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			alive++
+			forked++
+			most = max(most, alive)
+			return start()
+		},
+		Reaped: func(int) {
+			mu.Lock()
+			defer mu.Unlock()
+			alive--
+		},
+	})
+	defer pool.Close()
+	var asking sync.WaitGroup
+	for range 3 * maxStarts {
+		policy := roots(t, 1)
+		asking.Go(func() {
+			f, err := pool.Files(t.Context(), policy)
+			if err == nil {
+				_, err = f.Stat(t.Context(), "/", fsops.FollowLinks)
+			}
+			if _, ok := errors.AsType[*HelperError](err); !ok {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	asking.Wait()
+	if most != maxStarts || forked != 3*maxStarts {
+		t.Errorf("%d of %d started at once, want %d", most, forked, maxStarts)
+	}
+}
+
+// TestNewPoliciesReplaceEachOther, and not the helper of who comes again.
+func TestNewPoliciesReplaceEachOther(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Max: 2})
+	pool.head = time.Hour // as long as a busy machine needs for the helpers in between
+	dir := t.TempDir()
+	regular := workspace(t, dir)
+	for i := range 5 {
+		for range 2 {
+			if err := write(t, pool, regular, dir+"/x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range i {
+			other := t.TempDir()
+			if err := write(t, pool, workspace(t, other), other+"/x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pool.Close()
+	children.check(t, 1+0+1+2+3+4)
+}
+
+// exhaustChild makes the test binary do what needs a process of its own; the
+// name and arguments follow.
+const exhaustChild = "exhaust-child"
+
+var exhaustChildren = map[string]func(t *sandboxtest.TB) error{
+	"descriptors": fewDescriptors,
+	"dead mount":  deadMount,
+	"tracefs":     tracePipe,
+}
+
+func exhaustChildMain() int {
+	t := &sandboxtest.TB{}
+	defer t.End()
+	if err := exhaustChildren[os.Args[2]](t); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func runExhaustChild(t *testing.T, name string, attr *syscall.SysProcAttr) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", exhaustChild, name)
+	cmd.SysProcAttr = attr
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestNoDescriptorsLeft: policies that do nothing make room for those that are
+// needed, before and after they have a helper.
+func TestNoDescriptorsLeft(t *testing.T) {
+	t.Parallel()
+	runExhaustChild(t, "descriptors", nil)
+}
+
+func fewDescriptors(t *sandboxtest.TB) error {
+	ctx := context.Background()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = 100
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	pool := NewPool(Config{Descriptors: 64})
+	defer pool.Close()
+	// What the runtime and a helper need once.
+	warm := roots(t, 1)
+	if err := statRoot(ctx, pool, warm); err != nil {
+		return fmt.Errorf("at first: %w", err)
+	}
+	dir := t.TempDir()
+	policy := compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write})
+	idle := []*sandbox.Policy{roots(t, 15), roots(t, 15)}
+	fill := func() (release func(), err error) {
+		for _, p := range idle {
+			if _, err := pool.Files(ctx, p); err != nil {
+				return nil, err
+			}
+		}
+		var fds []int
+		for {
+			fd, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0)
+			if err == unix.EMFILE {
+				break
+			}
+			fds = append(fds, fd)
+		}
+		return func() {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}, nil
+	}
+	release, err := fill()
+	if err != nil {
+		return err
+	}
+	f, err := pool.Files(ctx, policy)
+	release()
+	if err != nil {
+		return fmt.Errorf("looking up: %w", err)
+	}
+	if release, err = fill(); err != nil {
+		return err
+	}
+	defer release()
+	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); err != nil {
+		return fmt.Errorf("starting a helper: %w", err)
+	}
+	return nil
+}
+
+func statRoot(ctx context.Context, pool *Pool, p *sandbox.Policy) error {
+	f, err := pool.Files(ctx, p)
+	if err == nil {
+		_, err = f.Stat(ctx, p.WritableRoots()[0], fsops.FollowLinks)
+	}
+	return err
+}
+
+// TestDeadMount: a file system that does not answer holds up only the requests for
+// it, and not the end of the pool.
+func TestDeadMount(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip("no FUSE: ", err)
+	}
+	runExhaustChild(t, "dead mount", &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	})
+}
+
+func deadMount(t *sandboxtest.TB) error {
+	dir := t.TempDir()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)
+	if err := unix.Mount("dead", dir, "fuse", 0, options); err != nil {
+		return fmt.Errorf("mounting: %w", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	pool := NewPool(Config{})
+	ask := func(i int, wait time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		_, err := pool.Files(ctx, compile(t, sandbox.Entry{Place: sandbox.PlacePath, Path: fmt.Sprint(dir, "/", i), Access: sandbox.Write}))
+		return err
+	}
+	for i := range maxLookups {
+		if err := ask(i, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("asking for a dead mount: %w", err)
+		}
+	}
+	for range 20 { // which takes no place
+		if err := ask(0, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("asking for the same again: %w", err)
+		}
+	}
+	// All places are taken, by what does nothing.
+	ctx, cancel := context.WithTimeout(context.Background(), sandboxtest.Enough)
+	defer cancel()
+	if err := statRoot(ctx, pool, roots(t, 1)); err != nil {
+		return fmt.Errorf("another policy: %w", err)
+	}
+	// Those that are given up before their turn leave nothing behind.
+	for i := range 100 {
+		if err := ask(maxLookups+i, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("asking for a dead mount again: %w", err)
+		}
+	}
+	pool.Close() // it does not wait for the file system, which does not answer
+	pool.mu.Lock()
+	left := len(pool.live)
+	pool.mu.Unlock()
+	if left == 0 || left > maxLookups+maxWaiting {
+		return fmt.Errorf("%d are left behind", left)
+	}
+	unix.Close(fuse) // now it answers
+	pool.running.Wait()
+	return nil
+}
+
+// TestTracePipe: a regular file on which a read waits for good.
+func TestTracePipe(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts tracefs")
+	}
+	runExhaustChild(t, "tracefs", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
+}
+
+func tracePipe(t *sandboxtest.TB) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tracefs", dir, "tracefs", 0, ""); err != nil {
+		return fmt.Errorf("mounting: %w", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	fd, err := unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	if fd, err = own(fd, opOpenRead); err != unix.EACCES {
+		return fmt.Errorf("descriptor %d, %w", fd, err)
+	}
+	return nil
+}
+
+// TestOwn: what the helper does with its descriptor later does not reach the
+// agent's.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, []byte("contents"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for o, mode := range map[op]int{opOpenRead: unix.O_RDONLY, opOpenWrite: unix.O_WRONLY} {
+		fd := open(path, mode|unix.O_NONBLOCK|unix.O_CLOEXEC)
+		helpers, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(helpers)
+		if fd, err = own(fd, o); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if _, err := unix.Seek(helpers, 5, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND); err != nil {
+			t.Fatal(err)
+		}
+		offset, err := unix.Seek(fd, 0, 1)
+		if err != nil || offset != 0 {
+			t.Errorf("at %d, %v", offset, err)
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil || flags&(unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_APPEND) != mode|unix.O_NONBLOCK {
+			t.Errorf("flags %#o, %v", flags, err)
+		}
+	}
+}

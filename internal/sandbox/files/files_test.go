@@ -1,0 +1,409 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// tree is a workspace with something of everything.
+func tree(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"d/e", "vault/in", ".git", "bad\xff"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"file", "d/e/deep", "vault/in/secret", ".git/config", "bad\xff/f"} {
+		if err := os.WriteFile(filepath.Join(dir, f), []byte("contents of "+f), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"link": "file", "out": "/etc/hostname", "in": "vault/in", "dangling": "nowhere"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// perform does a bit of everything in dir and tells what came of each step.
+func perform(ctx context.Context, o fsops.FS, dir string) []string {
+	var told []string
+	tell := func(step string, value any, err error) {
+		if e, ok := errors.AsType[syscall.Errno](err); ok {
+			err = fmt.Errorf("%w, errno %d, a %T", err, int(e), err)
+		}
+		text := fmt.Sprintf("%s: %+v, %v", step, value, err)
+		told = append(told, strings.ReplaceAll(text, dir, "DIR"))
+	}
+	contents := func(fd int, err error) (string, error) {
+		if err != nil {
+			return "", err
+		}
+		data, err := fsops.ReadFrom(fd, "", nil)
+		return string(data), err
+	}
+	for _, name := range []string{"", "file", "link", "out", "in", "in/secret", "dangling", "fifo", "d", "nothing", "vault", "vault/in/secret", ".git/config", "file/x"} {
+		path := strings.TrimSuffix(dir+"/"+name, "/")
+		for _, links := range []fsops.Links{fsops.FollowLinks, fsops.RefuseLinks} {
+			data, err := contents(o.OpenRead(ctx, path, links))
+			tell("read "+name, data, err)
+			m, err := o.Stat(ctx, path, links)
+			m.CreatedAtMs, m.ModifiedAtMs = 0, 0
+			tell("stat "+name, m, err)
+		}
+		canonical, err := o.Canonicalize(ctx, path)
+		tell("canonicalize "+name, canonical, err)
+		entries, err := o.ReadDirectory(ctx, path)
+		slices.SortFunc(entries, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
+		tell("list "+name, entries, err)
+		walk, err := o.Walk(ctx, path, fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 99, MaxEntries: 99})
+		tell("walk "+name, walk, err)
+	}
+	for _, name := range []string{"", "new", "file", "link", "out", "vault/x", ".git/config", ".codex", "fifo", "d", "no/such"} {
+		path := strings.TrimSuffix(dir+"/"+name, "/")
+		fd, err := o.OpenWrite(ctx, path, fsops.FollowLinks)
+		if err == nil {
+			err = fsops.WriteTo(fd, path, []byte("written "+name))
+		}
+		tell("write "+name, nil, err)
+	}
+	outside := filepath.Join(filepath.Dir(dir), "outside")
+	tell("mkdir", nil, o.CreateDirectory(ctx, dir+"/made/deep", true, fsops.FollowLinks))
+	tell("mkdir not recursive", nil, o.CreateDirectory(ctx, dir+"/lost/deep", false, fsops.FollowLinks))
+	tell("mkdir protected", nil, o.CreateDirectory(ctx, dir+"/.agents/skills", true, fsops.FollowLinks))
+	tell("mkdir outside", nil, o.CreateDirectory(ctx, outside, true, fsops.FollowLinks))
+	tell("copy", nil, o.Copy(ctx, dir+"/d", dir+"/copied", true))
+	tell("copy without recursive", nil, o.Copy(ctx, dir+"/d", dir+"/copied", false))
+	tell("copy onto itself", nil, o.Copy(ctx, dir+"/file", dir+"/link", false))
+	tell("copy secret", nil, o.Copy(ctx, dir+"/vault/in/secret", dir+"/stolen", false))
+	tell("copy outside", nil, o.Copy(ctx, dir+"/file", outside, false))
+	tell("rename", nil, o.Rename(ctx, dir+"/copied", dir+"/renamed", true))
+	tell("rename over", nil, o.Rename(ctx, dir+"/new", dir+"/file", false))
+	tell("rename protected", nil, o.Rename(ctx, dir+"/.git", dir+"/git", true))
+	tell("remove", nil, o.Remove(ctx, dir+"/renamed", true, false, fsops.FollowLinks))
+	tell("remove nothing", nil, o.Remove(ctx, dir+"/renamed", true, false, fsops.FollowLinks))
+	tell("remove nothing by force", nil, o.Remove(ctx, dir+"/renamed", true, true, fsops.FollowLinks))
+	tell("remove a full directory", nil, o.Remove(ctx, dir+"/d", false, false, fsops.FollowLinks))
+	tell("remove protected", nil, o.Remove(ctx, dir+"/.git", true, true, fsops.FollowLinks))
+	tell("remove the root", nil, o.Remove(ctx, dir, true, true, fsops.FollowLinks))
+	data, err := contents(o.OpenRead(ctx, dir+"/file", fsops.FollowLinks))
+	tell("read again", data, err)
+	return told
+}
+
+// TestHelperDoesWhatViewDoes: a request that crosses to a helper has the same
+// outcome, to the text of the error, as one in this process.
+func TestHelperDoesWhatViewDoes(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	here, there := tree(t), tree(t)
+
+	resolved, err := resolve.Policy(workspace(t, here))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resolved.Close()
+	view, err := newView(resolved.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	files, err := pool.Files(t.Context(), workspace(t, there))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := perform(t.Context(), view, here)
+	got := perform(t.Context(), files, there)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("in this process (-) and in a helper (+):\n%s", diff)
+	}
+	for _, needed := range []string{
+		"read vault/in/secret: , open DIR/vault/in/secret: permission denied",
+		"write .git/config: <nil>, open DIR/.git/config: read-only file system",
+		"read file: contents of file, <nil>",
+		"read again: written link, <nil>",
+	} {
+		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, needed) }) {
+			t.Errorf("no outcome begins with %q", needed)
+		}
+	}
+	pool.Close()
+	children.check(t, 1)
+}
+
+// TestReadsUnderFullReadStayHere: no process is started for them.
+func TestReadsUnderFullReadStayHere(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := tree(t)
+	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
+	f, err := pool.Files(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if m, err := f.Stat(t.Context(), dir+"/d", fsops.FollowLinks); !m.IsDirectory || err != nil {
+		t.Errorf("stat: %+v, %v", m, err)
+	}
+	if path, err := f.Canonicalize(t.Context(), dir+"/link"); path != dir+"/file" || err != nil {
+		t.Errorf("canonicalize: %q, %v", path, err)
+	}
+	if entries, err := f.ReadDirectory(t.Context(), dir+"/d"); len(entries) != 1 || err != nil {
+		t.Errorf("list: %+v, %v", entries, err)
+	}
+	if walk, err := f.Walk(t.Context(), dir+"/d", fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}); len(walk.Entries) != 2 || err != nil {
+		t.Errorf("walk: %+v, %v", walk, err)
+	}
+	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
+		if _, err := f.OpenRead(t.Context(), path, fsops.FollowLinks); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("reading %s: %v", path, err)
+		}
+	}
+	children.check(t, 0)
+	if err := write(t, pool, policy, dir+"/x"); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("writing: %v", err)
+	}
+	pool.Close()
+	children.check(t, 1)
+}
+
+// TestLongLists: lists that take many packets arrive whole and in order.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	pool, _ := testPool(t, Config{})
+	dir := t.TempDir()
+	const files = 3000
+	long := strings.Repeat("n", 200)
+	for i := range files {
+		if err := os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(dir+"/0100-\xff", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	f, err := pool.Files(t.Context(), workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.ReadDirectory(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
+	if diff := cmp.Diff(want, got, byName); diff != "" {
+		t.Errorf("listing (-want +got):\n%s", diff)
+	}
+	// The caller's count of the size decides where a walk ends.
+	for _, each := range []int{0, 500, 2000, 100_000} {
+		o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 50_000}
+		if each > 0 {
+			o.Size = func(path string, err error) int {
+				n := len(path) + entryAllowance + each
+				if err != nil {
+					n += 1 << 20
+				}
+				return n
+			}
+		}
+		want, err := fsops.Host{}.Walk(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Walk(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("walk with %d bytes an entry (-want +got):\n%s", each, diff)
+		}
+		if got.Truncated != (each > 500) || len(got.Entries) == 0 {
+			t.Errorf("walk with %d bytes an entry: %d entries, truncated %v", each, len(got.Entries), got.Truncated)
+		}
+	}
+}
+
+// TestCancel: a request that is given up returns at once, and so does its
+// helper.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := t.TempDir()
+	f, err := pool.Files(t.Context(), workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := slowCopy(ctx, t, f, dir)
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	w := f.entry.worker
+	sandboxtest.Eventually(t, "the helper gives up too", func() bool { return len(w.slots) == 0 })
+	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Error(err)
+	}
+	pool.Close()
+	children.check(t, 1)
+}
+
+// TestManyAtOnce: more requests than a helper takes wait, and none gets the
+// answer of another.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := t.TempDir()
+	f, err := pool.Files(t.Context(), workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for i := range 100 {
+		running.Go(func() {
+			for j := range 20 {
+				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
+				fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
+				if err == nil {
+					err = fsops.WriteTo(fd, path, make([]byte, i))
+				}
+				m, serr := f.Stat(t.Context(), path, fsops.FollowLinks)
+				if err := errors.Join(err, serr); err != nil || m.Size != uint64(i) {
+					t.Errorf("%s: size %d, %v", path, m.Size, err)
+					return
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				go cancel()
+				if fd, err := f.OpenRead(ctx, path, fsops.FollowLinks); err == nil {
+					unix.Close(fd)
+				}
+			}
+		})
+	}
+	running.Wait()
+	pool.Close()
+	children.check(t, 1)
+}
+
+func TestPathTooLong(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	f, err := pool.Files(t.Context(), workspace(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("/x", maxPath)
+	if _, err := f.Stat(t.Context(), long, fsops.FollowLinks); !errors.Is(err, syscall.ENAMETOOLONG) {
+		t.Errorf("stat: %v", err)
+	}
+	if err := f.Rename(t.Context(), "/x", long, true); !errors.Is(err, syscall.ENAMETOOLONG) {
+		t.Errorf("rename: %v", err)
+	}
+	children.check(t, 0)
+}
+
+// TestHelperIsConfined looks at a helper from outside.
+func TestHelperIsConfined(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := t.TempDir()
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	proc := fmt.Sprintf("/proc/%d/", children.last())
+	tasks, err := filepath.Glob(proc + "task/*/status")
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("threads: %v, %v", tasks, err)
+	}
+	caps := []string{"CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd"}
+	if os.Getuid() != 0 {
+		caps = caps[:4] // the bounding set takes a capability
+	}
+	for _, task := range tasks {
+		status, err := os.ReadFile(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2"}
+		for _, set := range caps {
+			want[set] = "0000000000000000"
+		}
+		if !strings.Contains(task, fmt.Sprintf("task/%d/", children.last())) {
+			delete(want, "CapBnd") // that of the main thread is enough, see dropEverywhere
+		}
+		for name, value := range want {
+			if !strings.Contains(string(status), "\n"+name+":\t"+value+"\n") {
+				t.Errorf("%s: %s is not %s", task, name, value)
+			}
+		}
+	}
+	if environ, err := os.ReadFile(proc + "environ"); len(environ) > 0 || err != nil {
+		t.Errorf("environment: %q, %v", environ, err)
+	}
+	limits, err := os.ReadFile(proc + "limits")
+	if err != nil || !strings.Contains(string(limits), "Max core file size        0                    0") {
+		t.Errorf("limits: %v\n%s", err, limits)
+	}
+	// Owned by root: it is not dumpable.
+	var st unix.Stat_t
+	if err := unix.Stat(proc+"environ", &st); err != nil || st.Uid != 0 {
+		t.Errorf("owner of its environment: %d, %v", st.Uid, err)
+	}
+	want := []string{"/", proc + "fd", "pipe", "socket", "socket"}
+	var links []string
+	sandboxtest.Eventually(t, "the last request's descriptor is closed", func() bool {
+		links = nil
+		for _, fd := range must(os.ReadDir(proc + "fd")) {
+			link, _ := os.Readlink(proc + "fd/" + fd.Name()) // "" if closed by now
+			link, _, _ = strings.Cut(link, ":")
+			links = append(links, link)
+		}
+		slices.Sort(links)
+		return len(links) <= len(want)
+	})
+	if diff := cmp.Diff(want, links); diff != "" {
+		t.Errorf("where descriptors lead to (-want +got):\n%s", diff)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

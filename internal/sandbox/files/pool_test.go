@@ -1,0 +1,484 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// workspace is a policy that reads all but dir/vault, and writes dir.
+func workspace(tb testing.TB, dir string) *sandbox.Policy {
+	tb.Helper()
+	return compile(tb,
+		sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+		sandbox.Entry{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
+		sandbox.Entry{Place: sandbox.PlacePath, Path: dir + "/vault", Access: sandbox.Denied},
+	)
+}
+
+func compile(tb testing.TB, entries ...sandbox.Entry) *sandbox.Policy {
+	tb.Helper()
+	policy, err := sandbox.Profile{Entries: entries}.Compile()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return policy
+}
+
+// children counts the processes of a pool.
+type children struct {
+	mu             sync.Mutex
+	pids           []int
+	forked, reaped int
+}
+
+func (c *children) config(config Config) Config {
+	config.Fork = func(start func() (int, error)) (int, error) {
+		pid, err := start()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			c.forked++
+			c.pids = append(c.pids, pid)
+		}
+		return pid, err
+	}
+	config.Reaped = func(int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reaped++
+	}
+	return config
+}
+
+// check makes sure that so many were started and none is left.
+func (c *children) check(t *testing.T, want int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forked != want || c.reaped != want {
+		t.Errorf("%d helpers started, %d reaped, want %d", c.forked, c.reaped, want)
+	}
+}
+
+func (c *children) last() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pids[len(c.pids)-1]
+}
+
+// stop stops the last process.
+func (c *children) stop(t *testing.T) {
+	t.Helper()
+	pid := c.last()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	sandboxtest.Eventually(t, "the helper stops", func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(tasks) == 0 {
+			t.Fatalf("threads of %d: %v", pid, err)
+		}
+		return !slices.ContainsFunc(tasks, func(task string) bool {
+			stat, err := os.ReadFile(task)
+			_, after, _ := strings.Cut(string(stat), ") ")
+			return err == nil && !strings.HasPrefix(after, "T")
+		})
+	})
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// testPool is a pool that counts its helpers; the test ends with none left.
+func testPool(t *testing.T, config Config) (*Pool, *children) {
+	t.Helper()
+	c := &children{}
+	pool := NewPool(c.config(config))
+	t.Cleanup(func() {
+		pool.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.forked != c.reaped {
+			t.Errorf("%d helpers started, %d reaped", c.forked, c.reaped)
+		}
+	})
+	return pool, c
+}
+
+// write is a request that takes a helper.
+func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error {
+	t.Helper()
+	f, err := pool.Files(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func TestOneHelperForAPolicy(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var running sync.WaitGroup
+	for i := range 100 {
+		running.Go(func() {
+			if err := write(t, pool, workspace(t, dirs[i%2]), fmt.Sprint(dirs[i%2], "/", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	// Neither serves what only the other may do.
+	for i, dir := range dirs {
+		err := write(t, pool, workspace(t, dir), dirs[1-i]+"/x")
+		if !errors.Is(err, syscall.EROFS) {
+			t.Errorf("writing the other workspace: %v", err)
+		}
+	}
+	pool.Close()
+	children.check(t, 2)
+}
+
+func TestLeastRecentlyUsedHelperGoes(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Max: 2})
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	steps := []struct{ dir, helpers int }{{0, 1}, {1, 2}, {0, 2}, {2, 3}, {0, 3}, {2, 3}, {1, 4}}
+	for i, step := range steps {
+		if err := write(t, pool, workspace(t, dirs[step.dir]), dirs[step.dir]+"/x"); err != nil {
+			t.Fatal(err)
+		}
+		children.mu.Lock()
+		if children.forked != step.helpers {
+			t.Errorf("step %d: %d helpers were started, want %d", i, children.forked, step.helpers)
+		}
+		children.mu.Unlock()
+	}
+	sandboxtest.Eventually(t, "two helpers are left", func() bool {
+		children.mu.Lock()
+		defer children.mu.Unlock()
+		return children.forked-children.reaped == 2
+	})
+}
+
+func TestHelpersAreReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tests := []struct {
+		name   string
+		config Config
+		// between two requests
+		between           func(*children)
+		requests, helpers int
+	}{
+		{"requests", Config{Requests: 3}, func(*children) {}, 7, 3},
+		{"age", Config{Age: time.Nanosecond}, func(*children) {}, 3, 3},
+		{"idle", Config{Idle: time.Millisecond}, func(c *children) {
+			sandboxtest.Eventually(t, "an idle helper ends", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.reaped == c.forked
+			})
+		}, 2, 2},
+		{"killed", Config{}, func(c *children) {
+			if err := unix.Kill(c.last(), unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}, 3, 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pool, children := testPool(t, tt.config)
+			for i := range tt.requests {
+				if i > 0 {
+					tt.between(children)
+				}
+				err := write(t, pool, workspace(t, dir), dir+"/x")
+				if _, ok := errors.AsType[*HelperError](err); ok && tt.name == "killed" {
+					// The end was not noticed before it was sent; then nobody
+					// knows what became of it. The next one is served.
+					err = write(t, pool, workspace(t, dir), dir+"/x")
+				}
+				if err != nil {
+					t.Fatalf("request %d: %v", i, err)
+				}
+			}
+			pool.Close()
+			children.check(t, tt.helpers)
+		})
+	}
+}
+
+// TestReplacedPlace: a root that is another directory now gets another helper,
+// and the ceiling of the old one does not matter.
+func TestReplacedPlace(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := filepath.Join(t.TempDir(), "w")
+	for i := range 3 {
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+				t.Fatalf("life %d: %v", i, err)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool.Close()
+	children.check(t, 3)
+}
+
+// TestStoppedHelper: one that hangs is found out, fails what it had, and is
+// replaced.
+func TestStoppedHelper(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Quiet: 50 * time.Millisecond, Hang: 8 * time.Second})
+	dir := t.TempDir()
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	children.stop(t)
+	err := write(t, pool, workspace(t, dir), dir+"/x")
+	if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), "ping") {
+		t.Errorf("got %v", err)
+	}
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStartFails: what cannot confine itself serves nothing and says why.
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		"/bin/true":           "the helper has ended: exit status 0",
+		"/nonexistent/helper": "no such file or directory",
+	} {
+		pool := NewPool(Config{Path: path})
+		err := write(t, pool, workspace(t, dir), dir+"/x")
+		if _, ok := errors.AsType[*HelperError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", path, err, want)
+		}
+		pool.Close()
+	}
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dir := t.TempDir()
+	f, err := pool.Files(t.Context(), workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	children.stop(t)
+	failed := make(chan error)
+	go func() {
+		_, err := f.Stat(context.Background(), dir, fsops.FollowLinks)
+		failed <- err
+	}()
+	sandboxtest.Eventually(t, "the request is under way", func() bool { return f.entry.requests.Load() == 2 })
+	pool.Close()
+	if err := <-failed; err == nil {
+		t.Error("a request of a closed pool succeeded")
+	}
+	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err == nil {
+		t.Error("a closed pool serves")
+	}
+	if _, err := pool.Files(t.Context(), workspace(t, dir)); err == nil {
+		t.Error("a closed pool gives files")
+	}
+	pool.Close()
+	children.check(t, 1)
+}
+
+// slowCopy has f copy what takes long, and returns once that is under way.
+func slowCopy(ctx context.Context, t *testing.T, f *FS, dir string) <-chan error {
+	t.Helper()
+	// Sparse; what is written of the copy in a moment is all the space it takes.
+	if err := os.WriteFile(dir+"/huge", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(dir+"/huge", 16<<30); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- f.Copy(ctx, dir+"/huge", dir+"/vast", false) }()
+	sandboxtest.Eventually(t, "the copy begins", func() bool {
+		_, err := os.Stat(dir + "/vast")
+		return err == nil
+	})
+	return failed
+}
+
+// TestRecycledHelperFinishes: what a helper has when it gets nothing new any
+// more is not disturbed.
+func TestRecycledHelperFinishes(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{Requests: 1})
+	dir := t.TempDir()
+	f, err := pool.Files(t.Context(), workspace(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := slowCopy(ctx, t, f, dir)
+	old := children.last()
+	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	if children.last() == old {
+		t.Error("it was not replaced")
+	}
+	select {
+	case err := <-failed:
+		t.Errorf("the copy ended: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	sandboxtest.Eventually(t, "the old helper ends", func() bool {
+		children.mu.Lock()
+		defer children.mu.Unlock()
+		return children.reaped >= 1
+	})
+}
+
+// TestKilledHelperFailsItsOwn: nobody else's requests notice.
+func TestKilledHelperFailsItsOwn(t *testing.T) {
+	t.Parallel()
+	pool, children := testPool(t, Config{})
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var failed []<-chan error
+	var pids []int
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, dir := range dirs {
+		f, err := pool.Files(t.Context(), workspace(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed = append(failed, slowCopy(ctx, t, f, dir))
+		pids = append(pids, children.last())
+	}
+	if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	err := <-failed[0]
+	if _, ok := errors.AsType[*HelperError](err); !ok {
+		t.Errorf("the killed one's request got %v", err)
+	}
+	for _, dir := range dirs {
+		if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-failed[1]; !errors.Is(err, context.Canceled) {
+		t.Errorf("the other's request got %v", err)
+	}
+	pool.Close()
+	children.check(t, 3)
+}
+
+// mortalArg makes the test binary an agent that is killed: it has a helper
+// write the file of the second argument, prints the helper's pid, and waits.
+const mortalArg = "mortal-agent"
+
+func mortalMain() int {
+	dir := filepath.Dir(os.Args[2])
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{
+		{Place: sandbox.PlaceRoot, Access: sandbox.Read},
+		{Place: sandbox.PlacePath, Path: dir, Access: sandbox.Write},
+	}}.Compile()
+	if err != nil {
+		return 1
+	}
+	c := &children{}
+	f, err := NewPool(c.config(Config{})).Files(context.Background(), policy)
+	if err != nil {
+		return 1
+	}
+	if _, err = f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks); err != nil {
+		return 1
+	}
+	fmt.Println(c.last())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// TestHelperDiesWithTheAgent, whatever that dies of.
+func TestHelperDiesWithTheAgent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x")
+	agent := exec.CommandContext(t.Context(), "/proc/self/exe", mortalArg, path)
+	stdin, err := agent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := agent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(stdout, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait() // it was killed
+	sandboxtest.Eventually(t, "the helper ends", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err != nil || state[0] == 'Z' // whoever inherits it may not reap
+	})
+}
+
+func TestUnconfinedPolicyIsRefused(t *testing.T) {
+	t.Parallel()
+	pool, _ := testPool(t, Config{})
+	if _, err := pool.Files(t.Context(), &sandbox.Policy{}); !errors.Is(err, ErrUnconfined) {
+		t.Errorf("got %v", err)
+	}
+}

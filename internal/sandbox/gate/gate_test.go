@@ -1,0 +1,582 @@
+package gate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
+)
+
+// other is a user that is not the one of the tests.
+const other = 54321
+
+// TestMain also is a child that prints what it reads from an address.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "read" {
+		conn, err := net.Dial("tcp", os.Args[2])
+		if err != nil {
+			os.Exit(1)
+		}
+		_, _ = io.Copy(os.Stdout, conn)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// greet greets whoever gets through.
+func greet(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "hello")
+		_ = conn.Close()
+	}
+}
+
+// read connects and reads to the end.
+func read(t *testing.T, addr net.Addr) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	text, _ := io.ReadAll(conn) // a reset is no text
+	return string(text)
+}
+
+func TestOwned(t *testing.T) {
+	t.Parallel()
+	g, err := Owned(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	go greet(g.HTTP())
+	go greet(g.SOCKS5())
+	for _, l := range g.listeners {
+		if got := read(t, l.Addr()); got != "hello" {
+			t.Errorf("our own connection: %q", got)
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "gate") // everybody can reach it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
+		child := exec.CommandContext(t.Context(), dir+"/child", "read", g.HTTP().Addr().String())
+		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if out, err := child.Output(); err != nil || string(out) != want {
+			t.Errorf("uid %d: %q, %v", uid, out, err)
+		}
+	}
+}
+
+// socket makes a socket of that family, which is closed with the test.
+func socket(t testing.TB, family int) int {
+	t.Helper()
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// text reads from a socket to the end.
+func text(fd int) string {
+	var all []byte
+	b := make([]byte, 100)
+	for {
+		n, err := unix.Read(fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return string(all)
+		}
+		all = append(all, b[:n]...)
+	}
+}
+
+// from connects from that address.
+func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// told returns a gate with two listeners that greet, and its supervisor's end.
+func told(t *testing.T) (*Gate, *Teller) {
+	t.Helper()
+	g, theirs, err := Told(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	t.Cleanup(func() { _ = theirs.Close() })
+	go greet(g.HTTP())
+	go greet(g.SOCKS5())
+	return g, NewTeller(int(theirs.Fd()), g.Ports())
+}
+
+// TestTold: of the connections to the gate only those get through that were told (L17).
+func TestTold(t *testing.T) {
+	t.Parallel()
+	g, teller := told(t)
+	ports := g.Ports()
+	for at, want := range map[string]bool{g.HTTP().Addr().String(): true, g.SOCKS5().Addr().String(): true, "127.0.0.1:1": false,
+		fmt.Sprintf("127.0.0.2:%d", ports[0]): false, fmt.Sprintf("[::1]:%d", ports[0]): false} {
+		if teller.Leads(netip.MustParseAddrPort(at)) != want {
+			t.Errorf("%s: %v", at, !want)
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		for range 3 {
+			fd := socket(t, family)
+			if err := teller.Connect(fd, family, ports[1]); err != nil {
+				t.Fatal(err)
+			}
+			if got := text(fd); got != "hello" {
+				t.Errorf("what was told: %q", got)
+			}
+			if got := read(t, g.HTTP().Addr()); got != "" {
+				t.Errorf("what was not told: %q", got)
+			}
+			if err := teller.Connect(fd, family, ports[1]); err != unix.EISCONN && err != unix.EINVAL {
+				t.Errorf("once more: %v", err)
+			}
+		}
+	}
+}
+
+// TestToldOthers: before the connection comes, others come: from another port, and to the
+// other listener.
+func TestToldOthers(t *testing.T) {
+	t.Parallel()
+	g, teller := told(t)
+	fd := socket(t, unix.AF_INET)
+	c := connection{fd, unix.AF_INET}
+	at, err := c.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := teller.send(packet{coming, 7, at, g.Ports()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	teller.number = 7
+	if got := read(t, g.HTTP().Addr()); got != "" {
+		t.Errorf("from another port: %q", got)
+	}
+	if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(fd); got != "hello" {
+		t.Errorf("what was told, after others: %q", got)
+	}
+	if err := teller.await(time.Now().Add(sandboxtest.Enough)); err != nil {
+		t.Error(err)
+	}
+	if err := teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	other := from(t, loopback(0), g.SOCKS5().Addr())
+	if err := teller.send(packet{coming, 9, other.LocalAddr().(*net.TCPAddr).AddrPort(), g.Ports()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := io.ReadAll(other); len(got) > 0 {
+		t.Errorf("to the other listener: %q", got)
+	}
+}
+
+// TestToldFails: a port that was told, and from which the connection did not come, is
+// nobody's any more; neither is one from which it has come.
+func TestToldFails(t *testing.T) {
+	t.Parallel()
+	g, teller := told(t)
+	fd := socket(t, unix.AF_INET)
+	at, err := connection{fd, unix.AF_INET}.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The gate is told of the connection, which goes to a port where nobody listens.
+	if err := teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
+		t.Errorf("%v", err)
+	}
+	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
+		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
+	}
+	if l, err := net.Listen("tcp4", at.String()); err == nil {
+		_ = l.Close()
+		t.Error("after an attempt that failed the port is free")
+	}
+	if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(fd); got != "hello" {
+		t.Errorf("after an attempt that failed: %q", got)
+	}
+	fd = socket(t, unix.AF_INET)
+	if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
+		t.Fatal(err)
+	}
+	at = connection{fd, unix.AF_INET}.name()
+	// A reset gives the port free at once.
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil && err != unix.ENOTCONN {
+		t.Fatal(err)
+	}
+	connection{fd, unix.AF_INET}.disconnect()
+	if err := unix.Dup2(socket(t, unix.AF_INET), fd); err != nil { // the last descriptor of the old one
+		t.Fatal(err)
+	}
+	if got, _ := io.ReadAll(from(t, at, g.HTTP().Addr())); len(got) > 0 {
+		t.Errorf("from the port of a connection that was there: %q", got)
+	}
+}
+
+// TestToldClosed: when the gate is closed nothing is connected any more.
+func TestToldClosed(t *testing.T) {
+	t.Parallel()
+	g, teller := told(t)
+	g.Close()
+	g.Close()
+	if err := teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]); err != unix.ECONNREFUSED {
+		t.Error(err)
+	}
+	if _, err := g.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	var none *Gate
+	none.Close()
+}
+
+// TestToldGone: what a supervisor has told holds no longer when that has ended, also if it
+// has left an answer unread.
+func TestToldGone(t *testing.T) {
+	t.Parallel()
+	for _, unread := range []bool{false, true} {
+		g, theirs, err := Told(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		go greet(g.HTTP())
+		// connected returns what the gate sends on a connection that is told first.
+		connected := func(then func()) string {
+			c := connection{socket(t, unix.AF_INET), unix.AF_INET}
+			at, err := c.source()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
+				t.Fatal(err)
+			}
+			then()
+			if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
+				t.Fatal(err)
+			}
+			return text(c.socket)
+		}
+		if unread {
+			if got := connected(func() {}); got != "hello" {
+				t.Errorf("before the end: %q", got)
+			}
+		}
+		if got := connected(func() { _ = theirs.Close() }); got != "" {
+			t.Errorf("an answer unread: %v; after the end: %q", unread, got)
+		}
+	}
+}
+
+// TestToldNotTaken: a connection that the proxy does not take in time is ended, and its
+// port taken back.
+func TestToldNotTaken(t *testing.T) {
+	t.Parallel()
+	g, theirs, err := Told(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	defer theirs.Close()
+	teller := NewTeller(int(theirs.Fd()), g.Ports())
+	fd := socket(t, unix.AF_INET)
+	c := connection{fd, unix.AF_INET}
+	if err := teller.tell(g.Ports()[0], time.Now(), c); err != unix.ETIMEDOUT || c.name().Port() != 0 {
+		t.Errorf("without any time: %v, %v", err, c.name())
+	}
+	at, err := c.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	// As tell does it, with a time that has come.
+	if err := teller.send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
+		t.Fatal(err)
+	}
+	if err := teller.send(packet{gone, 1, at, g.Ports()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan net.Conn)
+	go func() {
+		defer close(taken)
+		if conn, err := g.HTTP().Accept(); err == nil {
+			taken <- conn
+		}
+	}()
+	second := socket(t, unix.AF_INET)
+	if err := teller.Connect(second, unix.AF_INET, g.Ports()[0]); err != nil {
+		t.Fatal(err)
+	}
+	want := connection{second, unix.AF_INET}.name()
+	if conn := <-taken; conn.RemoteAddr().String() != want.String() {
+		t.Errorf("%v got through, and not %v", conn.RemoteAddr(), want)
+	}
+}
+
+// TestInside: the sockets come from another process, and only as many as there should be.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	listening := func(ports []uint16) (fds []int, close func()) {
+		for _, p := range ports {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
+				t.Skipf("port %d of this host: %v", p, err)
+			}
+			fds = append(fds, fd)
+		}
+		return fds, func() {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		pass func(g *Gate) []uint16
+		want bool
+	}{
+		"all":        {func(g *Gate) []uint16 { return g.Ports() }, true},
+		"one":        {func(g *Gate) []uint16 { return g.Ports()[:1] }, false},
+		"others":     {func(*Gate) []uint16 { return []uint16{0, 0} }, false},
+		"no message": {func(*Gate) []uint16 { return nil }, false},
+	} {
+		g, theirs, err := Inside(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(g.Close)
+		if ports := tt.pass(g); ports != nil {
+			fds, done := listening(ports)
+			if err := unix.Sendmsg(int(theirs.Fd()), []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			done()
+		}
+		_ = theirs.Close()
+		got := make(chan error, 2)
+		for _, l := range g.listeners {
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					_ = conn.Close()
+				}
+				got <- err
+			}()
+			if tt.want {
+				_ = read(t, l.Addr())
+			}
+		}
+		for range 2 {
+			if err := <-got; (err == nil) != tt.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		g.Close()
+		if _, err := g.HTTP().Accept(); err == nil {
+			t.Errorf("%s: the gate is closed", name)
+		}
+	}
+}
+
+// TestInsideClosed: who waits for the sockets is woken up.
+func TestInsideClosed(t *testing.T) {
+	t.Parallel()
+	g, theirs, err := Inside(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if g.SOCKS5() != nil {
+		t.Error("a second listener")
+	}
+	got := make(chan error)
+	go func() {
+		_, err := g.HTTP().Accept()
+		got <- err
+	}()
+	g.Close()
+	if err := <-got; err == nil {
+		t.Error("a connection")
+	}
+}
+
+func TestBridge(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	served := make(chan net.Conn)
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			served <- conn
+		}
+	}()
+	g, err := Owned(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := netip.MustParseAddrPort("127.0.0.1:1")
+	g.Bridge([]netip.AddrPort{netip.MustParseAddrPort(server.Addr().String()), closed})
+	client, err := net.Dial("tcp4", g.HTTP().Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn := <-served
+	if _, err := io.WriteString(client, "question"); err != nil {
+		t.Fatal(err)
+	}
+	_ = client.(*net.TCPConn).CloseWrite()
+	if text, err := io.ReadAll(conn); err != nil || string(text) != "question" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := io.WriteString(conn, "answer"); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	if text, err := io.ReadAll(client); err != nil || string(text) != "answer" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if got := read(t, g.SOCKS5().Addr()); got != "" {
+		t.Errorf("where nobody listens: %q", got)
+	}
+	// A connection that goes on ends with the gate.
+	client, err = net.Dial("tcp4", g.HTTP().Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn = <-served
+	defer conn.Close()
+	g.Close()
+	if _, err := client.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+	sandboxtest.Eventually(t, "the server sees the end", func() bool { _, err := conn.Read(make([]byte, 1)); return err != nil })
+}
+
+func FuzzPacket(f *testing.F) {
+	f.Add(packet{coming, 7, loopback(40000), 31280}.encode())
+	f.Add([]byte("g"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, ok := decodePacket(b); ok && !bytes.Equal(p.encode(), b) {
+			t.Errorf("%x was read as %+v", b, p)
+		}
+	})
+}
+
+func BenchmarkTold(b *testing.B) {
+	g, theirs, err := Told(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	defer theirs.Close()
+	go greet(g.HTTP())
+	teller := NewTeller(int(theirs.Fd()), g.Ports())
+	for b.Loop() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
+			b.Fatal(err)
+		}
+		connection{fd, unix.AF_INET}.disconnect()
+		unix.Close(fd)
+	}
+}
+
+// BenchmarkStart: a process that nothing confines, without a gate and with one of two
+// listeners.
+func BenchmarkStart(b *testing.B) {
+	for name, listeners := range map[string]int{"without": 0, "gate": 2} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				var g *Gate
+				if listeners > 0 {
+					var err error
+					if g, err = Owned(listeners); err != nil {
+						b.Fatal(err)
+					}
+					for _, l := range g.listeners {
+						go greet(l)
+					}
+				}
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					b.Fatal(err)
+				}
+				g.Close()
+			}
+		})
+	}
+}

@@ -1,0 +1,792 @@
+package placeholder
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"golang.org/x/sys/unix"
+)
+
+// four returns the protected names of root, which get directories, and a denied
+// name, which gets a file.
+func four(root string) []Missing {
+	return []Missing{
+		{Parent: root, Name: ".git", Dir: true}, {Parent: root, Name: ".agents", Dir: true}, {Parent: root, Name: ".codex", Dir: true},
+		{Parent: root, Name: ".aws", Dir: true}, {Parent: root, Name: "secret"},
+	}
+}
+
+func openPlaceholders(t *testing.T, dir string) *Placeholders {
+	t.Helper()
+	p, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
+	t.Helper()
+	release, err := p.Hold(missing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+// listing has the names in dir, with a slash behind those of directories.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() {
+			name += "/"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+func wantListing(t *testing.T, dir, want string) {
+	t.Helper()
+	if got := listing(t, dir); got != want {
+		t.Errorf("%s has %q, want %q", dir, got, want)
+	}
+}
+
+const allFour = ".agents/ .aws/ .codex/ .git/ secret"
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	root, state := t.TempDir(), t.TempDir()
+	p := openPlaceholders(t, state)
+	first := hold(t, p, four(root)...)
+	wantListing(t, root, allFour)
+	for _, m := range four(root) {
+		info, err := os.Lstat(filepath.Join(root, m.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := os.FileMode(0o444)
+		if m.Dir {
+			want = os.ModeDir | 0o555
+		}
+		if info.Mode() != want {
+			t.Errorf("%s has mode %v, want %v", m.Name, info.Mode(), want)
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if !IsPlaceholder(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}) {
+			t.Errorf("%s is no placeholder", m.Name)
+		}
+	}
+	second := hold(t, p, four(root)[:2]...)
+	first()
+	first()
+	wantListing(t, root, ".agents/ .git/")
+	second()
+	wantListing(t, root, "")
+}
+
+func TestHoldUmask(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if got, want := sandboxtest.RunChild(t, "placeholders/umask", t.TempDir(), root), "dr-xr-xr-x -r--r--r--"; got != want {
+		t.Errorf("modes are %q, want %q", got, want)
+	}
+}
+
+var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
+	unix.Umask(0o777)
+	p, err := Open(args[0])
+	if err != nil {
+		return err
+	}
+	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
+	if err != nil {
+		return err
+	}
+	dir, err1 := os.Lstat(args[1] + "/dir")
+	file, err2 := os.Lstat(args[1] + "/file")
+	if err1 == nil && err2 == nil {
+		fmt.Print(dir.Mode(), " ", file.Mode())
+	}
+	release()
+	return errors.Join(err1, err2, p.Close())
+})
+
+// TestHoldLeavesUserData: objects that somebody else made are not touched,
+// whether they were made before a name was held, meanwhile or afterwards.
+func TestHoldLeavesUserData(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		before, while func(path string) error
+		want          string
+	}{
+		{name: "empty directory", before: mkdir, want: "x/"},
+		{name: "empty read-only directory", before: func(p string) error { return os.Mkdir(p, 0o555) }, want: "x/"},
+		{name: "empty file", before: touch, want: "x"},
+		{name: "symlink", before: func(p string) error { return os.Symlink("nowhere", p) }, want: "x"},
+		{name: "fifo", before: func(p string) error { return unix.Mkfifo(p, 0o444) }, want: "x"},
+		{name: "something put into it", while: func(p string) error {
+			return errors.Join(os.Chmod(p, 0o755), touch(p+"/file"))
+		}, want: "x/"},
+		{name: "used and emptied again", while: func(p string) error {
+			return errors.Join(os.Chmod(p, 0o755), touch(p+"/file"), os.Remove(p+"/file"))
+		}, want: "x/"},
+		{name: "something put into it with the time kept", while: func(p string) error {
+			return errors.Join(os.Chmod(p, 0o755), touch(p+"/file"), os.Chmod(p, 0o555),
+				os.Chtimes(p, time.Time{}, time.Unix(placeholderTime, 0)))
+		}, want: "x/"},
+		{name: "made writable", while: func(p string) error { return os.Chmod(p, 0o755) }, want: "x/"},
+		{name: "replaced by a directory", while: func(p string) error { return errors.Join(os.Remove(p), mkdir(p)) }, want: "x/"},
+		{name: "replaced by a file", while: func(p string) error { return errors.Join(os.Remove(p), touch(p)) }, want: "x"},
+		{name: "removed", while: os.Remove, want: ""},
+		{name: "moved", while: func(p string) error { return os.Rename(p, p+"-moved") }, want: ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			path := filepath.Join(root, "x")
+			p := openPlaceholders(t, t.TempDir())
+			if tt.before != nil {
+				if err := tt.before(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			release := hold(t, p, Missing{Parent: root, Name: "x", Dir: true})
+			if tt.while != nil {
+				if err := tt.while(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			release()
+			wantListing(t, root, tt.want)
+		})
+	}
+}
+
+func mkdir(path string) error { return os.Mkdir(path, 0o755) }
+func touch(path string) error { return os.WriteFile(path, nil, 0o644) }
+
+// TestHoldAgain: when somebody has moved or removed a placeholder that is held,
+// the next Hold of the name makes a new one.
+func TestHoldAgain(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	m := Missing{Parent: root, Name: "x", Dir: true}
+	p := openPlaceholders(t, t.TempDir())
+	first := hold(t, p, m)
+	if err := os.Remove(root + "/x"); err != nil {
+		t.Fatal(err)
+	}
+	second := hold(t, p, m)
+	wantListing(t, root, "x/")
+	first()
+	wantListing(t, root, "x/")
+	second()
+	wantListing(t, root, "")
+}
+
+// TestRenamedParent: a placeholder is found where its parent was moved.
+func TestRenamedParent(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	if err := os.Mkdir(top+"/a", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := openPlaceholders(t, t.TempDir())
+	release := hold(t, p, four(top+"/a")...)
+	if err := os.Rename(top+"/a", top+"/b"); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	wantListing(t, top+"/b", "")
+}
+
+// TestHoldRefused: if a name cannot be held, the error has its path, and none of
+// the names of that call stays held.
+func TestHoldRefused(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.Symlink(root, root+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := touch(root + "/file"); err != nil {
+		t.Fatal(err)
+	}
+	p := openPlaceholders(t, t.TempDir())
+	for _, m := range []Missing{
+		{Parent: root + "/gone", Name: "x", Dir: true},
+		{Parent: root + "/link", Name: "x", Dir: true},
+		{Parent: root + "/file", Name: "x", Dir: true},
+		{Parent: "relative", Name: "x", Dir: true},
+		{Parent: root, Name: "", Dir: true},
+		{Parent: root, Name: "..", Dir: true},
+		{Parent: root, Name: "a/b", Dir: true},
+		{Parent: root, Name: strings.Repeat("n", 256), Dir: true},
+	} {
+		release, err := p.Hold([]Missing{{Parent: root, Name: "fine", Dir: true}, m})
+		if err == nil {
+			release()
+			t.Errorf("%+v was held", m)
+		} else if !strings.Contains(err.Error(), m.Parent+"/"+m.Name) {
+			t.Errorf("%+v: %q does not name the path", m, err)
+		}
+	}
+	wantListing(t, root, "file link")
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Hold after Close: %v", err)
+	}
+}
+
+// TestHoldWithoutRights: an ordinary user skips directories of others in which it
+// can create nothing. Its own directories it does not skip: it could give itself
+// the right, so Hold fails there.
+func TestHoldWithoutRights(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become somebody else")
+	}
+	const user = 65534
+	top := t.TempDir()
+	state, theirs, ours := top+"/state", top+"/theirs", top+"/ours"
+	for _, dir := range []string{state, theirs, ours} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{state, ours} {
+		if err := os.Chown(dir, user, user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir := top; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes them all for this test
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(ours, 0o555), os.Chmod(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for parent, want := range map[string]string{theirs: "held", ours: "permission denied"} {
+		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		out, err := cmd.CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %s, want %s", parent, err, out, want)
+		}
+		wantListing(t, parent, "")
+	}
+}
+
+var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(args []string) error {
+	p, err := Open(args[0])
+	if err != nil {
+		return err
+	}
+	release, err := p.Hold(four(args[1]))
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	fmt.Println("held", listingOf(args[1]))
+	release()
+	return p.Close()
+})
+
+func listingOf(dir string) []string {
+	entries, _ := os.ReadDir(dir) // after an error, nothing is listed
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestReadOnlyParent: Hold skips names on a read-only file system, where nobody
+// can create anything.
+func TestReadOnlyParent(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	cmd := sandboxtest.ChildCommand(t, "placeholders/read-only", t.TempDir(), t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+var _ = sandboxtest.RegisterChild("placeholders/read-only", func(args []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		return err
+	}
+	p, err := Open(args[0])
+	if err != nil {
+		return err
+	}
+	release, err := p.Hold(four(args[1]))
+	if err == nil {
+		release()
+	}
+	return errors.Join(err, p.Close())
+})
+
+// steps are the moments at which an agent may die: while it makes a placeholder,
+// holds it and removes it, and when all are released.
+var steps = []string{"recorded", "made", "marked", "known", "placed", "held", "locked", "seen", "away", "released"}
+
+// TestCrash kills an agent at each step of its first, second and last name;
+// the next one leaves nothing behind.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for _, step := range steps {
+		for _, nth := range []string{"1", "2", "5"} {
+			if step == "away" && nth != "1" {
+				continue // only files are moved away, and there is one
+			}
+			t.Run(step+" "+nth, func(t *testing.T) {
+				t.Parallel()
+				root, state := t.TempDir(), t.TempDir()
+				if err := mkdir(root + "/.aws"); err != nil { // the user's
+					t.Fatal(err)
+				}
+				cmd := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, step, nth)
+				out, err := cmd.CombinedOutput()
+				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+					t.Fatalf("the agent was not killed: %v %s", err, out)
+				}
+				if step != "released" && len(listingOf(state)) == 0 {
+					t.Error("there is no ledger")
+				}
+				p := openPlaceholders(t, state)
+				wantListing(t, root, ".aws/")
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+				wantListing(t, state, "")
+			})
+		}
+	}
+}
+
+// TestCrashKeepsUserData: what somebody has put into the placeholder of a dead
+// agent stays.
+func TestCrashKeepsUserData(t *testing.T) {
+	t.Parallel()
+	root, state := t.TempDir(), t.TempDir()
+	if out, err := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, "held", "1").CombinedOutput(); err == nil {
+		t.Fatalf("the agent was not killed: %s", out)
+	}
+	if err := errors.Join(os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex")); err != nil {
+		t.Fatal(err)
+	}
+	openPlaceholders(t, state)
+	wantListing(t, root, ".codex/ .git/")
+	wantListing(t, root+"/.git", "HEAD")
+}
+
+var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) error {
+	var nth, seen int
+	if _, err := fmt.Sscan(args[3], &nth); err != nil {
+		return err
+	}
+	p, err := Open(args[0])
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
+	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
+	crash := func(step string) {
+		if step != args[2] {
+			return
+		}
+		if seen++; seen == nth || step == "held" || step == "released" {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+	p.ledger.step = crash
+	release, err := p.Hold(missing)
+	if err != nil {
+		return err
+	}
+	crash("held")
+	release()
+	crash("released")
+	return errors.New("it has lived")
+})
+
+// holder is another agent that holds names until its stdin ends.
+type holder struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func startHolder(t *testing.T, state, root string) *holder {
+	t.Helper()
+	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "held\n" {
+		t.Fatalf("the other agent said %q: %v", line, err)
+	}
+	return &holder{cmd, stdin}
+}
+
+func (h *holder) end(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(h.stdin.Close(), h.cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *holder) kill(t *testing.T) {
+	t.Helper()
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Wait(); err == nil {
+		t.Fatal("a killed agent ended well")
+	}
+}
+
+var _ = sandboxtest.RegisterChild("placeholders/holder", func(args []string) error {
+	p, err := Open(args[0])
+	if err != nil {
+		return err
+	}
+	release, err := p.Hold(four(args[1]))
+	if err != nil {
+		return err
+	}
+	fmt.Println("held")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	release()
+	return errors.Join(err, p.Close())
+})
+
+// TestTwoAgents: a placeholder stays until the last agent that holds it has
+// released it, whichever agent made it. This holds too if the agents' ledgers lie
+// in two directories, as those of two users or in two containers do.
+func TestTwoAgents(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		apart bool
+	}{{"one state directory", false}, {"two state directories", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root, state := t.TempDir(), t.TempDir()
+			other := state
+			if tt.apart {
+				other = t.TempDir()
+			}
+			p := openPlaceholders(t, state)
+
+			h := startHolder(t, other, root)
+			release := hold(t, p, four(root)...)
+			h.end(t)
+			wantListing(t, root, allFour)
+			release()
+			wantListing(t, root, "")
+
+			release = hold(t, p, four(root)...)
+			h = startHolder(t, other, root)
+			release()
+			wantListing(t, root, allFour)
+			h.end(t)
+			wantListing(t, root, "")
+
+			// The other agent holds last, and is killed: our ledger still has the
+			// placeholders, so we remove them.
+			release = hold(t, p, four(root)...)
+			h = startHolder(t, other, root)
+			release()
+			h.kill(t)
+			wantListing(t, root, allFour)
+			hold(t, p)()
+			wantListing(t, root, "")
+
+			// The other agent holds first, and is killed. A third agent sweeps its
+			// ledger while we need the placeholders: they stay.
+			h = startHolder(t, other, root)
+			release = hold(t, p, four(root)...)
+			h.kill(t)
+			sweeper := openPlaceholders(t, other)
+			wantListing(t, root, allFour)
+			release()
+			wantListing(t, root, "")
+			hold(t, sweeper)()
+			if left := len(sweeper.left); left != 0 {
+				t.Errorf("%d are still remembered", left)
+			}
+		})
+	}
+}
+
+// TestLostLedger: if the ledger of a dead agent is lost, with its container for
+// one, its placeholders go when the next agent has held and released the names.
+func TestLostLedger(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	startHolder(t, t.TempDir(), root).kill(t)
+	wantListing(t, root, allFour)
+	p := openPlaceholders(t, t.TempDir())
+	hold(t, p, four(root)...)()
+	wantListing(t, root, "")
+}
+
+// TestLockedByOthers: a process that can read a placeholder may lock it, but that
+// keeps no agent from holding the name.
+func TestLockedByOthers(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	lock := func(how int) *os.File {
+		f, err := os.Open(root + "/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() }) // if the test has not closed it
+		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	m := Missing{Parent: root, Name: "x", Dir: true}
+	startHolderOf(t, root).kill(t)
+	p := openPlaceholders(t, t.TempDir())
+	exclusive := lock(unix.LOCK_EX)
+	release := hold(t, p, m)
+	info, err := exclusive.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.Stat(root + "/x"); err != nil || os.SameFile(info, now) {
+		t.Errorf("the locked one is still there: %v", err)
+	}
+
+	shared := lock(unix.LOCK_SH)
+	release()
+	wantListing(t, root, "x/")
+	if err := shared.Close(); err != nil {
+		t.Fatal(err)
+	}
+	hold(t, p)()
+	wantListing(t, root, "")
+}
+
+// startHolderOf starts another agent that holds only the name x.
+func startHolderOf(t *testing.T, root string) *holder {
+	t.Helper()
+	h := startHolder(t, t.TempDir(), root)
+	if err := os.Rename(root+"/.git", root+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range four(root)[1:] {
+		if err := os.Remove(filepath.Join(root, m.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// TestCrowd: many goroutines hold and release the same names at once, in two
+// agents. While one holds a name, there is an object; in the end nothing is left.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	root, state := t.TempDir(), t.TempDir()
+	agents := []*Placeholders{openPlaceholders(t, state), openPlaceholders(t, state)}
+	var crowd sync.WaitGroup
+	for i := range 8 {
+		crowd.Go(func() {
+			for range 200 {
+				release, err := agents[i%2].Hold(four(root))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, m := range four(root) {
+					if _, err := os.Lstat(filepath.Join(root, m.Name)); err != nil {
+						t.Error(err)
+					}
+				}
+				release()
+			}
+		})
+	}
+	crowd.Wait()
+	for _, p := range agents {
+		hold(t, p)()
+	}
+	wantListing(t, root, "")
+}
+
+func TestStateDir(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	if err := errors.Join(
+		os.Mkdir(top+"/ours", 0o700), os.Mkdir(top+"/open", 0o755), touch(top+"/file"),
+		os.Symlink(top+"/ours", top+"/link"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		candidates []string
+		want       string
+	}{
+		{[]string{"/new"}, "/new"},
+		{[]string{"/ours"}, "/ours"},
+		{[]string{"/gone/below", "/open", "/file", "/link", "/ours"}, "/ours"},
+		{[]string{"/open", "/link"}, ""},
+		{nil, ""},
+	} {
+		var candidates []string
+		for _, c := range tt.candidates {
+			candidates = append(candidates, top+c)
+		}
+		got, err := StateDir(candidates...)
+		if want := tt.want; want != "" && (err != nil || got != top+want) {
+			t.Errorf("StateDir(%q) = %q, %v, want %q", candidates, got, err, top+want)
+		} else if want == "" && err == nil {
+			t.Errorf("StateDir(%q) = %q", candidates, got)
+		}
+	}
+	if _, err := StateDir("relative"); err == nil {
+		t.Error("a relative path was taken")
+	}
+}
+
+// FuzzRecord: a record that was read from a ledger leads nowhere outside its
+// parent, and a record that was written is read back.
+func FuzzRecord(f *testing.F) {
+	for _, r := range []record{
+		{parent: "/repo", in: objectID{1, 2}, name: ".git", temp: tempPrefix + "A", object: objectID{3, 4}},
+		{parent: "/", name: "x", temp: tempPrefix + "B"},
+	} {
+		data, err := r.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add(make([]byte, slotHeader))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, ok := decodeRecord(data)
+		if !ok {
+			return
+		}
+		for _, name := range []string{r.name, r.temp} {
+			if strings.Contains(name, "/") || name == ".." {
+				t.Errorf("%+v leads elsewhere", r)
+			}
+		}
+		again, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, ok := decodeRecord(again); !ok || back != r {
+			t.Errorf("%+v became %+v", r, back)
+		}
+	})
+}
+
+func BenchmarkHold(b *testing.B) {
+	for _, where := range []string{"/dev/shm", os.TempDir()} {
+		for _, alone := range []bool{true, false} {
+			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
+				root, err := os.MkdirTemp(where, "placeholders")
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer os.RemoveAll(root)
+				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer os.RemoveAll(state)
+				p, err := Open(state)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer p.Close()
+				if !alone {
+					release, err := p.Hold(four(root)[:4])
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer release()
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					release, err := p.Hold(four(root)[:4])
+					if err != nil {
+						b.Fatal(err)
+					}
+					release()
+				}
+			})
+		}
+	}
+}
+
+// TestCloseBesideRelease: an agent that ends while a command does releases and
+// closes at once. Whoever is first, nothing is left, also no ledger.
+func TestCloseBesideRelease(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		root, state := t.TempDir(), t.TempDir()
+		p, err := Open(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var released sync.WaitGroup
+		for _, m := range four(root) {
+			released.Go(hold(t, p, m))
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		released.Wait()
+		wantListing(t, root, "")
+		wantListing(t, state, "")
+	}
+}

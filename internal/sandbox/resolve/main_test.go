@@ -1,0 +1,9 @@
+package resolve
+
+import (
+	"testing"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) { sandboxtest.ChildMain(m) }

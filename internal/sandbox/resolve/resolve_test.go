@@ -1,0 +1,636 @@
+package resolve
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/internal/sandbox/pathname"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// sow makes files in a new directory from lines such as "dir/", "file" or
+// "link -> target", where $ is the directory, and returns its canonical path.
+func sow(t *testing.T, lines ...string) string {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		grow(t, base, line)
+	}
+	return base
+}
+
+func grow(t *testing.T, base, line string) {
+	t.Helper()
+	name, target, isLink := strings.Cut(line, " -> ")
+	name, content, _ := strings.Cut(name, "=")
+	full := filepath.Join(base, name)
+	err := os.MkdirAll(filepath.Dir(full), 0o755)
+	switch {
+	case err != nil:
+	case isLink:
+		err = os.Symlink(strings.ReplaceAll(target, "$", base), full)
+	case strings.HasSuffix(name, "/"):
+		err = os.MkdirAll(full, 0o755)
+	default:
+		err = os.WriteFile(full, []byte(strings.ReplaceAll(content, "$", base)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asked makes a profile of lines such as "write $/repo", "skip read $/x",
+// "glob $/x/*" and "private $/x".
+func asked(base string, lines ...string) sandbox.Profile {
+	var p sandbox.Profile
+	for _, line := range lines {
+		line, skipped := strings.CutPrefix(strings.ReplaceAll(line, "$", base), "skip ")
+		word, path, _ := strings.Cut(line, " ")
+		e := sandbox.Entry{Path: path, SkipMissing: skipped}
+		switch word {
+		case "private":
+			p.Private = append(p.Private, path)
+			continue
+		case "minimal":
+			e.Place, e.Access = sandbox.PlaceMinimal, sandbox.Read
+		case "glob":
+			e.Place, e.Access = sandbox.PlaceGlob, sandbox.Denied
+		default:
+			e.Access = sandbox.Access(slices.Index([]string{"hidden", "denied", "read", "write"}, word))
+		}
+		p.Entries = append(p.Entries, e)
+	}
+	return p
+}
+
+func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
+	t.Helper()
+	policy, err := p.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Policy(policy)
+	if err == nil {
+		t.Cleanup(r.Close)
+	}
+	return r, err
+}
+
+// policyLines prints the rules of a policy, one a line, and of the protected ones
+// only how many there are.
+func policyLines(p *sandbox.Policy) []string {
+	var out []string
+	protected := 0
+	for line := range strings.Lines(p.String()) {
+		if strings.HasSuffix(line, "(protected)\n") {
+			protected++
+			continue
+		}
+		if !strings.HasPrefix(line, "network") {
+			out = append(out, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if protected > 0 {
+		out = append(out, fmt.Sprintf("%d protected", protected))
+	}
+	return out
+}
+
+// resolvedLines prints the rules, the links and what is missing, with $ for base.
+func resolvedLines(base string, r *Resolved) []string {
+	out := policyLines(r.Policy)
+	for _, m := range r.Missing {
+		slash := ""
+		if m.Dir {
+			slash = "/"
+		}
+		out = append(out, fmt.Sprintf("missing %s %s%s", m.Parent, m.Name, slash))
+	}
+	for i := range out {
+		out[i] = strings.ReplaceAll(out[i], base, "$")
+	}
+	return out
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	held := func(root string, except ...string) []string {
+		var out []string
+		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
+			if len(except) == 0 || !strings.Contains(except[0], name) {
+				out = append(out, fmt.Sprintf("missing %s %s/", root, name))
+			}
+		}
+		return out
+	}
+	join := func(lists ...[]string) []string {
+		var all []string
+		for _, l := range lists {
+			all = append(all, l...)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name  string
+		tree  []string
+		asked []string
+		want  []string
+	}{
+		{"nothing is there", nil, []string{"read /", "write $/repo"}, []string{"read /", "write $/repo", "4 protected"}},
+		{
+			"workspace", []string{"repo/.git/"}, []string{"read /", "write $/repo"},
+			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
+		},
+		{
+			"a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs/"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
+		},
+		{
+			"half a repository", []string{"repo/.git/HEAD", "repo/.git/objects/", "repo/.git/refs"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "5 protected"}, held("$/repo", ".git")),
+		},
+		{
+			"a bare repository", []string{"repo/HEAD", "repo/config", "repo/hooks/", "repo/objects/", "repo/refs/", "repo/a"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"), []string{"missing $/repo commondir/", "missing $/repo config.worktree/", "missing $/repo worktrees/"}),
+		},
+		{
+			"a bare repository to be", []string{"repo/HEAD", "repo/objects"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "12 protected"}, held("$/repo", "HEAD"),
+				[]string{"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo refs/", "missing $/repo worktrees/"}),
+		},
+		{
+			"a directory called HEAD", []string{"repo/HEAD/x"}, []string{"write $/repo"},
+			join([]string{"write $/repo", "5 protected"}, held("$/repo", "HEAD")),
+		},
+		{
+			"HEAD opened", []string{"repo/HEAD"}, []string{"write $/repo", "write $/repo/HEAD"},
+			join([]string{"write $/repo", "write $/repo/HEAD", "15 protected"}, held("$/repo", "HEAD"), []string{
+				"missing $/repo commondir/", "missing $/repo config/", "missing $/repo config.worktree/", "missing $/repo hooks/", "missing $/repo objects/", "missing $/repo refs/", "missing $/repo worktrees/"}),
+		},
+		{
+			"a part of a repository", []string{"mono/.git/HEAD", "mono/pkg/"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg refs/"}),
+		},
+		{
+			"a part of a repository with refs", []string{"mono/.git/HEAD", "mono/pkg/refs/x"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "6 protected"}, held("$/mono/pkg", "HEAD"), []string{"missing $/mono/pkg commondir/", "missing $/mono/pkg objects/"}),
+		},
+		{
+			"a part of a repository with refs and objects", []string{"mono/.git/HEAD", "mono/pkg/refs/x", "mono/pkg/objects/x"}, []string{"write $/mono/pkg"},
+			join([]string{"write $/mono/pkg", "5 protected"}, held("$/mono/pkg")),
+		},
+		{
+			"inside a repository", []string{"main/.git/HEAD", "main/.git/worktrees/x/HEAD"}, []string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x"},
+			join([]string{"read /", "write $/main/.git", "write $/main/.git/worktrees/x", "8 protected"},
+				held("$/main/.git", "HEAD"), held("$/main/.git/worktrees/x", "HEAD")),
+		},
+		{
+			"as clients send it", []string{"repo/.git/"},
+			[]string{"read /", "write $/repo", "skip read $/repo/.git", "skip read $/repo/.aws", "skip read $/repo/x", "skip denied $/repo/y/z"},
+			join([]string{"read /", "write $/repo", "5 protected"}, held("$/repo", ".git")),
+		},
+		{
+			"skipping what is there", []string{"repo/x/", "repo/y/z"},
+			[]string{"write $/repo", "skip read $/repo/x", "skip denied $/repo/y/z", "skip write $/repo/x/sub"},
+			join([]string{"write $/repo", "read $/repo/x", "denied $/repo/y/z", "5 protected"}, held("$/repo")),
+		},
+		{
+			"protected opened if it is there", []string{"repo/.git/"},
+			[]string{"write $/repo", "skip write $/repo/.git", "skip write $/repo/.aws", "skip denied $/repo/.codex"},
+			join([]string{"write $/repo", "write $/repo/.git", "3 protected"}, held("$/repo", ".git HEAD")),
+		},
+		{
+			"protected opened or denied", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/.git", "denied $/repo/.aws"},
+			[]string{
+				"write $/repo", "denied $/repo/.aws", "write $/repo/.git", "2 protected",
+				"missing $/repo .agents/", "missing $/repo .aws", "missing $/repo .codex/",
+			},
+		},
+		{
+			"deep and missing", []string{"repo/sub/"},
+			[]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y"},
+			join([]string{"write $/repo", "denied $/repo/a/b/c", "read $/repo/a/x", "read $/repo/sub/y", "5 protected"}, held("$/repo"),
+				[]string{"missing $/repo a", "missing $/repo/sub y"}),
+		},
+		{
+			"missing where nothing can be made", []string{"ro/"},
+			[]string{"read /", "denied $/ro/x", "write $/ro/new/root"},
+			[]string{"read /", "write $/ro/new/root", "denied $/ro/x", "4 protected"},
+		},
+		{
+			"missing root in a root", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/new"},
+			join([]string{"write $/repo", "write $/repo/new", "9 protected"}, held("$/repo")),
+		},
+		{
+			"missing root in a root with something denied in it", []string{"repo/"},
+			[]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x"},
+			join([]string{"write $/repo", "write $/repo/new", "denied $/repo/new/x", "9 protected"}, held("$/repo"), []string{"missing $/repo new"}),
+		},
+		{"root is a file", []string{"file"}, []string{"write $/file"}, []string{"write $/file", "4 protected"}},
+		{
+			"symlinked root", []string{"data/", "link -> data"}, []string{"read /", "write $/link"},
+			join([]string{"read /", "write $/data", "5 protected"}, held("$/data")),
+		},
+		{
+			"symlinked root in a small view", []string{"a/data/x/", "b/link -> ../c/link2", "c/link2 -> $/a/data"}, []string{"read $/b/link/x"},
+			[]string{"read $/a/data/x", "link $/b/link -> ../c/link2", "link $/c/link2 -> $/a/data"},
+		},
+		{
+			"two names for one", []string{"data/sub/", "link -> $/data"},
+			[]string{"write $/data", "read $/link", "denied $/link/sub", "read $/data/sub", "denied $/data/x", "write $/link/x"},
+			join([]string{"write $/data", "denied $/data/sub", "denied $/data/x", "link $/link -> $/data", "5 protected"}, held("$/data"), []string{"missing $/data x"}),
+		},
+		{
+			"protected opened by another name", []string{"data/.git/", "link -> data"},
+			[]string{"write $/data", "write $/link/.git"},
+			join([]string{"write $/data", "write $/data/.git", "link $/link -> data", "7 protected"}, held("$/data", ".git HEAD"), held("$/data/.git", "HEAD")),
+		},
+		{
+			"pointer file", []string{"repo/.git=gitdir: $/main/.git/worktrees/x\n", "main/.git/worktrees/x/"},
+			[]string{"write $/repo", "write $/main", "write $/main/.git"},
+			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/repo", "7 protected"},
+				held("$/main", ".git HEAD"), held("$/repo", ".git HEAD")),
+		},
+		{
+			"relative pointer file", []string{"w/repo/.git=gitdir: ../m/x\r\n", "w/m/x/"},
+			[]string{"write $/w", "write $/w/repo"},
+			join([]string{"write $/w", "read $/w/m/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), held("$/w/repo", ".git HEAD")),
+		},
+		{
+			"pointer file to nothing", []string{"w/repo/.git=gitdir: $/w/gone/x"},
+			[]string{"write $/w", "write $/w/repo"},
+			join([]string{"write $/w", "read $/w/gone/x (gitdir)", "write $/w/repo", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/w/repo", ".git HEAD")),
+		},
+		{
+			"pointer file out of view", []string{"repo/.git=gitdir: $/main\n", "main/"},
+			[]string{"write $/repo"},
+			join([]string{"write $/repo", "4 protected"}, held("$/repo", ".git HEAD")),
+		},
+		{
+			"pointer file to what was opened", []string{"repo/.git=gitdir: $/main\n", "main/"},
+			[]string{"write $/repo", "write $/main"},
+			join([]string{"write $/main", "write $/repo", "9 protected"}, held("$/main"), held("$/repo", ".git HEAD")),
+		},
+		{
+			"opened pointer file", []string{"repo/.git=gitdir: $/w/x\n", "w/x/"},
+			[]string{"write $/repo", "write $/w", "write $/repo/.git"},
+			join([]string{"write $/repo", "write $/repo/.git", "write $/w", "8 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
+		},
+		{
+			"common directory of a worktree", []string{"src/x/.git=gitdir: $/src/bare/worktrees/x\n", "src/bare/worktrees/x/commondir=../..\n", "src/bare/hooks/"},
+			[]string{"write $/src", "write $/src/x"},
+			join([]string{"write $/src", "read $/src/bare (gitdir)", "read $/src/bare/worktrees/x (gitdir)", "write $/src/x", "9 protected"},
+				held("$/src"), held("$/src/x", ".git HEAD")),
+		},
+		{
+			"common directory somewhere else", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/common\r\n", "w/common/"},
+			[]string{"read /", "write $/x", "write $/w"},
+			join([]string{"read /", "write $/w", "read $/w/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), held("$/x", ".git HEAD")),
+		},
+		{
+			"common directory that is missing", []string{"x/.git=gitdir: $/ro/x", "ro/x/commondir=$/w/gone/common", "w/"},
+			[]string{"read /", "write $/x", "write $/w"},
+			join([]string{"read /", "write $/w", "read $/w/gone/common (gitdir)", "write $/x", "9 protected"}, held("$/w"), []string{"missing $/w gone"}, held("$/x", ".git HEAD")),
+		},
+		{
+			"common directory of two worktrees", []string{"x/.git=gitdir: $/w/c/x", "y/.git=gitdir: $/w/c/y", "w/c/x/commondir=..", "w/c/y/commondir=.."},
+			[]string{"write $/w", "write $/x", "write $/y"},
+			join([]string{"write $/w", "read $/w/c (gitdir)", "read $/w/c/x (gitdir)", "write $/x", "write $/y", "13 protected"},
+				held("$/w"), held("$/x", ".git HEAD"), held("$/y", ".git HEAD")),
+		},
+		{
+			"common directory that is protected anyway", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
+			[]string{"write $/x", "write $/main"},
+			join([]string{"write $/main", "write $/x", "9 protected"}, held("$/main", ".git"), held("$/x", ".git HEAD")),
+		},
+		{
+			"common directory that was opened", []string{"x/.git=gitdir: $/main/.git/worktrees/x", "main/.git/worktrees/x/commondir=../.."},
+			[]string{"write $/x", "write $/main", "write $/main/.git"},
+			join([]string{"write $/main", "write $/main/.git", "read $/main/.git/worktrees/x (gitdir)", "write $/x", "7 protected"},
+				held("$/main", ".git HEAD"), held("$/x", ".git HEAD")),
+		},
+		{
+			"common directory of what was opened", []string{"x/.git=gitdir: $/w/g", "w/g/commondir=../src", "w/src/"},
+			[]string{"write $/x", "write $/w", "write $/w/g"},
+			join([]string{"write $/w", "write $/w/g", "write $/x", "14 protected"}, held("$/w"), held("$/w/g"), held("$/x", ".git HEAD")),
+		},
+		{
+			"common directory that is none", []string{"x/.git=gitdir: ../g", "g/commondir/"},
+			[]string{"read /", "write $/x"},
+			join([]string{"read /", "write $/x", "4 protected"}, held("$/x", ".git HEAD")),
+		},
+		{
+			"pseudo file systems", []string{"p -> /proc", "s -> /sys/kernel", "d -> /dev"},
+			[]string{"read /", "write $/p", "write $/s", "write $/d", "write /dev/pts", "denied /dev/gone", "denied /proc/gone"},
+			[]string{"read /", "write /dev", "denied /dev/gone", "write /dev/pts", "read /proc", "denied /proc/gone", "read /sys/kernel"},
+		},
+		{
+			"no pointer file", []string{"repo/.git=git $/w/x\n", "w/x/"},
+			[]string{"write $/repo", "write $/w"},
+			join([]string{"write $/repo", "write $/w", "9 protected"}, held("$/repo", ".git HEAD"), held("$/w")),
+		},
+		{
+			"glob", []string{"data/", "link -> data"}, []string{"read /", "glob $/link/**/*.env", "glob $/data/**/*.env", "glob $/gone/*"},
+			[]string{"read /", "denied files **/*.env in $/data", "denied files * in $/gone"},
+		},
+		{
+			"private", []string{"run/agent/", "link -> run"},
+			[]string{"read /", "write $/run", "write $/link/agent/x", "private $/run/agent", "private $/run/gone"},
+			join([]string{"read /", "write $/run", "denied $/run/agent (private)", "5 protected"}, held("$/run")),
+		},
+		{
+			"private by another name", []string{"run/agent/x/", "alias -> run/agent"},
+			[]string{"read $/alias", "write $/alias/x", "private $/run/agent"},
+			nil,
+		},
+		{
+			"links in what is denied", []string{"data/", "d/link -> $/data", "e/link -> $/data"},
+			[]string{"read /", "denied $/d", "read $/d/link", "denied $/e", "denied $/e/link/x"},
+			[]string{"read /", "denied $/d", "read $/data", "denied $/data/x", "denied $/e", "link $/d/link -> $/data"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := sow(t, tt.tree...)
+			r, err := resolve(t, asked(base, tt.asked...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
+				t.Error(diff)
+			}
+			if !r.Fresh() {
+				t.Error("not fresh")
+			}
+			// To resolve a resolved policy changes nothing.
+			again, err := Policy(r.Policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			if again.Policy.Key() != r.Policy.Key() {
+				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
+			}
+			if diff := cmp.Diff(r.Missing, again.Missing); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestResolveRefused(t *testing.T) {
+	t.Parallel()
+	long := "gitdir: /" + strings.Repeat("x/", maxPointer/2)
+	for _, tt := range []struct {
+		name  string
+		tree  []string
+		asked []string
+		want  string
+	}{
+		{"protected", []string{"repo/", "repo/.git -> $/data", "data/"}, []string{"write $/repo"}, "$/repo/.git (read): it crosses the writable symlink $/repo/.git"},
+		{"protected, dangling", []string{"repo/", "repo/.aws -> gone"}, []string{"write $/repo"}, "writable symlink $/repo/.aws"},
+		{"denied", []string{"repo/link -> $/data", "data/x"}, []string{"write $/repo", "denied $/repo/link/x"}, "$/repo/link/x (denied): it crosses the writable symlink $/repo/link"},
+		{"denied, far away", []string{"repo/link -> $/data", "data/x"}, []string{"write $/repo", "denied $/repo/link/gone"}, "writable symlink $/repo/link"},
+		{"read", []string{"repo/link -> a", "repo/a/"}, []string{"write $/repo", "skip read $/repo/link"}, "writable symlink $/repo/link"},
+		{"root", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "write $/repo/link"}, "writable symlink $/repo/link"},
+		{"root by two links", []string{"first -> repo/link", "repo/link -> $/data", "data/"}, []string{"write $/repo", "write $/first"}, "writable symlink $/repo/link"},
+		{"area by another name", []string{"area/link -> $/data", "data/", "alias -> area"}, []string{"write $/alias", "denied $/area/link"}, "writable symlink $/area/link"},
+		{"glob", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "glob $/repo/link/*"}, "glob): it crosses the writable symlink $/repo/link"},
+		{"private", []string{"repo/link -> $/data", "data/"}, []string{"write $/repo", "private $/repo/link"}, "private): it crosses the writable symlink $/repo/link"},
+		{"git directory", []string{"w/r/.git=gitdir: $/w/link", "w/link -> x", "w/x/"}, []string{"write $/w", "write $/w/r"}, "git directory): it crosses the writable symlink $/w/link"},
+		{"loop", []string{"a -> b", "b -> a"}, []string{"read $/a"}, "$/a: too many levels of symbolic links"},
+		{"below a file", []string{"repo/file=x"}, []string{"write $/repo", "denied $/repo/file/x"}, "$/repo/file is not a directory"},
+		{"glob of the root", []string{"link -> /"}, []string{"read /usr", "glob $/link/*"}, "no fixed prefix"},
+		{"long pointer file", []string{"repo/.git=" + long}, []string{"write $/repo"}, "longer than 4096 bytes"},
+		{"common directory by a symlink", []string{"x/.git=gitdir: $/ro", "ro/commondir=$/w/link", "w/link -> x", "w/x/"}, []string{"read /", "write $/x", "write $/w"}, "git directory): it crosses the writable symlink $/w/link"},
+		{"long common directory", []string{"x/.git=gitdir: $/ro", "ro/commondir=" + long}, []string{"write $/x"}, "reading $/ro/commondir: it is longer than 4096 bytes"},
+		{"common directory with a NUL", []string{"x/.git=gitdir: $/ro", "ro/commondir=/a\x00"}, []string{"write $/x"}, "$/ro/commondir has a NUL"},
+		{"pointer file with a NUL", []string{"repo/.git=gitdir: /a\x00"}, []string{"write $/repo"}, "has a NUL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := sow(t, tt.tree...)
+			_, err := resolve(t, asked(base, tt.asked...))
+			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestResolveUnconfined(t *testing.T) {
+	t.Parallel()
+	p := &sandbox.Policy{Network: sandbox.NetworkEnabled}
+	r, err := Policy(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
+		t.Errorf("%+v", r)
+	}
+	if r.Close(); r.Fresh() {
+		t.Error("fresh after Close")
+	}
+}
+
+// TestResolveMinimal looks at the real system: every distribution has /usr,
+// and most have links to it.
+func TestResolveMinimal(t *testing.T) {
+	t.Parallel()
+	r, err := resolve(t, asked("", "minimal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
+		if got := r.Policy.Access(name); got != sandbox.Read {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	if got := r.Policy.Access("/root"); got != sandbox.Hidden {
+		t.Errorf("/root is %v", got)
+	}
+	for _, rule := range r.Policy.Rules {
+		if _, err := os.Lstat(rule.Path); err != nil {
+			t.Error(err)
+		}
+		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
+			if slices.ContainsFunc(r.Policy.Rules, func(r sandbox.Rule) bool { return r.Path == dir }) {
+				t.Errorf("%s adds nothing to %s", rule.Path, dir)
+			}
+		}
+	}
+	info, err := os.Lstat("/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
+		t.Errorf("no link /bin in\n%v", r.Policy)
+	}
+	again, err := Policy(r.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.Policy.Key() != r.Policy.Key() {
+		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
+	}
+}
+
+// TestResolvePlaceholders: a name where another process has a placeholder counts
+// as missing.
+func TestResolvePlaceholders(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "repo/")
+	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
+	before, err := resolve(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders, err := placeholder.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := holders.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	release, err := holders.Hold(before.Missing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !before.Fresh() {
+		t.Error("not fresh while they are held")
+	}
+	held, err := resolve(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Missing, held.Missing); diff != "" {
+		t.Error(diff)
+	}
+	if before.Policy.Key() != held.Policy.Key() {
+		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
+	}
+	release()
+	if !before.Fresh() || !held.Fresh() {
+		t.Error("not fresh when they are gone")
+	}
+}
+
+func TestResolveDescriptors(t *testing.T) {
+	t.Parallel()
+	base := sow(t, "repo/")
+	var lines []string
+	for i := range maxPins + 1 {
+		grow(t, base, fmt.Sprintf("d/%d/", i))
+		lines = append(lines, fmt.Sprintf("read $/d/%d", i))
+	}
+	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
+		t.Errorf("error %v", err)
+	}
+	r, err := resolve(t, asked(base, "write $/repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.pins) != 1 {
+		t.Fatalf("%d pins", len(r.pins))
+	}
+	fd := r.pins[0]
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %#x, %v", flags, err)
+	}
+	r.Close()
+	r.Close()
+}
+
+// TestResolveBarred: in a directory where this user can make nothing, the names
+// are in Missing, but barred: nothing has to keep them from coming into being.
+func TestResolveBarred(t *testing.T) {
+	t.Parallel()
+	cmd := sandboxtest.ChildCommand(t, "resolve/barred", "/usr")
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile()
+	if err != nil {
+		return err
+	}
+	resolved, err := Policy(policy)
+	if err != nil {
+		return err
+	}
+	defer resolved.Close()
+	if len(resolved.Missing) != 5 {
+		return fmt.Errorf("missing: %v", resolved.Missing)
+	}
+	for _, m := range resolved.Missing {
+		if !m.Barred {
+			return fmt.Errorf("%v is not barred", m)
+		}
+	}
+	return nil
+})
+
+// TestResolveAliases: private files are denied at every path at which a mount
+// shows them. The policy itself has to say so, for file requests, which see the
+// host without a view.
+func TestResolveAliases(t *testing.T) {
+	t.Parallel()
+	dir := sow(t, "own/key", "alias/")
+	cmd := sandboxtest.ChildCommand(t, "resolve/aliases", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = sandboxtest.RegisterChild("resolve/aliases", func(args []string) error {
+	dir := args[0]
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile()
+	if err != nil {
+		return err
+	}
+	resolved, err := Policy(policy)
+	if err != nil {
+		return err
+	}
+	defer resolved.Close()
+	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
+		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {
+			return fmt.Errorf("%s: %v", name, access)
+		}
+	}
+	return nil
+})

@@ -1,0 +1,88 @@
+// Package childtest runs parts of a test in processes of their own. What changes
+// a process for good (a filter, a ruleset, a namespace) is tested in a child: the
+// test binary again, with the name of a registered func as its argument. TestMain
+// of the package calls [Main]; a child is declared beside its test:
+//
+//	var _ = RegisterChild("mounts/read-only", func(args []string) error { ... })
+//
+// The test runs it with RunChild(t, "mounts/read-only", args...), or with
+// [Command] to set attributes (namespaces, credentials) or to look at how it
+// ended. The func runs on the main goroutine of a process in which nothing else
+// happens; an error that it returns is printed and makes the test fail.
+//
+// Linux only. Register is called before Main; Run and Command may run at once.
+package sandboxtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Arg marks a process as a child; the name follows it.
+const ChildArg = "sandbox-test-child"
+
+// children has the registered funcs by name.
+var children = map[string]func(args []string) error{}
+
+// RegisterChild makes a func known to Run and Command. Names look like paths:
+// area/case. It panics if the name is taken. The result means nothing: it lets a
+// package-level variable call Register.
+func RegisterChild(name string, run func(args []string) error) struct{} {
+	if _, taken := children[name]; taken {
+		panic("two children are called " + name)
+	}
+	children[name] = run
+	return struct{}{}
+}
+
+// ChildMain runs the tests, and fails if they leave goroutines behind; TestMain has to
+// call it. In a child it runs the registered func, and does not return.
+func ChildMain(m *testing.M) {
+	if len(os.Args) < 3 || os.Args[1] != ChildArg {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	run, ok := children[os.Args[2]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "no child is called %q\n", os.Args[2])
+		os.Exit(2)
+	}
+	if err := run(os.Args[3:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ChildCommand returns the command that runs the registered func; the caller starts
+// it. The process is killed when the test ends.
+func ChildCommand(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{ChildArg, name}, args...)...)
+	// GORACE: the race detector would have every child sleep for a second at its
+	// end. GODEBUG: the runtime would hold files of its cgroup open.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	return cmd
+}
+
+// Run runs the registered func in a fresh process and returns what it
+// printed on stdout. The test fails at once if the func returned an error or
+// the process ended in any other way than by its return.
+func RunChild(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := ChildCommand(t, name, args...).Output()
+	if err != nil {
+		var stderr string
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = string(exit.Stderr)
+		}
+		t.Fatalf("child %s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, stderr)
+	}
+	return string(out)
+}

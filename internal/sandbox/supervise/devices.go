@@ -1,0 +1,69 @@
+package supervise
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command may open the devices that tell nothing and keep nothing, and its own
+// terminals: those at its descriptors 0 to 2, those that it makes with /dev/ptmx,
+// and its controlling one, which is /dev/tty. All others are EACCES. A device is
+// known by its number, whatever its path is.
+
+// openDevice opens the device at the place.
+func (r *request) openDevice(p *place, o opening) answer {
+	if p.Stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return fail(unix.EACCES)
+	}
+	o.alone = true
+	major, minor := unix.Major(p.Stat.Rdev), unix.Minor(p.Stat.Rdev)
+	const memory, terminal = 1, 5 // the kernel's admin-guide/devices.txt
+	switch {
+	case major == memory && slices.Contains([]uint32{3, 5, 7, 8, 9}, minor): // null, zero, full, random, urandom
+		o.alone = false
+	case major == terminal && minor == 0:
+		return r.openControlling(o)
+	case major == terminal && minor == 2:
+		return r.openPTMX(p, o)
+	case r.n.terminals.Has(&p.Stat):
+	default:
+		return fail(unix.EACCES)
+	}
+	fd, err := r.reopen(p.FD, o)
+	return opened(fd, err, o)
+}
+
+// openControlling opens the controlling terminal of the caller. The device itself
+// would be that of this process.
+func (r *request) openControlling(o opening) answer {
+	device, err := controllingTerminal(r.thread())
+	if err = r.there(err); err != nil {
+		return fail(err)
+	}
+	own, err := r.n.terminals.Open(device)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(own)
+	fd, err := r.reopen(own, o)
+	return opened(fd, err, o)
+}
+
+// openPTMX makes a new pair of terminals, and notes the one that the caller will
+// open by its path.
+func (r *request) openPTMX(p *place, o opening) answer {
+	fd, err := r.reopen(p.FD, o)
+	if err != nil {
+		return fail(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = r.n.terminals.Note(ptyPath(number))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return fail(err)
+	}
+	return o.given(fd)
+}

@@ -1,0 +1,200 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// newPTY makes a pair of terminals and returns the number of the one that programs
+// use, which is unlocked.
+func newPTY() (master, number int, err error) {
+	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return -1, 0, err
+	}
+	number, err = unix.IoctlGetInt(master, unix.TIOCGPTN)
+	return master, number, err
+}
+
+// TestTerminals: a command opens the terminals that it has made, and its
+// controlling one, and no others.
+func TestTerminals(t *testing.T) {
+	t.Parallel()
+	other, number, err := newPTY()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Close(other)
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
+		if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "terminals", ptyPath(number)); out != "" {
+			t.Errorf("level %s: %s", level, out)
+		}
+	}
+}
+
+var _ = child("terminals", func(args []string) error {
+	if _, err := unix.Setsid(); err != nil {
+		return err
+	}
+	master, number, err := newPTY()
+	if err != nil {
+		return err
+	}
+	slave, err := unix.Open(ptyPath(number), unix.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("its own terminal: %w", err)
+	}
+	if _, err := unix.Open(args[0], unix.O_RDWR, 0); err != unix.EACCES {
+		fmt.Println("another terminal:", err)
+	}
+	if fd, err := unix.Open("/dev/tty", unix.O_RDWR, 0); err != unix.ENXIO {
+		fmt.Println("no controlling terminal:", fd, err)
+	}
+	if err := unix.IoctlSetInt(slave, unix.TIOCSCTTY, 0); err != nil {
+		return fmt.Errorf("taking it as controlling terminal: %w", err)
+	}
+	tty, err := unix.Open("/dev/tty", unix.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("/dev/tty: %w", err)
+	}
+	if _, err := unix.Write(tty, []byte("said\n")); err != nil {
+		return err
+	}
+	said := make([]byte, 100)
+	if n, err := unix.Read(master, said); !strings.HasPrefix(string(said[:max(n, 0)]), "said") {
+		fmt.Printf("the other end got %q, %v\n", said[:max(n, 0)], err)
+	}
+	return nil
+})
+
+// TestShm: what a command has in /dev/shm is private, by whatever path it goes
+// there, and it sees nothing of the host's.
+func TestShm(t *testing.T) {
+	t.Parallel()
+	private, err := os.MkdirTemp(devShm, "supervise-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(private)
+	host, err := os.MkdirTemp(devShm, "supervise-host-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(host)
+	if err := os.WriteFile(filepath.Join(host, "file"), []byte("host"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Policy: workspace(t, t.TempDir()), Shm: private}
+	c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: host, Access: sandbox.Denied, Origin: sandbox.Private})
+	slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
+	if out := supervised(t, c, sandbox.LevelMetadata, "shm", host); out != "" {
+		t.Error(out)
+	}
+	entries, err := os.ReadDir(private)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "d" || entries[1].Name() != "x" {
+		t.Errorf("the private directory has %v, %v", entries, err)
+	}
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
+		t.Errorf("the host's directory has %v, %v", entries, err)
+	}
+}
+
+var _ = child("shm", func(args []string) error {
+	fd, err := unix.Open("/dev/shm/x", unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mkdir("/dev/shm/d", 0o700); err != nil {
+		return err
+	}
+	for _, path := range []string{"/dev/shm/d/../x", "/dev/../dev/shm/x", fmt.Sprintf("/proc/self/fd/%d", fd)} {
+		again, err := unix.Open(path, unix.O_RDWR, 0)
+		if err != nil {
+			fmt.Println(path, err)
+		}
+		unix.Close(again)
+	}
+	for _, path := range []string{args[0] + "/file", args[0] + "/new"} {
+		if _, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT, 0o600); err != unix.EACCES {
+			fmt.Println("the host's", path, err)
+		}
+	}
+	dir, err := unix.Open("/dev/shm", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Openat(dir, "x", unix.O_RDONLY, 0); err != nil {
+		fmt.Println("from its descriptor:", err)
+	}
+	if fd, err = unix.Open("/dev/shm", unix.O_PATH, 0); err != nil {
+		fmt.Println("with O_PATH:", err)
+	}
+	if _, err := unix.Openat(fd, "x", unix.O_RDONLY, 0); err != nil {
+		fmt.Println("from that:", err)
+	}
+	return nil
+})
+
+// TestMemory: what has no path may be opened again, in whatever way.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	if out := supervised(t, Config{Policy: workspace(t, t.TempDir())}, sandbox.LevelMetadata, "memory"); out != "" {
+		t.Error(out)
+	}
+}
+
+var _ = child("memory", func([]string) error {
+	memory, err := unix.MemfdCreate("name", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(memory, []byte("text")); err != nil {
+		return err
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		fd, flags int
+		want      error
+	}{
+		{memory, unix.O_RDWR | unix.O_TRUNC | unix.O_CREAT, nil},
+		{pipe[0], unix.O_RDONLY, nil},
+		{pipe[1], unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC, nil},
+		{pair[0], unix.O_RDWR, unix.ENXIO},
+		{pipe[0], unix.O_RDONLY | unix.O_DIRECTORY, unix.ENOTDIR},
+		{999, unix.O_RDONLY, unix.ENOENT},
+	} {
+		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.fd), c.flags, 0)
+		if err != c.want {
+			fmt.Printf("descriptor %d with flags %#o: %v\n", c.fd, c.flags, err)
+		}
+		unix.Close(fd)
+	}
+	for _, path := range []string{"x", ".", ""} {
+		want := map[string]error{"x": unix.ENOTDIR, ".": unix.ENOTDIR, "": unix.ENOENT}[path]
+		if _, err := unix.Openat(memory, path, unix.O_RDWR|unix.O_CREAT, 0o600); err != want {
+			fmt.Printf("%q at a file: %v\n", path, err)
+		}
+	}
+	if _, err := unix.Openat(999, "x", unix.O_RDWR, 0); err != unix.EBADF {
+		fmt.Println("at no descriptor:", err)
+	}
+	return nil
+})

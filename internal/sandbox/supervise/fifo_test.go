@@ -1,0 +1,97 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestFIFO: an open of a FIFO waits for the other end, and other calls do not wait
+// for it. If its caller ends, so does the waiting.
+func TestFIFO(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Policy: workspace(t, dir)}
+	if out := supervised(t, c, sandbox.LevelMetadata, "fifo", fifo); out != "" {
+		t.Error(out)
+	}
+	if out := supervised(t, c, sandbox.LevelMetadata, "fifo-left", fifo); out != "" {
+		t.Error(out)
+	}
+	// Nobody is left who reads.
+	sandboxtest.Eventually(t, "nobody reads", func() bool {
+		fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err == unix.ENXIO
+	})
+}
+
+var _ = child("fifo", func(args []string) error {
+	for own, other := range map[int]int{unix.O_RDONLY: unix.O_WRONLY, unix.O_WRONLY: unix.O_RDONLY} {
+		// The supervisor closes its own descriptor a moment after the command got one.
+		for {
+			fd, err := unix.Open(args[0], unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err == unix.ENXIO {
+				break
+			}
+			unix.Close(fd)
+		}
+		ended := make(chan int)
+		begun := time.Now()
+		go func() { // a thread without the filter
+			time.Sleep(50 * time.Millisecond)
+			fd, err := unix.Open(args[0], other|unix.O_CLOEXEC, 0)
+			if err != nil {
+				fmt.Println("the other end:", err)
+			}
+			ended <- fd
+		}()
+		fd, err := unix.Open(args[0], own|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if waited := time.Since(begun); waited < 50*time.Millisecond {
+			fmt.Println("it has not waited, only", waited)
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_NONBLOCK != 0 {
+			fmt.Printf("flags %#o, %v\n", flags, err)
+		}
+		unix.Close(<-ended)
+		unix.Close(fd)
+	}
+	if _, err := unix.Open(args[0], unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.ENXIO {
+		fmt.Println("without waiting:", err)
+	}
+	fd, err := unix.Open(args[0], unix.O_RDWR, 0)
+	if err != nil {
+		fmt.Println("for both:", err)
+	}
+	unix.Close(fd)
+	return nil
+})
+
+var _ = child("fifo-left", func(args []string) error {
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		os.Exit(0)
+	}()
+	_, err := unix.Open(args[0], unix.O_RDONLY, 0)
+	return err
+})

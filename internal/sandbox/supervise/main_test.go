@@ -1,0 +1,166 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// TestMain is also the main of the children that tests start.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == supervisedChild {
+		os.Exit(supervisedChildMain(os.Args[2], os.Args[3:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == routesChild {
+		os.Exit(routesChildMain())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const supervisedChild = "supervised-child"
+
+// children are what runs in a process of its own, by name. Each runs on a thread
+// under the filter of a level, or without one, and prints what it has found.
+var children = map[string]func(args []string) error{}
+
+// child registers what runs in a process of its own.
+func child(name string, run func(args []string) error) struct{} {
+	children[name] = run
+	return struct{}{}
+}
+
+// supervised runs a child under the filter of a level, and the notifier of the
+// config answers its calls in this process. It returns what the child has
+// printed. With NoLevel the child runs without a filter.
+func supervised(t testing.TB, c Config, level sandbox.Level, name string, args ...string) string {
+	t.Helper()
+	return supervisedUnder(t, 6, c, level, name, args...)
+}
+
+// supervisedUnder does so under the filter for an ABI of Landlock.
+func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name string, args ...string) string {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+	defer ours.Close()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
+	cmd.Env = append(os.Environ(), "LEVEL="+level.String(), "ABI="+strconv.Itoa(abi), fmt.Sprint("ONLINE=", c.Policy.Network == sandbox.NetworkEnabled), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	cmd.ExtraFiles = []*os.File{theirs}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	served := make(chan struct{})
+	if level == sandbox.NoLevel {
+		close(served)
+	} else {
+		c.Level = level
+		n, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := receive(t, pair[0])
+		go func() {
+			defer close(served)
+			n.Serve(listener)
+			unix.Close(listener)
+		}()
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("child %s %s: %v", name, args, err)
+	}
+	<-served
+	return out.String()
+}
+
+// receive takes the descriptor that a child has sent.
+func receive(t testing.TB, socket int) int {
+	t.Helper()
+	control := make([]byte, unix.CmsgSpace(4))
+	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:size])
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("%d messages, %v", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		t.Fatalf("%d descriptors, %v", len(fds), err)
+	}
+	return fds[0]
+}
+
+// supervisedChildMain runs a child. Another thread, without the filter, sends the
+// listener: the calls that send could be left to it.
+func supervisedChildMain(name string, args []string) int {
+	run, ok := children[name]
+	if !ok {
+		fmt.Println("no child is called", name)
+		return 2
+	}
+	level := map[string]sandbox.Level{"W": sandbox.LevelWrites, "R": sandbox.LevelReads, "S": sandbox.LevelMetadata}[os.Getenv("LEVEL")]
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this func
+		if level == sandbox.NoLevel {
+			failed <- run(args)
+			return
+		}
+		network := map[string]sandbox.Network{"true": sandbox.NetworkEnabled, "false": sandbox.NetworkRestricted}[os.Getenv("ONLINE")]
+		abi, err := strconv.Atoi(os.Getenv("ABI"))
+		if err != nil {
+			failed <- err
+			return
+		}
+		b := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised), Level: level, Landlock: abi}
+		filters, asked := enforce.FiltersFor(b, &sandbox.Policy{Confined: true, Network: network}, false)
+		listener, err := filters[0].Load(asked)
+		if err != nil {
+			failed <- err
+			return
+		}
+		sent := make(chan error)
+		go func() { sent <- unix.Sendmsg(3, []byte{0}, unix.UnixRights(listener), nil, 0) }()
+		if err := <-sent; err != nil {
+			failed <- err
+			return
+		}
+		unix.Close(listener)
+		failed <- run(args)
+	}()
+	if err := <-failed; err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// workspace returns a policy that lets everything be read and dir be written.
+func workspace(t testing.TB, dir string) *sandbox.Policy {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
+		{Path: "/", Access: sandbox.Read}, {Path: dir, Access: sandbox.Write},
+	}}
+}

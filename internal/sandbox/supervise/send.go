@@ -1,0 +1,177 @@
+package supervise
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
+)
+
+// A socket for datagrams can name another peer with each message. So the supervisor
+// sends such a message itself, on its copy of the socket, to an address that it has
+// read once. It sends no other message: a socket for connections has its peer from
+// connect(2), and the kernel ignores or refuses any name there. With such a socket
+// the kernel goes on.
+//
+// That leaves a race. While the kernel goes on, another thread of the command can
+// put a socket for datagrams under the number, with dup2(2), and write a name into
+// the message: the supervisor has judged neither. So mayReach has two
+// choices for a family: every address of its sockets for datagrams may be reached, or
+// socket(2) refuses such sockets.
+
+// sendto does sendto(2) with an address.
+func (r *request) sendto() answer {
+	flags := r.int(3)
+	c, err := r.datagrams(flags)
+	if err == errNoCopy {
+		return proceed()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	var m sockfd.Message
+	if r.pointer(2) > sockfd.MaxData {
+		err = unix.EMSGSIZE
+	} else if m.Data, err = r.memory(r.pointer(1), int(r.pointer(2))); err == nil {
+		m.Name, err = r.takeSockaddr(r.pointer(4), r.int(5))
+	}
+	size, err := r.try(c, flags, &m, err)
+	return r.sent(c, flags, &m, size, err, (*request).sentBytes)
+}
+
+// sendmsg does sendmsg(2) on a socket for datagrams.
+func (r *request) sendmsg() answer {
+	flags := r.int(2)
+	c, err := r.datagrams(flags)
+	if err == errNoCopy {
+		return proceed()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	m, err := sockfd.ReadMessage(r.memory, r.pointer(1))
+	size, err := r.try(c, flags, &m, err)
+	return r.sent(c, flags, &m, size, err, (*request).sentBytes)
+}
+
+// sendmmsg does sendmmsg(2) on a socket for datagrams. It may send fewer messages
+// than it was given, and waits only where it has sent none.
+func (r *request) sendmmsg() answer {
+	flags := r.int(3)
+	c, err := r.datagrams(flags)
+	if err == errNoCopy {
+		return proceed()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	var m sockfd.Message
+	var size int
+	list := r.pointer(1)
+	count := min(uint64(uint32(r.pointer(2))), sockfd.MaxVectors)
+	done := uint64(0)
+	for ; done < count && err == nil; done++ {
+		at := list + done*sockfd.SizeMmsghdr
+		m, err = sockfd.ReadMessage(r.memory, at)
+		if size, err = r.try(c, flags, &m, err); err == nil {
+			err = r.tell(at, size)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if done > 0 || count == 0 {
+		c.Release()
+		return answer{value: int64(done)}
+	}
+	return r.sent(c, flags, &m, size, err, (*request).sentOne)
+}
+
+// sentBytes ends a call that says how many bytes it has sent.
+func (*request) sentBytes(size int) answer { return answer{value: int64(size)} }
+
+// sentOne ends a call of sendmmsg that has sent one message.
+func (r *request) sentOne(size int) answer {
+	if err := r.tell(r.pointer(1), size); err != nil {
+		return fail(err)
+	}
+	return answer{value: 1}
+}
+
+// tell writes the size of the message that was sent into its struct mmsghdr.
+func (r *request) tell(at uint64, size int) error {
+	return r.store(at+sockfd.SizeOfSent, binary.NativeEndian.AppendUint32(nil, uint32(size)))
+}
+
+// datagrams returns the copy of the caller's socket if that is one for datagrams,
+// and otherwise errNoCopy. flags are those of the call.
+//
+// TCP Fast Open is refused. A send that opens a connection could be taken for the
+// connect that it is, but it would have to be done with its data, on a socket for
+// connections, for a gain that a host may switch off: with this error. So every
+// program falls back to connect. The filter refuses these flags too.
+func (r *request) datagrams(flags int) (*sockfd.Copy, error) {
+	if flags&unix.MSG_FASTOPEN != 0 {
+		return nil, unix.EOPNOTSUPP
+	}
+	c, err := r.copyOf(r.int(0))
+	if err != nil {
+		return nil, err
+	}
+	if c.Connects() {
+		c.Release()
+		return nil, errNoCopy
+	}
+	// The kernel would send from the memory of this process, long after the call.
+	// The error is that of a host where too much memory is locked for that.
+	if flags&unix.MSG_ZEROCOPY != 0 {
+		c.Release()
+		return nil, unix.ENOBUFS
+	}
+	return c, nil
+}
+
+// try sends m if it may be sent, and err, which reading m gave, is nil. Where the
+// socket is full the error is EAGAIN.
+func (r *request) try(c *sockfd.Copy, flags int, m *sockfd.Message, err error) (size int, _ error) {
+	if err = r.judgeSend(c, m, err); err != nil {
+		return 0, err
+	}
+	return m.Send(c.FD, flags|unix.MSG_DONTWAIT)
+}
+
+// sent ends the call with what try has returned: with what success answers to the size,
+// or with the error. Where the socket is full and the caller would wait, it waits
+// apart. It releases the copy.
+func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, err error, success func(*request, int) answer) answer {
+	if err != unix.EAGAIN || flags&unix.MSG_DONTWAIT != 0 || isNonblocking(c.FD) {
+		c.Release()
+		if err != nil {
+			return fail(err)
+		}
+		return success(r, size)
+	}
+	return r.apart(func(r *request) answer {
+		defer c.Release()
+		size, err := m.Send(c.FD, flags)
+		if err != nil {
+			return fail(err)
+		}
+		return success(r, size)
+	}, c.Release)
+}
+
+// judgeSend tells why m may not be sent, or nil. err is what reading m gave.
+func (r *request) judgeSend(c *sockfd.Copy, m *sockfd.Message, err error) error {
+	if err = r.there(err); err != nil {
+		return err
+	}
+	if m.PassesDescriptors() {
+		return unix.EINVAL // their numbers would be those of this process
+	}
+	if len(m.Name) == 0 {
+		return nil // the peer is that of connect
+	}
+	return r.n.mayReach(c.Family, c.Kind, m.Name)
+}

@@ -1,0 +1,95 @@
+package supervise
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
+)
+
+// A supervisor may not be allowed to take a descriptor out of another process. So
+// it makes the sockets of the command, and keeps a copy of each for as long as the
+// command could need it to connect, bind or send (package sockets). A call names
+// its socket by a number; the copy is found by the inode that the number leads to.
+// If another thread puts another socket there meanwhile, the call is done on the
+// one that was found, as if it had been made a moment earlier.
+//
+// Sockets that the command has otherwise have no copy: both ends of a pair, what
+// accept(2) returns, what is connected or listens. They need none: their peer is
+// settled.
+
+// errNoCopy is the error for a socket without a copy.
+var errNoCopy = errors.New("the supervisor has no copy of the socket")
+
+// socket makes a socket for the caller, and keeps a copy.
+func (r *request) socket() answer {
+	const typeMask = 0xf // what the kernel takes for the type; flags are above it
+	family, kind := r.int(0), r.int(1)
+	if kind&^(typeMask|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != 0 {
+		return fail(unix.EINVAL)
+	}
+	if err := r.n.mayReach(family, kind&typeMask, nil); err != nil {
+		return fail(err)
+	}
+	c, err := r.n.sockets.Make(family, kind, r.int(2))
+	if err != nil {
+		return fail(err)
+	}
+	own, err := unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		c.Given(err)
+		return fail(err)
+	}
+	a := give(own, kind&unix.SOCK_CLOEXEC != 0)
+	a.alone, a.after = true, c.Given // the copy is the only descriptor here then
+	return a
+}
+
+// copyOf returns the copy of the caller's socket fd, which the caller of copyOf
+// releases. An object without a copy is errNoCopy.
+func (r *request) copyOf(fd int) (*sockfd.Copy, error) {
+	var text [64]byte
+	n, err := unix.Readlink("/proc/"+strconv.Itoa(r.thread())+"/fd/"+strconv.Itoa(fd), text[:])
+	if err == unix.ENOENT {
+		err = unix.EBADF
+	}
+	if err = r.there(err); err != nil {
+		return nil, err
+	}
+	inode, ok := sockfd.Inode(string(text[:n]))
+	if !ok {
+		return nil, unix.ENOTSOCK
+	}
+	if c := r.n.sockets.Of(inode); c != nil {
+		return c, nil
+	}
+	return nil, errNoCopy
+}
+
+// listen does listen(2) on the copy. The socket can make no connection any more, so
+// it needs no copy, which would go on to listen when the command has closed its
+// own. Whether a socket may listen was decided when it was bound; so the kernel
+// goes on with a call on a socket without a copy, such as one that listens already.
+func (r *request) listen() answer {
+	c, err := r.copyOf(r.int(0))
+	if err == errNoCopy && r.n.config.Proxy == nil {
+		return proceed()
+	}
+	if err == errNoCopy {
+		return fail(unix.EINVAL)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	defer c.Release()
+	if r.n.config.Proxy != nil && c.Family != unix.AF_UNIX {
+		return fail(unix.EPERM) // everybody on the host could connect
+	}
+	if err := unix.Listen(c.FD, r.int(1)); err != nil {
+		return fail(err)
+	}
+	c.Drop()
+	return answer{}
+}

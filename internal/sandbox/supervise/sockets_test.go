@@ -1,0 +1,807 @@
+package supervise
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// online returns the policy of workspace with the network enabled.
+func online(t *testing.T, dir string) *sandbox.Policy {
+	p := workspace(t, dir)
+	p.Network = sandbox.NetworkEnabled
+	return p
+}
+
+// TestSockets runs children that use the network in all ways that are left to the
+// supervisor. They print what they find wrong.
+func TestSockets(t *testing.T) {
+	t.Parallel()
+	agent, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	port := agent.Addr().(*net.TCPAddr).Port
+	for _, name := range []string{"sockets/tcp", "sockets/again", "sockets/udp", "sockets/messages", "sockets/refused", "sockets/many"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c := Config{Policy: online(t, dir), Ports: []uint16{uint16(port)}}
+			if out := supervised(t, c, sandbox.LevelWrites, name, dir, strconv.Itoa(port)); out != "" {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// check prints what and the error, unless the error is want.
+func check(what string, err, want error) {
+	if !errors.Is(err, want) && (err != nil || want != nil) {
+		fmt.Printf("%s: %v, want %v\n", what, err, want)
+	}
+}
+
+// loopback is the address of a port of this host.
+func loopback(port int) *unix.SockaddrInet4 {
+	return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+}
+
+// listening returns a socket that listens on a port, or on a free one for 0, and
+// its address.
+func listening(port int) (fd int, addr *unix.SockaddrInet4, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = unix.Bind(fd, loopback(port))
+	}
+	if err == nil {
+		err = unix.Listen(fd, 10)
+	}
+	if err != nil {
+		return -1, nil, err
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return -1, nil, err
+	}
+	return fd, name.(*unix.SockaddrInet4), nil
+}
+
+// waits tells whether the socket cannot be read, after a long time.
+func waits(fd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(sandboxtest.Enough/time.Millisecond))
+	return n != 1 || err != nil
+}
+
+// A server and its clients in one command, of IPv4 and IPv6: the end of a connection
+// is seen by the peer, and a port is free again when it is closed.
+var _ = child("sockets/tcp", func([]string) error {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
+			if err := dialogue(family, flags); err != nil {
+				return fmt.Errorf("family %d, flags %#x: %w", family, flags, err)
+			}
+		}
+	}
+	for range 3 {
+		fd, addr, err := listening(0)
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+		if fd, _, err = listening(addr.Port); err != nil {
+			return fmt.Errorf("listening on a port again: %w", err)
+		}
+		unix.Close(fd)
+		// Of a socket that does not listen the supervisor has a copy still.
+		for range 2 {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+			if err != nil {
+				return err
+			}
+			if err := bindAgain(fd, addr); err != nil {
+				return fmt.Errorf("binding a port again: %w", err)
+			}
+			unix.Close(fd)
+		}
+	}
+	return nil
+})
+
+// bindAgain binds an address that the command has used before. The supervisor of a
+// test starts other processes meanwhile, which have all its descriptors for a moment.
+func bindAgain(fd int, addr unix.Sockaddr) (err error) {
+	for range 30 { // not so long that the copies go away by themselves
+		if err = unix.Bind(fd, addr); err != unix.EADDRINUSE {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+func dialogue(family, flags int) error {
+	var local unix.Sockaddr = loopback(0)
+	if family == unix.AF_INET6 {
+		local = &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
+	}
+	server, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if n, err := unix.FcntlInt(uintptr(server), unix.F_GETFD, 0); n != unix.FD_CLOEXEC || err != nil {
+		fmt.Println("close-on-exec:", n, err)
+	}
+	check("setsockopt", unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), nil)
+	check("bind", unix.Bind(server, local), nil)
+	check("listen", unix.Listen(server, 1), nil)
+	check("a longer backlog", unix.Listen(server, 10), nil)
+	check("bind once more", unix.Bind(server, local), unix.EINVAL)
+	addr, err := unix.Getsockname(server)
+	if err != nil {
+		return err
+	}
+	client, err := unix.Socket(family, unix.SOCK_STREAM|flags, 0)
+	if err != nil {
+		return err
+	}
+	if n, err := unix.FcntlInt(uintptr(client), unix.F_GETFD, 0); n != 0 || err != nil {
+		fmt.Println("no close-on-exec:", n, err)
+	}
+	err = unix.Connect(client, addr)
+	if flags == 0 {
+		check("connect", err, nil)
+	} else {
+		check("connect without waiting", err, unix.EINPROGRESS)
+	}
+	conn, _, err := unix.Accept(server)
+	if err != nil {
+		return err
+	}
+	check("connect once more", unix.Connect(client, addr), unix.EISCONN)
+	check("connect what was accepted", unix.Connect(conn, addr), unix.EISCONN)
+	if _, err := unix.Write(client, []byte("ping")); err != nil {
+		return err
+	}
+	// The kernel ignores an address here.
+	check("sendto", unix.Sendto(client, []byte("pong"), 0, addr), nil)
+	unix.Close(client)
+	var got []byte
+	for {
+		if waits(conn) {
+			return errors.New("the end of the connection is not seen")
+		}
+		b := make([]byte, 100)
+		n, err := unix.Read(conn, b)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		got = append(got, b[:n]...)
+	}
+	if string(got) != "pingpong" {
+		fmt.Printf("received %q\n", got)
+	}
+	unix.Close(conn)
+	unix.Close(server)
+	if client, err = unix.Socket(family, unix.SOCK_STREAM, 0); err != nil {
+		return err
+	}
+	check("connect to a closed listener", unix.Connect(client, addr), unix.ECONNREFUSED)
+	unix.Close(client)
+	return nil
+}
+
+// A socket whose connection was refused is tried again.
+var _ = child("sockets/again", func([]string) error {
+	fd, addr, err := listening(0)
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	blocking, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		check("connect", unix.Connect(blocking, addr), unix.ECONNREFUSED)
+	}
+	nonblocking, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		check("connect without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
+		check("its second attempt", unix.Connect(nonblocking, addr), unix.ECONNREFUSED)
+	}
+	if fd, _, err = listening(addr.Port); err != nil {
+		return err
+	}
+	check("connect at last", unix.Connect(blocking, addr), nil)
+	check("connect at last without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
+	unix.Close(fd)
+	return nil
+})
+
+// Datagrams find their way with an address and without, and a port that nobody has
+// open is free again.
+var _ = child("sockets/udp", func([]string) error {
+	server, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	check("bind", unix.Bind(server, loopback(0)), nil)
+	addr, err := unix.Getsockname(server)
+	if err != nil {
+		return err
+	}
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	check("send to nobody", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
+	check("sendto", unix.Sendto(client, []byte("one"), 0, addr), nil)
+	expect(server, "one")
+	check("sendto, empty", unix.Sendto(client, nil, 0, addr), nil)
+	expect(server, "")
+	check("connect", unix.Connect(client, addr), nil)
+	check("send", unix.Send(client, []byte("two"), 0), nil)
+	expect(server, "two")
+	check("end the association", unspecified(client), nil)
+	check("send to nobody any more", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
+	check("connect again", unix.Connect(client, addr), nil)
+	check("too large", unix.Sendto(client, make([]byte, 70_000), 0, addr), unix.EMSGSIZE)
+	check("far too large", unix.Sendto(client, make([]byte, sockfd.MaxData+1), 0, addr), unix.EMSGSIZE)
+	check("fast open", unix.Sendto(client, []byte("x"), unix.MSG_FASTOPEN, addr), unix.EOPNOTSUPP)
+	check("no descriptor", unix.Sendto(999, []byte("x"), 0, addr), unix.EBADF)
+	check("no socket", unix.Sendto(1, []byte("x"), 0, addr), unix.ENOTSOCK)
+	check("connect no descriptor", unix.Connect(999, addr), unix.EBADF)
+	check("connect no socket", unix.Connect(1, addr), unix.ENOTSOCK)
+	check("bind no socket", unix.Bind(1, addr), unix.ENOTSOCK)
+	check("listen on a datagram socket", unix.Listen(client, 1), unix.EOPNOTSUPP)
+	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 8, 16, 0, uintptr(unsafe.Pointer(&[16]byte{2})), 16); errno != unix.EFAULT {
+		fmt.Println("data that cannot be read:", errno)
+	}
+	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, 8, 16); errno != unix.EFAULT {
+		fmt.Println("an address that cannot be read:", errno)
+	}
+	if _, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(client), 0, 0, 0, uintptr(unsafe.Pointer(&[16]byte{2})), 1<<32|129); errno != unix.EINVAL {
+		fmt.Println("an address that is too long:", errno)
+	}
+	for range 3 {
+		unix.Close(server)
+		if server, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); err != nil {
+			return err
+		}
+		check("bind the port again", bindAgain(server, addr), nil)
+	}
+	other, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	check("bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
+	return nil
+})
+
+// unspecified does connect(2) with AF_UNSPEC.
+func unspecified(fd int) error {
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&[16]byte{})), 16)
+	return errOrNil(errno)
+}
+
+// expect receives one datagram, which has to be want.
+func expect(fd int, want string) {
+	b := make([]byte, 100)
+	if waits(fd) {
+		fmt.Printf("no datagram %q\n", want)
+	} else if n, _, err := unix.Recvfrom(fd, b, 0); err != nil || string(b[:n]) != want {
+		fmt.Printf("a datagram %q, %v, want %q\n", b[:max(n, 0)], err, want)
+	}
+}
+
+// Messages have several parts, names, and what belongs to them.
+var _ = child("sockets/messages", func([]string) error {
+	server, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	check("bind", unix.Bind(server, loopback(0)), nil)
+	addr, err := unix.Getsockname(server)
+	if err != nil {
+		return err
+	}
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	n, err := unix.SendmsgBuffers(client, [][]byte{[]byte("a"), nil, []byte("bc")}, nil, addr, 0)
+	if check("sendmsg", err, nil); n != 3 {
+		fmt.Println("sendmsg has sent", n)
+	}
+	expect(server, "abc")
+	_, err = unix.SendmsgN(client, []byte("x"), nil, nil, 0)
+	check("sendmsg to nobody", err, unix.EDESTADDRREQ)
+	check("connect", unix.Connect(client, addr), nil)
+	_, err = unix.SendmsgN(client, []byte("d"), nil, nil, 0)
+	check("sendmsg to the peer", err, nil)
+	expect(server, "d")
+	ttl := make([]byte, unix.CmsgSpace(4)) // struct cmsghdr
+	binary.NativeEndian.PutUint64(ttl, uint64(unix.CmsgLen(4)))
+	binary.NativeEndian.PutUint32(ttl[8:], unix.IPPROTO_IP)
+	binary.NativeEndian.PutUint32(ttl[12:], unix.IP_TTL)
+	binary.NativeEndian.PutUint32(ttl[16:], 7)
+	check("setsockopt", unix.SetsockoptInt(server, unix.IPPROTO_IP, unix.IP_RECVTTL, 1), nil)
+	_, err = unix.SendmsgN(client, []byte("e"), ttl, nil, 0)
+	check("sendmsg with a hop limit", err, nil)
+	control := make([]byte, 100)
+	_, size, _, _, err := unix.Recvmsg(server, make([]byte, 10), control, 0)
+	if err != nil || size < 20 || !bytes.Equal(control[16:20], ttl[16:20]) {
+		fmt.Printf("the hop limit is % x, %v\n", control[:size], err)
+	}
+	_, err = unix.SendmsgN(client, []byte("x"), unix.UnixRights(0), nil, 0)
+	check("sendmsg with descriptors", err, unix.EINVAL)
+	_, err = unix.SendmsgN(client, []byte("x"), make([]byte, 16), nil, 0)
+	check("sendmsg with nonsense", err, unix.EINVAL)
+	_, err = unix.SendmsgN(client, []byte("x"), nil, addr, unix.MSG_FASTOPEN)
+	check("sendmsg, fast open", err, unix.EOPNOTSUPP)
+
+	// Three messages, of which the second names a peer.
+	name := [16]byte{0: unix.AF_INET, 4: 127, 7: 1}
+	binary.BigEndian.PutUint16(name[2:], uint16(addr.(*unix.SockaddrInet4).Port))
+	list := make([][sockfd.SizeMmsghdr]byte, 3)
+	texts := []string{"f", "gh", "ijk"}
+	parts := make([]unix.Iovec, len(list))
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	for i, text := range texts {
+		data := []byte(text)
+		parts[i] = unix.Iovec{Base: &data[0], Len: uint64(len(data))}
+		pinned.Pin(&data[0])
+		pinned.Pin(&parts[i])
+		binary.NativeEndian.PutUint64(list[i][16:], uint64(uintptr(unsafe.Pointer(&parts[i]))))
+		binary.NativeEndian.PutUint64(list[i][24:], 1)
+	}
+	pinned.Pin(&name)
+	binary.NativeEndian.PutUint64(list[1][:], uint64(uintptr(unsafe.Pointer(&name))))
+	binary.NativeEndian.PutUint32(list[1][8:], uint32(len(name)))
+	sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0, 0)
+	if sent != 3 || errno != 0 {
+		fmt.Println("sendmmsg:", sent, errno)
+	}
+	for i, text := range texts {
+		expect(server, text)
+		if n := binary.NativeEndian.Uint32(list[i][sockfd.SizeOfSent:]); int(n) != len(text) {
+			fmt.Printf("message %d has the size %d\n", i, n)
+		}
+	}
+	binary.NativeEndian.PutUint64(list[1][16:], 8) // cannot be read
+	sent, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0, 0)
+	if sent != 1 || errno != 0 {
+		fmt.Println("sendmmsg, the second is bad:", sent, errno)
+	}
+	expect(server, "f")
+	_, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, uintptr(client), uintptr(unsafe.Pointer(&list[1])), 2, 0, 0, 0)
+	if errno != unix.EFAULT {
+		fmt.Println("sendmmsg, the first is bad:", errno)
+	}
+
+	// The kernel goes on with what has its peer, descriptors included.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	check("sendmsg to a pair", unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil)
+	_, size, _, _, err = unix.Recvmsg(pair[1], make([]byte, 10), control, 0)
+	if messages, perr := unix.ParseSocketControlMessage(control[:max(size, 0)]); err != nil || perr != nil || len(messages) != 1 {
+		fmt.Println("descriptors:", len(messages), err, perr)
+	}
+	return nil
+})
+
+// What is refused.
+var _ = child("sockets/refused", func(args []string) error {
+	agent, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		what         string
+		family, kind int
+		want         error
+	}{
+		{"vsock", unix.AF_VSOCK, unix.SOCK_STREAM, unix.EPERM},
+		{"UNIX datagrams", unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, unix.EPERM},
+		{"UNIX raw", unix.AF_UNIX, unix.SOCK_RAW, unix.EPERM},
+		{"no type", unix.AF_INET, 14, unix.EINVAL},
+		{"no flags", unix.AF_INET, unix.SOCK_STREAM | 1<<20, unix.EINVAL},
+		{"no family", 4000, unix.SOCK_STREAM, unix.EAFNOSUPPORT},
+	} {
+		_, err := unix.Socket(c.family, c.kind, 0)
+		check(c.what, err, c.want)
+	}
+	for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
+		if err != nil {
+			return err
+		}
+		for _, addr := range [][4]byte{{127, 0, 0, 1}, {127, 9, 9, 9}, {}} {
+			check("the agent", unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM)
+		}
+		fd6, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0)
+		if err != nil {
+			return err
+		}
+		for _, addr := range [][16]byte{{15: 1}, {}, {10: 0xff, 11: 0xff, 12: 127, 15: 1}} {
+			check("the agent, IPv6", unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM)
+		}
+		// What was refused can be used for something else.
+		server, addr, err := listening(0)
+		if err != nil {
+			return err
+		}
+		err = unix.Connect(fd, addr)
+		if flags != 0 && err == unix.EINPROGRESS {
+			err = nil
+		}
+		check("another service", err, nil)
+		unix.Close(server)
+	}
+	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	check("datagrams to the agent's port", unix.Connect(udp, loopback(agent)), nil)
+	unixSocket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	check("connect to an abstract name", unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
+	check("bind an abstract name", unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
+	if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(unixSocket), uintptr(unsafe.Pointer(&[2]byte{unix.AF_UNIX})), 2); errno != unix.EPERM {
+		fmt.Println("bind no name:", errno)
+	}
+	return nil
+})
+
+// Many sockets, opened and closed: nothing is left of them in the supervisor.
+var _ = child("sockets/many", func([]string) error {
+	const many = 10_000
+	for i := range many {
+		kind := []int{unix.SOCK_DGRAM, unix.SOCK_STREAM}[i%2]
+		fd, err := unix.Socket([]int{unix.AF_INET, unix.AF_INET6}[i/2%2], kind, 0)
+		if err != nil {
+			return fmt.Errorf("socket %d: %w", i, err)
+		}
+		if i%3 == 0 {
+			check("bind", unix.Bind(fd, loopback(0)), map[bool]error{true: unix.EINVAL}[i/2%2 == 1])
+		}
+		unix.Close(fd)
+	}
+	copies := 0
+	for begun := time.Now(); time.Since(begun) < sandboxtest.Enough; time.Sleep(10 * time.Millisecond) {
+		copies = 0
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid()))
+		if err != nil {
+			return err
+		}
+		for _, fd := range fds {
+			if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", os.Getppid(), fd.Name())); err == nil && strings.HasPrefix(link, "socket:") {
+				copies++
+			}
+		}
+		if copies < 200 { // other tests have some
+			return nil
+		}
+	}
+	return fmt.Errorf("the supervisor has %d sockets", copies)
+})
+
+// TestSocketPaths: names of UNIX sockets are bound where files may be made, as the
+// command writes them, and reached where the policy lets something be written.
+func TestSocketPaths(t *testing.T) {
+	t.Parallel()
+	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			dir, outside, denied := t.TempDir(), t.TempDir(), t.TempDir()
+			for _, made := range []string{"sub", ".git"} {
+				if err := os.Mkdir(filepath.Join(dir, made), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"out": outside, "git": ".git", "in": "sub", "link": "sub/early", "dangling": "nowhere"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, path := range []string{dir + "/sub/early", dir + "/.git/early", outside + "/early", denied + "/early"} {
+				l, err := net.Listen("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { l.Close() })
+			}
+			c := Config{Policy: online(t, dir)}
+			c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: dir + "/.git", Access: sandbox.Read})
+			if level == sandbox.LevelMetadata {
+				c.Policy.FullRead = false
+				c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: denied, Access: sandbox.Denied})
+			}
+			slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
+			if out := supervised(t, c, level, "sockets/paths", dir, outside, denied, level.String()); out != "" {
+				t.Error(out)
+			}
+			for _, dir := range []string{outside, dir + "/.git", denied} {
+				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+					t.Errorf("%s: %v, %v", dir, entries, err)
+				}
+			}
+		})
+	}
+}
+
+var _ = child("sockets/paths", func(args []string) error {
+	dir, outside, denied, level := args[0], args[1], args[2], args[3]
+	if err := unix.Chdir(dir); err != nil && level != "S" { // S has it done by the supervisor
+		return err
+	}
+	unix.Umask(0o027)
+	hidden := map[string]error{"W": unix.EPERM, "S": unix.EACCES}[level]
+	for _, c := range []struct {
+		name string
+		want error
+	}{
+		{"sub/early", nil}, {"link", nil}, {dir + "/sub/early", nil}, {"in/early", nil}, {"sub/../in/early", nil},
+		{"/proc/self/cwd/sub/early", nil}, {"/proc/self/root" + dir + "/sub/early", nil},
+		{".git/early", unix.EPERM}, {"git/early", unix.EPERM}, {"out/early", unix.EPERM}, {outside + "/early", unix.EPERM},
+		{denied + "/early", hidden}, {"dangling", unix.ENOENT}, {"nothing", unix.ENOENT}, {"sub", unix.ECONNREFUSED},
+	} {
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_NONBLOCK} {
+			fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
+			if err != nil {
+				return err
+			}
+			check("connect "+c.name, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want)
+			unix.Close(fd)
+		}
+	}
+	if level == "S" {
+		hidden = unix.EACCES
+	} else {
+		hidden = unix.EROFS
+	}
+	for _, c := range []struct {
+		name string
+		want error
+	}{
+		{"relative", nil}, {dir + "/absolute", nil}, {"in/linked", nil}, {"sub/../dots", nil}, {"./here", nil},
+		{"relative", unix.EADDRINUSE}, {"sub", unix.EADDRINUSE}, {"link", unix.EADDRINUSE}, {"dangling", unix.EADDRINUSE},
+		{"none/sock", unix.ENOENT}, {"slash/", unix.ENOENT}, {"sub/", unix.EADDRINUSE}, {".", unix.EADDRINUSE},
+		{".git/sock", unix.EROFS}, {"git/sock", unix.EROFS}, {"out/sock", unix.EROFS}, {outside + "/sock", unix.EROFS},
+		{denied + "/sock", hidden},
+		// The kernel would take these for others when the supervisor uses them.
+		{"/proc/self/cwd/byproc", unix.ELOOP}, {"/proc/self/root" + dir + "/byroot", unix.ELOOP},
+	} {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: c.name})
+		check("bind "+c.name, err, c.want)
+		if err == nil {
+			var st unix.Stat_t
+			if err := unix.Stat(c.name, &st); err != nil || st.Mode != unix.S_IFSOCK|0o750 {
+				fmt.Printf("%s has the mode %o, %v\n", c.name, st.Mode, err)
+			}
+			if name, err := unix.Getsockname(fd); err != nil || name.(*unix.SockaddrUnix).Name != c.name {
+				fmt.Printf("%s has the name %v, %v\n", c.name, name, err)
+			}
+			check("listen", unix.Listen(fd, 1), nil)
+			peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err != nil {
+				return err
+			}
+			check("connect to "+c.name, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil)
+			unix.Close(peer)
+		}
+		unix.Close(fd)
+	}
+	return nil
+})
+
+// TestSocketRaces: an address that another thread rewrites, and a descriptor under
+// which it puts other sockets, lead nowhere where the command may not go.
+func TestSocketRaces(t *testing.T) {
+	t.Parallel()
+	agent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	outside, err := net.Listen("unix", dir+"/outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := filepath.Join(dir, "inside")
+	if err := os.Mkdir(ws, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The paths have the same length: ../outside and ./././sock.
+	inside, err := net.Listen("unix", ws+"/sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	var hits atomic.Int64
+	for _, l := range []net.Listener{agent, outside} {
+		done := make(chan struct{})
+		t.Cleanup(func() { l.Close(); <-done })
+		go func() {
+			defer close(done)
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				hits.Add(1)
+				conn.Close()
+			}
+		}()
+	}
+	go func() {
+		for {
+			conn, err := inside.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	port := agent.Addr().(*net.TCPAddr).Port
+	c := Config{Policy: online(t, ws), Ports: []uint16{uint16(port)}}
+	if out := supervised(t, c, sandbox.LevelWrites, "sockets/races", ws, strconv.Itoa(port)); out != "" {
+		t.Error(out)
+	}
+	if n := hits.Load(); n != 0 {
+		t.Errorf("%d connections where the command may not go", n)
+	}
+}
+
+var _ = child("sockets/races", func(args []string) error {
+	agent, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	if err := unix.Chdir(args[0]); err != nil {
+		return err
+	}
+	server, own, err := listening(0)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			fd, _, err := unix.Accept(server)
+			if err != nil {
+				return
+			}
+			unix.Close(fd)
+		}
+	}()
+	length := time.Second
+	if os.Getenv("CI") != "" {
+		length = 5 * time.Second
+	}
+	inet := func(port int) []byte {
+		return binary.BigEndian.AppendUint16([]byte{unix.AF_INET, 0}, uint16(port))
+	}
+	good, bad := append(inet(own.Port), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), append(inet(agent), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+	raceAddress("TCP", unix.AF_INET, good, bad, length)
+	raceAddress("UNIX", unix.AF_UNIX, unixAddr("./././sock"), unixAddr("../outside"), length)
+	return raceDescriptor(bad, length)
+})
+
+// raceAddress connects while another thread, which no filter binds, rewrites the
+// address. Both outcomes have to occur, or there was no race.
+func raceAddress(what string, family int, good, bad []byte, length time.Duration) {
+	if len(good) != len(bad) {
+		panic("the addresses differ in length")
+	}
+	addr := slices.Clone(good)
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		for !stop.Load() {
+			rewrite(addr, bad)
+			rewrite(addr, good)
+		}
+	}()
+	count := map[error]int{}
+	both := func() bool { return count[nil] > 0 && count[unix.EPERM] > 0 }
+	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM, 0)
+		if err != nil {
+			fmt.Println(what, err)
+			break
+		}
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+		count[errOrNil(errno)]++
+		unix.Close(fd)
+	}
+	stop.Store(true)
+	<-done
+	if !both() {
+		fmt.Println(what, "there was no race:", count)
+	}
+}
+
+// rewrite changes memory while the supervisor reads it. The race is intended.
+//
+//go:norace
+func rewrite(addr, with []byte) {
+	for i := range addr {
+		addr[i] = with[i]
+	}
+}
+
+// raceDescriptor connects to an address that only sockets for datagrams may use,
+// with a number under which another thread puts sockets of both kinds.
+func raceDescriptor(addr []byte, length time.Duration) error {
+	tcp, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	shared, err := unix.FcntlInt(uintptr(udp), unix.F_DUPFD, 100)
+	if err != nil {
+		return err
+	}
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		for !stop.Load() {
+			_ = unix.Dup3(tcp, shared, 0)
+			_ = unix.Dup3(udp, shared, 0)
+		}
+	}()
+	count := map[syscall.Errno]int{}
+	both := func() bool { return count[0] > 0 && count[unix.EPERM] > 0 }
+	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(shared), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+		count[errno]++
+	}
+	stop.Store(true)
+	<-done
+	if !both() || len(count) != 2 {
+		fmt.Println("descriptors:", count)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package sockfd
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is read of a process for one message. Every datagram of the network
+// is smaller.
+const (
+	MaxData    = 1 << 20
+	maxControl = 64 << 10
+	maxName    = 128 // struct sockaddr_storage
+)
+
+// MaxVectors is UIO_MAXIOV: how many parts a message may have, and how many messages
+// a call of sendmmsg(2).
+const MaxVectors = 1024
+
+// The layout of what programs pass, on both architectures.
+const (
+	sizeMsghdr  = 56 // struct msghdr
+	sizeIovec   = 16 // struct iovec
+	SizeMmsghdr = 64 // struct mmsghdr
+	// SizeOfSent is where in a struct mmsghdr the kernel writes how many bytes of the
+	// message it has sent, an unsigned int.
+	SizeOfSent = sizeMsghdr
+)
+
+// Message is a copy of what a process sends at once.
+type Message struct {
+	Name    []byte // the address; empty: none
+	Data    []byte
+	Control []byte // cmsg(3)
+}
+
+// ReadMessage returns a copy of the message whose struct msghdr is at that address in
+// the memory that read reads. The errors are errnos, as sendmsg(2) has them.
+func ReadMessage(read func(addr uint64, n int) ([]byte, error), addr uint64) (m Message, err error) {
+	head, err := read(addr, sizeMsghdr)
+	if err != nil {
+		return m, err
+	}
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(head[at:]) }
+	name, nameLen := word(0), int(int32(binary.NativeEndian.Uint32(head[8:])))
+	vector, parts := word(16), word(24)
+	control, controlLen := word(32), word(40)
+	switch {
+	case name != 0 && nameLen < 0:
+		return m, unix.EINVAL
+	case parts > MaxVectors:
+		return m, unix.EMSGSIZE
+	case control != 0 && controlLen > maxControl:
+		return m, unix.ENOBUFS
+	}
+	if name != 0 {
+		if m.Name, err = read(name, min(nameLen, maxName)); err != nil {
+			return m, err
+		}
+	}
+	if control != 0 {
+		if m.Control, err = read(control, int(controlLen)); err != nil {
+			return m, err
+		}
+	}
+	m.Data, err = readParts(read, vector, int(parts))
+	return m, err
+}
+
+// readParts reads the array of struct iovec at addr, and returns what all of them
+// point to, one after the other.
+func readParts(read func(addr uint64, n int) ([]byte, error), addr uint64, parts int) ([]byte, error) {
+	list, err := read(addr, parts*sizeIovec)
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	for ; len(list) > 0; list = list[sizeIovec:] {
+		base, size := binary.NativeEndian.Uint64(list), binary.NativeEndian.Uint64(list[8:])
+		if size > MaxData-uint64(len(data)) {
+			return nil, unix.EMSGSIZE
+		}
+		part, err := read(base, int(size))
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, part...)
+	}
+	return data, nil
+}
+
+// PassesDescriptors tells whether there are descriptors among the control messages,
+// or the kernel would not understand these.
+func (m *Message) PassesDescriptors() bool {
+	if len(m.Control) == 0 {
+		return false
+	}
+	messages, err := unix.ParseSocketControlMessage(m.Control)
+	if err != nil {
+		return true
+	}
+	for _, c := range messages {
+		if c.Header.Level == unix.SOL_SOCKET && c.Header.Type == unix.SCM_RIGHTS {
+			return true
+		}
+	}
+	return false
+}
+
+// Send sends the message on the socket fd, without a signal if that fails. It returns
+// how many bytes were sent, or an errno.
+func (m *Message) Send(fd, flags int) (int, error) {
+	var head unix.Msghdr
+	var part unix.Iovec
+	if len(m.Name) > 0 {
+		head.Name, head.Namelen = &m.Name[0], uint32(len(m.Name))
+	}
+	if len(m.Data) > 0 {
+		part.Base = &m.Data[0]
+	}
+	part.SetLen(len(m.Data))
+	head.Iov = &part
+	head.SetIovlen(1)
+	if len(m.Control) > 0 {
+		head.Control = &m.Control[0]
+	}
+	head.SetControllen(len(m.Control))
+	n, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&head)), uintptr(flags|unix.MSG_NOSIGNAL))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}

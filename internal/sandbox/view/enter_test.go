@@ -1,0 +1,1276 @@
+package view
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/internal/sandbox/pathname"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/sandbox"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// viewCase is what a child needs to know.
+type viewCase struct {
+	UID      int
+	Binds    []bindMount      // made before the namespaces of the view
+	Profile  *sandbox.Profile // compiled and resolved in the child; if nil, Policy is used as it is
+	Policy   sandbox.Policy
+	Missing  []placeholder.Missing
+	Options  Options
+	Attempts []attempt
+	Timed    bool // print how many nanoseconds Enter took, and attempt nothing
+}
+
+// bindMount binds From to To in the mount namespace around the view.
+type bindMount struct {
+	From, To string
+	ReadOnly bool
+}
+
+// attempt is one system call, or a few that belong together.
+type attempt struct {
+	Do       string
+	Path, To string
+	// Want is the name of an errno, or what was read; "" is success.
+	Want string
+}
+
+// The outer child makes mounts; the inner one enters the view in namespaces of
+// its own, and makes the attempts without capabilities.
+var (
+	_ = sandboxtest.RegisterChild("view/outer", func(args []string) error {
+		var c viewCase
+		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		for _, b := range c.Binds {
+			if err := unix.Mount(b.From, b.To, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+				return fmt.Errorf("binding %s: %w", b.To, err)
+			}
+			if b.ReadOnly {
+				if err := unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+					return fmt.Errorf("remounting %s: %w", b.To, err)
+				}
+			}
+		}
+		cmd := exec.Command("/proc/self/exe", sandboxtest.ChildArg, "view/inner", args[0])
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: c.UID, HostID: c.UID, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: c.UID, HostID: c.UID, Size: 1}},
+			Credential:  &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.UID), NoSetGroups: true},
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_OVERRIDE},
+			Pdeathsig:   syscall.SIGKILL,
+		}
+		runtime.LockOSThread() // for Pdeathsig
+		return cmd.Run()
+	})
+	_ = sandboxtest.RegisterChild("view/inner", func(args []string) error {
+		var c viewCase
+		if err := json.Unmarshal([]byte(args[0]), &c); err != nil {
+			return err
+		}
+		r := &resolve.Resolved{Policy: &c.Policy, Missing: c.Missing}
+		if c.Profile != nil {
+			policy, err := c.Profile.Compile()
+			if err != nil {
+				return err
+			}
+			if r, err = resolve.Policy(policy); err != nil {
+				return err
+			}
+			defer r.Close()
+		}
+		begin := time.Now()
+		_, err := Enter(r, c.Options)
+		if c.Timed {
+			fmt.Println(time.Since(begin).Nanoseconds())
+			return err
+		}
+		if err != nil {
+			return json.NewEncoder(os.Stdout).Encode([]string{err.Error()})
+		}
+		runtime.LockOSThread()
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			return err
+		}
+		var got []string
+		for _, a := range c.Attempts {
+			got = append(got, a.try())
+		}
+		return json.NewEncoder(os.Stdout).Encode(got)
+	})
+)
+
+// try returns what is compared with Want.
+func (a attempt) try() string {
+	content, err := a.do()
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return unix.ErrnoName(errno)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return content
+}
+
+func (a attempt) do() (string, error) {
+	closing := func(fd int, err error) (string, error) {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return "", err
+	}
+	switch a.Do {
+	case "read":
+		data, err := os.ReadFile(a.Path)
+		return strings.TrimSpace(string(data)), err
+	case "open":
+		return closing(unix.Open(a.Path, unix.O_RDONLY, 0))
+	case "write":
+		return closing(unix.Open(a.Path, unix.O_WRONLY, 0))
+	case "shell-write": // as "> path" does
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o644))
+	case "create":
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644))
+	case "tmpfile":
+		return closing(unix.Open(a.Path, unix.O_WRONLY|unix.O_TMPFILE, 0o600))
+	case "list":
+		entries, err := os.ReadDir(a.Path)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " "), err
+	case "mode":
+		info, err := os.Lstat(a.Path)
+		if err != nil {
+			return "", err
+		}
+		return info.Mode().String(), nil
+	case "fill": // with files that have nothing in them
+		for i := range 2048 {
+			if err := unix.Mknod(a.Path+"/fill"+strconv.Itoa(i), unix.S_IFREG|0o600, 0); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	case "mkdir":
+		return "", unix.Mkdir(a.Path, 0o755)
+	case "mkfifo":
+		return "", unix.Mkfifo(a.Path, 0o644)
+	case "mknod":
+		return "", unix.Mknod(a.Path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
+	case "rmdir":
+		return "", unix.Rmdir(a.Path)
+	case "unlink":
+		return "", unix.Unlink(a.Path)
+	case "rename":
+		return "", unix.Rename(a.Path, a.To)
+	case "exchange":
+		return "", unix.Renameat2(unix.AT_FDCWD, a.Path, unix.AT_FDCWD, a.To, unix.RENAME_EXCHANGE)
+	case "link":
+		return "", unix.Link(a.Path, a.To)
+	case "chmod":
+		return "", unix.Chmod(a.Path, 0o700)
+	case "chown":
+		return "", unix.Lchown(a.Path, os.Getuid(), os.Getgid())
+	case "utime":
+		return "", unix.Utimes(a.Path, make([]unix.Timeval, 2))
+	case "truncate":
+		return "", unix.Truncate(a.Path, 0)
+	case "setxattr":
+		return "", unix.Setxattr(a.Path, "user.x", []byte("y"), 0)
+	case "readlink":
+		return os.Readlink(a.Path)
+	case "getcwd":
+		return os.Getwd()
+	case "connect":
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return "", err
+		}
+		defer unix.Close(fd)
+		return "", unix.Connect(fd, &unix.SockaddrUnix{Name: a.Path})
+	case "descriptors":
+		// Leave out the standard streams, the descriptor of this listing and the
+		// files of the Go runtime, which reads the limits of its cgroup.
+		entries, err := os.ReadDir("/proc/self/fd")
+		var rest []string
+		for _, e := range entries {
+			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			if strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, "/sys/fs/cgroup/") && e.Name() > "2" {
+				rest = append(rest, to)
+			}
+		}
+		return strings.Join(rest, " "), err
+	case "umount":
+		return "", unix.Unmount(a.Path, unix.MNT_DETACH)
+	}
+	return "", fmt.Errorf("unknown attempt %q", a.Do)
+}
+
+// enter runs a case as an ordinary user and as uid 0. For each, c fills a tree
+// below root and returns the case.
+func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
+	t.Helper()
+	for _, uid := range []int{0, 1000} {
+		t.Run("uid "+strconv.Itoa(uid), func(t *testing.T) {
+			t.Parallel()
+			if os.Getuid() != 0 {
+				t.Skip("mapping other users needs uid 0")
+			}
+			// Not below TMPDIR: some cases name the directories above.
+			root, err := os.MkdirTemp("/tmp", "view")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(root) })
+			// Anybody may enter root, and its path is canonical even where /tmp
+			// is a symlink.
+			root, err = filepath.EvalSymlinks(root)
+			if err == nil {
+				err = os.Chmod(root, 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			vc := c(t, root, uid)
+			vc.UID, vc.Policy.Confined = uid, true
+			slices.SortFunc(vc.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
+			filepath.WalkDir(root, func(name string, _ os.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				return os.Lchown(name, uid, uid)
+			})
+			got := runView(t, vc)
+			if len(got) == 1 && len(vc.Attempts) == 0 {
+				t.Fatalf("EnterView: %s", got[0])
+			}
+			if len(got) != len(vc.Attempts) {
+				t.Fatalf("EnterView: %s", got)
+			}
+			for i, a := range vc.Attempts {
+				if got[i] != a.Want {
+					t.Errorf("%s %s %s: got %q, want %q", a.Do, a.Path, a.To, got[i], a.Want)
+				}
+			}
+		})
+	}
+}
+
+func runView(t testing.TB, c viewCase) []string {
+	t.Helper()
+	out := runOuter(t, c)
+	var got []string
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("child said %q: %v", out, err)
+	}
+	return got
+}
+
+func runOuter(t testing.TB, c viewCase) []byte {
+	t.Helper()
+	arg, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", sandboxtest.ChildArg, "view/outer", string(arg))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	// GORACE: the race detector would wait a second before the child ends.
+	// GODEBUG: the runtime would hold files of its cgroup open.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0")
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+	return out
+}
+
+// viewTree makes files and directories; names that end in a slash are directories,
+// "a -> b" is a symlink. Files contain their base name.
+func viewTree(t *testing.T, root string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		name, link, symlink := strings.Cut(name, " -> ")
+		full := filepath.Join(root, name)
+		err := os.MkdirAll(filepath.Dir(full), 0o755)
+		switch {
+		case err != nil:
+		case symlink:
+			err = os.Symlink(link, full)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(full, 0o755)
+		default:
+			err = os.WriteFile(full, []byte(filepath.Base(name)), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func listen(t *testing.T, name string) {
+	t.Helper()
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if err := os.Chmod(name, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestViewReadOnly(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/f", "repo/d/")
+		repo := root + "/repo"
+		return viewCase{
+			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "getcwd", Want: "/"},
+				{Do: "descriptors"},
+				{Do: "read", Path: repo + "/f", Want: "f"},
+				{Do: "write", Path: repo + "/f", Want: "EROFS"},
+				{Do: "create", Path: repo + "/new", Want: "EROFS"},
+				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "create", Path: "/new", Want: "EROFS"},
+				{Do: "create", Path: "/etc/new", Want: "EROFS"},
+				{Do: "tmpfile", Path: repo, Want: "EROFS"},
+				{Do: "mkdir", Path: repo + "/new", Want: "EROFS"},
+				{Do: "mkfifo", Path: repo + "/new", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/f", To: repo + "/g", Want: "EROFS"},
+				{Do: "link", Path: repo + "/f", To: repo + "/g", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/f", Want: "EROFS"},
+				{Do: "rmdir", Path: repo + "/d", Want: "EROFS"},
+				{Do: "chmod", Path: repo + "/f", Want: "EROFS"},
+				{Do: "chown", Path: repo + "/f", Want: "EROFS"},
+				{Do: "utime", Path: repo + "/f", Want: "EROFS"},
+				{Do: "setxattr", Path: repo + "/f", Want: "EROFS"},
+				{Do: "truncate", Path: repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/proc/self/root" + repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/.." + repo + "/f", Want: "EROFS"},
+				{Do: "write", Path: "/proc/self/cwd/.." + repo + "/f", Want: "EROFS"},
+				{Do: "read", Path: "/etc/.." + repo + "/f", Want: "f"},
+				{Do: "umount", Path: "/proc", Want: "EPERM"},
+			},
+		}
+	})
+}
+
+func TestViewPseudoFilesystems(t *testing.T) {
+	t.Parallel()
+	for _, fresh := range []bool{true, false} {
+		t.Run("fresh "+strconv.FormatBool(fresh), func(t *testing.T) {
+			enter(t, func(t *testing.T, root string, uid int) viewCase {
+				comm := ""
+				if !fresh {
+					comm = "EROFS"
+				}
+				return viewCase{
+					Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+					Options: Options{FreshProc: fresh, ShmBytes: 1 << 20},
+					Attempts: []attempt{
+						{Do: "write", Path: "/proc/sys/kernel/core_pattern", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
+						{Do: "chmod", Path: "/proc/irq", Want: "EROFS"},
+						{Do: "chmod", Path: "/proc/bus", Want: "EROFS"},
+						{Do: "chmod", Path: "/proc/sys/kernel/core_pattern", Want: "EROFS"},
+						{Do: "read", Path: "/proc/kallsyms"},
+						{Do: "read", Path: "/proc/keys"},
+						{Do: "read", Path: "/proc/timer_list"},
+						{Do: "write", Path: "/proc/kallsyms", Want: "EROFS"},
+						{Do: "write", Path: "/proc/self/comm", Want: comm},
+						{Do: "list", Path: "/sys/kernel/debug"},
+						{Do: "list", Path: "/sys/firmware"},
+						{Do: "mode", Path: "/sys/fs/bpf", Want: "dr-xr-xr-x"},
+						{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+						{Do: "mkdir", Path: "/sys/fs/cgroup/x", Want: "EROFS"},
+						{Do: "list", Path: "/dev", Want: "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"},
+						{Do: "shell-write", Path: "/dev/null"},
+						{Do: "chmod", Path: "/dev/null", Want: "EROFS"},
+						{Do: "open", Path: "/dev/zero"},
+						{Do: "open", Path: "/dev/full"},
+						{Do: "open", Path: "/dev/random"},
+						{Do: "open", Path: "/dev/urandom"},
+						{Do: "open", Path: "/dev/tty", Want: "ENXIO"},
+						{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+						{Do: "open", Path: "/dev/mem", Want: "ENOENT"},
+						{Do: "list", Path: "/dev/pts", Want: "ptmx"},
+						{Do: "open", Path: "/dev/ptmx"},
+						{Do: "mode", Path: "/dev/shm", Want: "dtrwxrwxrwx"},
+						{Do: "list", Path: "/dev/shm"},
+						{Do: "create", Path: "/dev/shm/x"},
+						{Do: "mknod", Path: "/dev/shm/n", Want: "EPERM"},
+						{Do: "readlink", Path: "/dev/fd", Want: "/proc/self/fd"},
+						{Do: "fill", Path: "/dev/shm", Want: "ENOSPC"},
+						{Do: "fill", Path: "/dev", Want: "ENOSPC"},
+					},
+				}
+			})
+		})
+	}
+}
+
+func TestViewWorkspace(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/f", "repo/d/g", "repo/.git/HEAD", "repo/.git/objects/", "repo/.codex/", "repo/vault/x",
+			"repo/secret", "repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/held",
+			"other/o", "repo/link -> ../other/o", "single", "repo/.agents/")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{
+				{Path: "/", Access: sandbox.Read},
+				{Path: repo, Access: sandbox.Write},
+				{Path: repo + "/.git", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/.codex", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/.agents", Access: sandbox.Read, Origin: sandbox.Protected},
+				{Path: repo + "/vault", Access: sandbox.Denied},
+				{Path: repo + "/secret", Access: sandbox.Denied},
+				{Path: repo + "/sub/deep/.git", Access: sandbox.Read},
+				{Path: repo + "/docs/man", Access: sandbox.Read},
+				{Path: repo + "/held/below/it", Access: sandbox.Denied}, // the placeholder "held" keeps it absent
+				{Path: repo + "/gone", Access: sandbox.Write},
+				{Path: root + "/single", Access: sandbox.Write},
+			}},
+			Missing: []placeholder.Missing{{Parent: repo, Name: ".codex", Dir: true}, {Parent: repo, Name: ".agents", Dir: true},
+				{Parent: repo, Name: "held"}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: repo + "/f"},
+				{Do: "create", Path: repo + "/new"},
+				{Do: "mkfifo", Path: repo + "/fifo"},
+				{Do: "mknod", Path: repo + "/null", Want: "EPERM"},
+				{Do: "write", Path: root + "/other/o", Want: "EROFS"},
+				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "write", Path: repo + "/link", Want: "EROFS"},
+				{Do: "link", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
+				{Do: "rename", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
+
+				{Do: "read", Path: repo + "/.git/HEAD", Want: "HEAD"},
+				{Do: "write", Path: repo + "/.git/HEAD", Want: "EROFS"},
+				{Do: "create", Path: repo + "/.git/new", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/.git", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/f", To: repo + "/.git/HEAD", Want: "EXDEV"},
+				{Do: "link", Path: repo + "/f", To: repo + "/.git/l", Want: "EROFS"},
+				{Do: "exchange", Path: repo + "/.git", To: repo + "/d", Want: "EBUSY"},
+				{Do: "rmdir", Path: repo + "/.git", Want: "EBUSY"},
+				{Do: "chmod", Path: repo + "/.git", Want: "EROFS"},
+
+				{Do: "mode", Path: repo + "/.codex", Want: "dr-xr-xr-x"},
+				{Do: "list", Path: repo + "/.codex"},
+				{Do: "create", Path: repo + "/.codex/x", Want: "EROFS"},
+				{Do: "mkdir", Path: repo + "/.codex", Want: "EEXIST"},
+				{Do: "rmdir", Path: repo + "/.codex", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/.agents", To: repo + "/x", Want: "EBUSY"},
+
+				{Do: "list", Path: repo + "/vault", Want: "EACCES"},
+				{Do: "read", Path: repo + "/vault/x", Want: "EACCES"},
+				{Do: "mode", Path: repo + "/vault", Want: "d---------"},
+				{Do: "chmod", Path: repo + "/vault", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/vault", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rmdir", Path: repo + "/vault", Want: "EBUSY"},
+				{Do: "read", Path: repo + "/secret", Want: "EACCES"},
+				{Do: "write", Path: repo + "/secret", Want: "EACCES"},
+				{Do: "chmod", Path: repo + "/secret", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/secret", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/secret", To: repo + "/x", Want: "EBUSY"},
+				{Do: "link", Path: repo + "/secret", To: repo + "/x", Want: "EXDEV"},
+
+				{Do: "write", Path: repo + "/sub/deep/h"},
+				{Do: "create", Path: repo + "/sub/n"},
+				{Do: "write", Path: repo + "/sub/deep/.git/HEAD", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/sub", To: repo + "/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/sub/deep", To: repo + "/sub/x", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/sub/deep", To: repo + "/x", Want: "EXDEV"},
+				{Do: "exchange", Path: repo + "/sub", To: repo + "/d", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/docs", To: repo + "/x", Want: "EBUSY"},
+				{Do: "write", Path: repo + "/docs/man/page", Want: "EROFS"},
+				{Do: "create", Path: repo + "/docs/x"},
+				{Do: "rename", Path: repo + "/d", To: repo + "/e"},
+
+				{Do: "read", Path: repo + "/held", Want: "held"},
+				{Do: "write", Path: repo + "/held", Want: "EROFS"},
+				{Do: "unlink", Path: repo + "/held", Want: "EBUSY"},
+				{Do: "mkdir", Path: repo + "/held", Want: "EEXIST"},
+
+				{Do: "write", Path: root + "/single"},
+				{Do: "truncate", Path: root + "/single"},
+				{Do: "unlink", Path: root + "/single", Want: "EROFS"},
+				{Do: "rename", Path: repo, To: root + "/x", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+func TestViewNested(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{
+				{Path: "/", Access: sandbox.Read},
+				{Path: repo, Access: sandbox.Write},
+				{Path: repo + "/a", Access: sandbox.Denied},
+				{Path: repo + "/a/b", Access: sandbox.Write},
+				{Path: repo + "/a/file", Access: sandbox.Write},
+				{Path: repo + "/a/c/d", Access: sandbox.Read},
+				{Path: repo + "/r", Access: sandbox.Read},
+				{Path: repo + "/r/w", Access: sandbox.Write},
+				{Path: repo + "/n", Access: sandbox.Write}, // as writable as its parent: needs no mount
+				{Path: repo + "/n/s", Access: sandbox.Denied},
+			}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "list", Path: repo + "/a", Want: "EACCES"},
+				{Do: "mode", Path: repo + "/a", Want: "d--x--x--x"},
+				{Do: "read", Path: repo + "/a/x", Want: "ENOENT"},
+				{Do: "create", Path: repo + "/a/n", Want: "EROFS"},
+				{Do: "read", Path: repo + "/a/b/f", Want: "f"},
+				{Do: "create", Path: repo + "/a/b/n"},
+				{Do: "write", Path: repo + "/a/file"},
+				{Do: "list", Path: repo + "/a/c", Want: "EACCES"},
+				{Do: "read", Path: repo + "/a/c/d/g", Want: "g"},
+				{Do: "write", Path: repo + "/a/c/d/g", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/a", To: repo + "/z", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/a/b", To: repo + "/z", Want: "EXDEV"},
+				{Do: "list", Path: repo + "/r", Want: "o w"},
+				{Do: "write", Path: repo + "/r/o", Want: "EROFS"},
+				{Do: "create", Path: repo + "/r/w/n"},
+				{Do: "rename", Path: repo + "/r/w", To: repo + "/r/z", Want: "EROFS"},
+				{Do: "rename", Path: repo + "/n", To: repo + "/z", Want: "EBUSY"},
+				{Do: "write", Path: repo + "/n/k"},
+				{Do: "read", Path: repo + "/n/s", Want: "EACCES"},
+			},
+		}
+	})
+}
+
+func TestViewMinimal(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
+		viewTree(t, root, "hid/below/y", "hid/gone/")
+		rules := []sandbox.Rule{
+			{Path: root + "/repo", Access: sandbox.Read},
+			{Path: root + "/repo/v", Access: sandbox.Denied},
+			{Path: root + "/w", Access: sandbox.Write},
+			{Path: root + "/w/one", Access: sandbox.Read},
+			{Path: root + "/hid", Access: sandbox.Denied},
+			{Path: root + "/hid/below", Access: sandbox.Read},
+			{Path: "/usr", Access: sandbox.Read, Origin: sandbox.Minimal},
+			{Path: "/etc/passwd", Access: sandbox.Read},
+		}
+		return viewCase{
+			Policy: sandbox.Policy{Rules: rules, Links: []sandbox.Link{{Path: root + "/hid/link", Target: "below"},
+				{Path: "/zoo/link", Target: "../usr/bin"}}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "open", Path: "/usr/bin/env"},
+				{Do: "list", Path: "/..", Want: "dev etc proc tmp usr zoo"},
+				{Do: "open", Path: "/zoo/link/env"},
+				{Do: "read", Path: root + "/hid/link/y", Want: "y"},
+				{Do: "read", Path: root + "/repo/f", Want: "f"},
+				{Do: "write", Path: root + "/repo/f", Want: "EROFS"},
+				{Do: "list", Path: root + "/repo/v", Want: "EACCES"},
+				{Do: "read", Path: root + "/other/o", Want: "ENOENT"},
+				{Do: "list", Path: root, Want: "hid repo w"},
+				{Do: "mode", Path: root, Want: "drwx------"},
+				{Do: "list", Path: root + "/hid", Want: "EACCES"},
+				{Do: "open", Path: root + "/hid/gone", Want: "ENOENT"},
+				{Do: "open", Path: "/etc/passwd"},
+				{Do: "write", Path: "/etc/passwd", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
+				{Do: "list", Path: "/etc", Want: "passwd"},
+				{Do: "open", Path: "/root", Want: "ENOENT"},
+				{Do: "open", Path: "/sys", Want: "ENOENT"},
+				{Do: "open", Path: "/var", Want: "ENOENT"},
+				{Do: "create", Path: "/new", Want: "EROFS"},
+				{Do: "chmod", Path: root, Want: "EROFS"},
+				{Do: "create", Path: root + "/w/n"},
+				{Do: "write", Path: root + "/w/one", Want: "EROFS"},
+				{Do: "unlink", Path: root + "/w/one", Want: "EBUSY"},
+				{Do: "read", Path: "/proc/sys/kernel/ostype", Want: "Linux"},
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "open", Path: "/dev/null"},
+			},
+		}
+	})
+}
+
+// TestViewOfProfile goes the whole way from a profile, with the rules that only
+// resolving adds.
+func TestViewOfProfile(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "real/repo/f", "real/repo/.agents/", "real/repo/.codex/", "real/repo/.aws/c", "way -> real",
+			"store/wt/HEAD", "store/other", "private/key")
+		if err := os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// store becomes a writable root, so its protected names need objects:
+		// nobody holds placeholders here.
+		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
+			viewTree(t, root, "store/"+name+"/")
+		}
+		return viewCase{
+			Profile: &sandbox.Profile{
+				Entries: []sandbox.Entry{
+					{Place: sandbox.PlaceMinimal, Access: sandbox.Read},
+					{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+					{Place: sandbox.PlacePath, Path: root + "/store", Access: sandbox.Write},
+					{Place: sandbox.PlacePath, Path: root + "/nothing", Access: sandbox.Write},
+				},
+				Cwd: root + "/way/repo", WorkspaceRoots: []string{root + "/way/repo"}, Private: []string{root + "/private"},
+			},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/real/repo/f"},
+				{Do: "write", Path: root + "/way/repo/f"},
+				{Do: "write", Path: root + "/real/repo/.git", Want: "EROFS"},
+				{Do: "unlink", Path: root + "/real/repo/.git", Want: "EBUSY"},
+				{Do: "write", Path: root + "/store/wt/HEAD", Want: "EROFS"},
+				{Do: "write", Path: root + "/store/other"},
+				{Do: "rename", Path: root + "/store/wt", To: root + "/store/x", Want: "EBUSY"},
+				{Do: "mode", Path: root + "/real/repo/.codex", Want: "dr-xr-xr-x"},
+				{Do: "write", Path: root + "/real/repo/.aws/c", Want: "EROFS"},
+				{Do: "open", Path: "/bin/sh"},
+				{Do: "open", Path: "/etc/passwd"},
+				{Do: "open", Path: root + "/private", Want: "ENOENT"},
+				{Do: "create", Path: root + "/nothing", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+func TestViewEmpty(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		return viewCase{
+			Options:  Options{}, // no FreshProc
+			Attempts: []attempt{{Do: "list", Path: "/", Want: "dev proc"}, {Do: "write", Path: "/proc/self/comm", Want: "EROFS"}},
+		}
+	})
+}
+
+func TestViewWholeRootWritable(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "a/x", "b/y")
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}, {Path: root + "/a", Access: sandbox.Denied},
+				{Path: "/proc", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write}}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/b/y"},
+				{Do: "list", Path: root + "/a", Want: "EACCES"},
+				{Do: "rename", Path: root, To: "/tmp/z", Want: "EBUSY"},
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+				{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
+// TestViewPseudoFilesystemsGranted: what a profile grants in /proc and /sys is
+// read-only, and may be missing; /dev is the view's own whatever is granted.
+func TestViewPseudoFilesystemsGranted(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		p := sandbox.Profile{Entries: []sandbox.Entry{
+			{Path: "/", Access: sandbox.Read}, {Path: "/proc", Access: sandbox.Write}, {Path: "/proc/sys", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write},
+			{Path: "/sys/kernel", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/proc/gone", Access: sandbox.Denied},
+		}}
+		return viewCase{
+			Profile: &p,
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
+				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
+				{Do: "mkdir", Path: "/sys/fs/cgroup/x", Want: "EROFS"},
+				{Do: "create", Path: "/dev/x"},
+				{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
+func TestViewGlobs(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
+			"repo/m.env -> ../elsewhere/t", "repo/sh.env -> /bin/sh", "repo/gone.env -> /proc/"+strconv.Itoa(os.Getpid())+"/status",
+			"repo/dev.env -> /dev/null", "repo/sys.env -> /sys/kernel/profiling", "ours/o", "repo/o.env -> ../ours/o", "theirs/t", "ro/t.env -> ../theirs/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
+			"depth/1.env", "depth/a/2.env")
+		repo := root + "/repo"
+		return viewCase{
+			Policy: sandbox.Policy{
+				Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write}, {Path: repo + "/deny", Access: sandbox.Denied},
+					{Path: root + "/ours", Access: sandbox.Write}},
+				Globs: []sandbox.Glob{{Base: root + "/ro", Pattern: "**/*.env"}, {Base: repo, Pattern: "**/*.env"}, {Base: root + "/depth", Pattern: "**/*.env", MaxDepth: 1},
+					{Base: root + "/none", Pattern: "*"}},
+			},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "read", Path: repo + "/a.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/d/.e/b.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/dir.env/x", Want: "x"},
+				{Do: "read", Path: repo + "/l.env", Want: "EACCES"},
+				{Do: "read", Path: repo + "/d/f", Want: "EACCES"},
+				{Do: "read", Path: root + "/elsewhere/t", Want: "t"},
+				{Do: "read", Path: repo + "/o.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/ours/o", Want: "EACCES"},
+				{Do: "read", Path: root + "/theirs/t", Want: "EACCES"},
+				{Do: "open", Path: "/bin/sh"},
+				{Do: "open", Path: "/dev/null"},
+				{Do: "open", Path: "/proc/self/status"},
+				{Do: "write", Path: repo + "/d", Want: "EISDIR"},
+				{Do: "read", Path: repo + "/into/s.env", Want: "s.env"},
+				{Do: "rename", Path: repo + "/d", To: repo + "/z", Want: "EBUSY"},
+				{Do: "rename", Path: repo + "/a.env", To: repo + "/z", Want: "EBUSY"},
+				{Do: "read", Path: root + "/depth/1.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/depth/a/2.env", Want: "2.env"},
+				{Do: "create", Path: repo + "/later.env"},
+			},
+		}
+	})
+}
+
+func TestViewSubmounts(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/ro/", "repo/rw/", "src/f", "out/", "repo/d/f", "repo/d/sub/")
+		repo := root + "/repo"
+		return viewCase{
+			Binds: []bindMount{{root + "/src", repo + "/ro", true}, {root + "/src", repo + "/rw", false},
+				{root + "/src", root + "/out", false}, {root + "/src", repo + "/d/sub", false}},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: repo, Access: sandbox.Write},
+				{Path: repo + "/d", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "create", Path: repo + "/new"},
+				{Do: "write", Path: repo + "/ro/f", Want: "EROFS"},
+				{Do: "write", Path: repo + "/rw/f"},
+				{Do: "write", Path: root + "/out/f", Want: "EROFS"},
+				{Do: "write", Path: repo + "/d/sub/f", Want: "EROFS"},
+			},
+		}
+	})
+}
+
+// TestViewPrivateAliases: private files are denied wherever a mount shows them.
+func TestViewPrivateAliases(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
+		return viewCase{
+			Binds: []bindMount{{root + "/home", root + "/alias", false}, {root + "/home/own", root + "/repo/d/in", false}},
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
+				{Path: root + "/home/own", Access: sandbox.Denied, Origin: sandbox.Private}}, Private: []string{root + "/home/own"}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "read", Path: root + "/home/own/key", Want: "EACCES"},
+				{Do: "read", Path: root + "/alias/own/key", Want: "EACCES"},
+				{Do: "read", Path: root + "/alias/f", Want: "f"},
+				{Do: "read", Path: root + "/repo/d/in/key", Want: "EACCES"},
+				{Do: "rename", Path: root + "/repo/d", To: root + "/repo/e", Want: "EBUSY"},
+			},
+		}
+	})
+}
+
+func TestViewSockets(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "repo/", "run/plain", "hid/")
+		sockets := []string{root + "/run/s", root + "/repo/s", root + "/hid/s"}
+		for _, name := range sockets {
+			listen(t, name)
+		}
+		// This socket only the agent can reach, not the user of the view.
+		other, err := os.MkdirTemp("", "view")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(other) })
+		listen(t, other+"/s")
+		if err := os.Chown(other, 4242, 4242); err != nil {
+			t.Fatal(err)
+		}
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
+				{Path: root + "/hid", Access: sandbox.Denied}}},
+			Options: Options{FreshProc: true,
+				Sockets: append(sockets, root+"/run/gone", root+"/nowhere/s", root+"/run/plain", other+"/s")},
+			Attempts: []attempt{
+				{Do: "connect", Path: root + "/run/s", Want: "ECONNREFUSED"},
+				{Do: "connect", Path: root + "/repo/s"},
+				{Do: "connect", Path: root + "/hid/s", Want: "EACCES"},
+				{Do: "connect", Path: other + "/s", Want: "EACCES"},
+				{Do: "read", Path: root + "/run/plain", Want: "plain"},
+			},
+		}
+	})
+}
+
+func TestViewShm(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/shm"); err != nil {
+		t.Skip(err)
+	}
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		dir, err := os.MkdirTemp("/dev/shm", "view")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		viewTree(t, dir, "w/f", "private/f")
+		for _, name := range []string{dir, dir + "/w", dir + "/w/f"} {
+			if err := os.Chown(name, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return viewCase{
+			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: dir + "/w", Access: sandbox.Write},
+				{Path: dir + "/private", Access: sandbox.Denied, Origin: sandbox.Private}}},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "list", Path: dir, Want: "w"},
+				{Do: "write", Path: dir + "/w/f"},
+				{Do: "create", Path: "/dev/shm/x"},
+				{Do: "read", Path: dir + "/private/f", Want: "ENOENT"},
+			},
+		}
+	})
+}
+
+// TestViewRefused: if a view cannot be built, the error says what could not be
+// mounted and where.
+func TestViewRefused(t *testing.T) {
+	t.Parallel()
+	write := func(root string, more ...sandbox.Rule) sandbox.Policy {
+		return sandbox.Policy{Confined: true, Rules: append([]sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root, Access: sandbox.Write}}, more...)}
+	}
+	tests := []struct {
+		name  string
+		files []string
+		c     func(root string) viewCase
+		want  string
+	}{
+		{"root swapped for a symlink", []string{"a/", "w -> a"}, func(root string) viewCase {
+			return viewCase{Policy: write(root + "/w")}
+		}, "mounting the rule at $/w: open: too many levels of symbolic links"},
+		{"parent swapped for a symlink", []string{"a/w/", "b -> a"}, func(root string) viewCase {
+			return viewCase{Policy: write(root + "/b/w")}
+		}, "mounting the rule at $/b/w: open: too many levels of symbolic links"},
+		{"no placeholder", []string{"w/"}, func(root string) viewCase {
+			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read}),
+				Missing: []placeholder.Missing{{Parent: root + "/w", Name: ".git", Dir: true}}}
+		}, "mounting over $/w/.git: its placeholder is gone"},
+		{"missing and not held", []string{"w/"}, func(root string) viewCase {
+			return viewCase{Policy: write(root+"/w", sandbox.Rule{Path: root + "/w/.git", Access: sandbox.Read})}
+		}, "mounting over $/w/.git: it does not exist, has no placeholder and could come into being"},
+		{"glob in procfs", nil, func(root string) viewCase {
+			p := write(root)
+			p.Globs = []sandbox.Glob{{Base: "/proc", Pattern: "*/environ"}}
+			return viewCase{Policy: p}
+		}, "expanding the glob /proc/*/environ: what is in /proc cannot be listed ahead"},
+		{"not a terminal", []string{"x"}, func(root string) viewCase {
+			return viewCase{Policy: write(root), Options: Options{Terminal: root + "/x"}}
+		}, "mounting $/x at /dev/console: the host has another object there, mode 0100644, number 0:0"},
+		{"not confined", nil, func(string) viewCase { return viewCase{} }, "mounting the view: the policy does not restrict files"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if os.Getuid() != 0 {
+				t.Skip("a mount namespace needs uid 0")
+			}
+			root := t.TempDir()
+			viewTree(t, root, tt.files...)
+			want := []string{strings.ReplaceAll(tt.want, "$", root)}
+			if diff := cmp.Diff(want, runView(t, tt.c(root))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestViewOfSwappedRoot: while a writable root and a symlink are swapped again
+// and again, the target of the symlink never becomes writable.
+func TestViewOfSwappedRoot(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a mount namespace needs uid 0")
+	}
+	root := t.TempDir()
+	viewTree(t, root, "victim/f", "w/f", "link -> victim")
+	done := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if err := unix.Renameat2(unix.AT_FDCWD, root+"/w", unix.AT_FDCWD, root+"/link", unix.RENAME_EXCHANGE); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	defer swapper.Wait()
+	defer close(done)
+	c := viewCase{
+		Policy:   sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/w", Access: sandbox.Write}}},
+		Options:  Options{FreshProc: true},
+		Attempts: []attempt{{Do: "write", Path: root + "/victim/f"}},
+	}
+	entered := 0
+	for range 20 {
+		switch got := runView(t, c)[0]; {
+		case got == "EROFS":
+			entered++
+		case !strings.HasSuffix(got, "too many levels of symbolic links"):
+			t.Errorf("got %q", got)
+		}
+	}
+	t.Logf("%d of 20 entered", entered)
+}
+
+// TestViewTooManyGlobbed: a command cannot keep later ones from starting by
+// making many files that a glob denies: their directories are hidden.
+func TestViewTooManyGlobbed(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	fill := func(root string, from, to int) {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i := from; i < to; i++ {
+			if err := os.WriteFile(fmt.Sprintf("%s/%d.env", root, i), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	root := t.TempDir()
+	p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}}
+	check := func(what string, files int, hidden ...string) {
+		t.Helper()
+		got, dirs, err := deniedFiles(fd, p)
+		for i := range hidden {
+			hidden[i] = root + hidden[i]
+		}
+		if err != nil || len(got) != files || !slices.Equal(dirs, hidden) {
+			t.Errorf("%s: %d files and %v, %v; want %d and %v", what, len(got), dirs, err, files, hidden)
+		}
+	}
+	fill(root+"/a/few", 0, 10)
+	fill(root+"/a/many/in", 0, maxGlobbed-10)
+	check("as many as can be", maxGlobbed)
+	fill(root+"/b", 0, 1)
+	check("one more", 11, "/a/many/in")
+	for i := range crowd + 1 { // many in all, but no directory is a crowd
+		fill(fmt.Sprintf("%s/a/many/%d", root, i), 0, 20)
+	}
+	check("in many directories", 11, "/a/many")
+	fill(root, 0, maxGlobbed)
+	check("at the top", 0, "")
+}
+
+// TestViewManyTooDeep: many directories that lie too deep are not hidden one by
+// one, which would take ever longer, but together with a directory above them.
+func TestViewManyTooDeep(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	root := t.TempDir()
+	deep := root + strings.Repeat("/d", maxGlobDepth-4)
+	for i := range 3000 {
+		if err := os.MkdirAll(fmt.Sprintf("%s/%d/d/d/d/d", deep, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := globber{
+		policy: &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}},
+		files:  map[string]bool{}, hidden: map[string]bool{},
+	}
+	if err := g.glob(fd, g.policy.Globs[0]); err != nil || g.weight() > maxGlobbed || len(g.hidden) == 0 || g.hidden[root] {
+		t.Errorf("%d directories are hidden, %v", len(g.hidden), err)
+	}
+}
+
+// TestViewTooDeep: directories that lie too deep are hidden, and those with files
+// or directories whose path is longer than the kernel takes.
+func TestViewTooDeep(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for _, tt := range []struct {
+		name   string
+		dir    string // the name of nested directories, one in the other
+		depth  int    // how many they are
+		file   string // in the innermost
+		hidden bool
+	}{
+		{"not too deep", "d", 200, "secret.env", false},
+		{"too deep", "d", 300, "secret.env", true},
+		{"a long path", strings.Repeat("l", 200), 20, strings.Repeat("n", 200) + ".env", true},
+		{"a long path to something else", strings.Repeat("l", 200), 19, strings.Repeat("n", 250), false},
+		{"a directory with a long path", strings.Repeat("l", 200), 22, "secret.env", true},
+	} {
+		root := t.TempDir()
+		p := &sandbox.Policy{Confined: true, Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}, Globs: []sandbox.Glob{{Base: root, Pattern: "**/*.env"}}}
+		dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		for range tt.depth {
+			var next int
+			if err == nil {
+				if err = unix.Mkdirat(dir, tt.dir, 0o755); err == nil {
+					next, err = unix.Openat(dir, tt.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+				}
+				unix.Close(dir)
+				dir = next
+			}
+		}
+		if err == nil {
+			err = unix.Mknodat(dir, tt.file, unix.S_IFREG|0o600, 0)
+			unix.Close(dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, hidden, err := deniedFiles(fd, p)
+		if err != nil || len(hidden) > 1 || tt.hidden != (len(hidden) == 1) {
+			t.Errorf("%s: %d files, %d directories hidden, %v", tt.name, len(files), len(hidden), err)
+		}
+		for _, name := range append(files, hidden...) {
+			if len(name) >= unix.PathMax {
+				t.Errorf("%s: a path of %d bytes", tt.name, len(name))
+			}
+		}
+	}
+}
+
+// TestViewCrowded: a view can be built if a directory has to be hidden in which
+// other rules have their paths.
+func TestViewCrowded(t *testing.T) {
+	t.Parallel()
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f", "w/deep/vendor/prod.env", "w/deep/sub/prod.env", "w/deep/list")
+		for i := range maxGlobbed + 1 {
+			if err := os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return viewCase{
+			Policy: sandbox.Policy{
+				Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/w", Access: sandbox.Write}, {Path: root + "/w/deep/keep", Access: sandbox.Write},
+					{Path: root + "/w/deep/.git", Access: sandbox.Read, Origin: sandbox.Protected}, {Path: root + "/w/deep/vendor", Access: sandbox.Read},
+					{Path: root + "/w/deep/sub", Access: sandbox.Write}, {Path: root + "/w/deep/sub/prod.env", Access: sandbox.Read}, {Path: root + "/w/deep/list", Access: sandbox.Read}},
+				Globs: []sandbox.Glob{{Base: root + "/w", Pattern: "**/*.env"}},
+			},
+			Options: Options{FreshProc: true},
+			Attempts: []attempt{
+				{Do: "write", Path: root + "/w/x"},
+				{Do: "list", Path: root + "/w/deep", Want: "EACCES"},
+				{Do: "open", Path: root + "/w/deep/1.env", Want: "EACCES"},
+				{Do: "create", Path: root + "/w/deep/new", Want: "EACCES"},
+				{Do: "rename", Path: root + "/w/deep", To: root + "/w/shallow", Want: "EBUSY"},
+				// The paths of the other rules are hidden too: nobody has searched
+				// them for denied files.
+				{Do: "read", Path: root + "/w/deep/vendor/prod.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/w/deep/sub/prod.env", Want: "EACCES"},
+				{Do: "read", Path: root + "/w/deep/list", Want: "EACCES"},
+				{Do: "write", Path: root + "/w/deep/keep/f", Want: "EACCES"},
+				{Do: "write", Path: root + "/w/deep/.git/f", Want: "EACCES"},
+			},
+		}
+	})
+}
+
+// TestViewConsole: the view shows one terminal of the host, as /dev/console, and
+// no other device of the host's /dev/pts.
+func TestViewConsole(t *testing.T) {
+	t.Parallel()
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { ptmx.Close() })
+	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal := "/dev/pts/" + strconv.Itoa(n)
+	enter(t, func(t *testing.T, root string, uid int) viewCase {
+		c := viewCase{
+			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
+			Options: Options{FreshProc: true, Terminal: terminal},
+			Attempts: []attempt{
+				{Do: "open", Path: terminal, Want: "ENOENT"},
+				{Do: "mode", Path: "/dev/console", Want: "Dcrw-------"},
+			},
+		}
+		if uid == 0 {
+			c.Attempts = append(c.Attempts, attempt{Do: "write", Path: "/dev/console"})
+		}
+		return c
+	})
+}
+
+func TestSocketPaths(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewTree(t, root, "real dir/", "alias -> real dir", "gone/")
+	listen(t, root+"/alias/with space")
+	listen(t, root+"/gone/s")
+	if err := os.Remove(root + "/gone/s"); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := SocketPaths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = slices.DeleteFunc(paths, func(name string) bool { return !pathname.Within(name, root) })
+	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSocketPathsOfMany: a process that binds too many sockets does not make
+// SocketPaths fail, and so keeps no command from starting.
+func TestSocketPathsOfMany(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace needs uid 0")
+	}
+	cmd := sandboxtest.ChildCommand(t, "sockets/many", t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var _ = sandboxtest.RegisterChild("sockets/many", func(args []string) error {
+	const many = maxSockets + 100
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: many + 100, Max: many + 100}); err != nil {
+		return err
+	}
+	for i := range many {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}); err != nil {
+			return err
+		}
+	}
+	paths, err := SocketPaths()
+	if err == nil && len(paths) != maxSockets {
+		err = fmt.Errorf("%d paths", len(paths))
+	}
+	return err
+})
+
+func TestTableHead(t *testing.T) {
+	t.Parallel()
+	const line = "0: 0 0 0 0 0 0 /x\n"
+	for _, n := range []int{0, 1, maxUnixTable/len(line) + 1, maxUnixTable} {
+		text, err := tableHead(strings.NewReader(strings.Repeat(line, n)))
+		if want := min(n, maxUnixTable/len(line)) * len(line); err != nil || len(text) != want {
+			t.Errorf("of %d lines: %d bytes, %v; want %d", n, len(text), err, want)
+		}
+	}
+}
+
+func FuzzBoundPaths(f *testing.F) {
+	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+	f.Add([]byte(head + "0000000038f00a21: 00000003 00000000 00000000 0001 03    38\n0000000038f00a21: 00000002 00000000 00010000 0001 01 17 /run/a b\n"))
+	f.Add([]byte(head + "0: 0 0 0 0 0 0 @abstract\n0: 0 0 0 0 0 0 relative\n0: 0 0 0 0 0 0 /x"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, name := range boundPaths(text) {
+			if !strings.HasPrefix(name, "/") || strings.Contains(name, "\n") || !strings.Contains(string(text), name) {
+				t.Errorf("boundPaths gave %q", name)
+			}
+		}
+	})
+}
+
+func BenchmarkEnterView(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("a mount namespace needs uid 0")
+	}
+	root := b.TempDir()
+	rules := []sandbox.Rule{{Path: "/", Access: sandbox.Read}}
+	var missing []placeholder.Missing
+	for _, name := range []string{"a", "b", "c"} {
+		dir := filepath.Join(root, name)
+		rules = append(rules, sandbox.Rule{Path: dir, Access: sandbox.Write})
+		for _, protected := range []string{".agents", ".aws", ".codex", ".git"} {
+			if err := os.MkdirAll(filepath.Join(dir, protected), 0o755); err != nil {
+				b.Fatal(err)
+			}
+			rules = append(rules, sandbox.Rule{Path: filepath.Join(dir, protected), Access: sandbox.Read, Origin: sandbox.Protected})
+			if protected != ".git" {
+				missing = append(missing, placeholder.Missing{Parent: dir, Name: protected, Dir: true})
+			}
+		}
+	}
+	c := viewCase{Policy: sandbox.Policy{Confined: true, Rules: rules}, Missing: missing, Options: Options{FreshProc: true}, Timed: true}
+	var times []int
+	for b.Loop() {
+		n, err := strconv.Atoi(strings.TrimSpace(string(runOuter(b, c))))
+		if err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, n)
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2])/1e3, "µs-median/view")
+	b.ReportMetric(float64(times[len(times)*95/100])/1e3, "µs-p95/view")
+}
