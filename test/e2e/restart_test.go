@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/client/environment"
 	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/test/rig"
 )
 

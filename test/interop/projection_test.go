@@ -15,9 +15,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/client/capability"
-	"github.com/execagent/execagent/client/environment"
-	"github.com/execagent/execagent/client/projection"
+	"github.com/execagent/execagent/harness/capability"
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/harness/projection"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )

@@ -1,0 +1,350 @@
+package capability_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/harness/capability"
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/protocol"
+)
+
+const skill = "---\nname: s\ndescription: d\n---\nBODY"
+
+var samePath = cmp.Options{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b protocol.PathURI) bool { return a == b })}
+
+// TestFileCalls: what an agent finds in its own files, and what a client finds with file calls at
+// an agent that has no discovery, is the same.
+func TestFileCalls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		".codex-plugin/plugin.json":             `{"name":"above"}`,
+		"plug/.claude-plugin/plugin.json":       `{"name":"demo","mcpServers":"./conf/m.json","apps":"../a"}`,
+		"plug/.cursor-plugin/plugin.json":       `{}`,
+		"plug/conf/m.json":                      "M",
+		"plug/.app.json":                        "A",
+		"plug/s/SKILL.md":                       skill,
+		"plug/s/agents/openai.yaml":             "policy: {}",
+		"plug/é/SKILL.md":                       skill,
+		"plug/A/SKILL.md":                       skill,
+		"plug/A/agents":                         "a file",
+		"plug/.git/x/SKILL.md":                  skill,
+		"plug/n/.codex-plugin/plugin.json":      `{"name":"nested"}`,
+		"plug/n/.claude-plugin/plugin.json":     `{"name":"hidden"}`,
+		"plug/n/t/SKILL.md":                     skill,
+		"plug/bad/SKILL.md":                     "\xff",
+		"plug/bad/agents/openai.yaml":           "not read",
+		"plug/large/SKILL.md":                   strings.Repeat("x", 1<<20+1),
+		"plug/a/b/c/d/e/f/SKILL.md":             skill,
+		"plug/a/b/c/d/e/f/g/SKILL.md":           "too deep",
+		"bare/SKILL.md":                         skill,
+		"bare/.codex-plugin/plugin.json/x":      "a folder in the place of the manifest",
+		"inline/.codex-plugin/plugin.json":      `{"mcpServers":{"x":{}}}`,
+		"inline/.mcp.json":                      "not read",
+		"broken/.codex-plugin/plugin.json":      "\ufeff{}",
+		"broken/.mcp.json":                      "M",
+		"unreadable/.codex-plugin/plugin.json":  "\xff",
+		"unreadable/.claude-plugin/plugin.json": "{}",
+		"file":                                  "",
+	})
+	for name, target := range map[string]string{"bare/link": "../plug/s", "bare/SKILL.md.link": "../plug/s/SKILL.md", "plug/loop": "."} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "plug/agents"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 { // more than a root may have
+		write(t, dir, map[string]string{"full/" + string(rune('a'+i)) + "/SKILL.md": strings.Repeat("x", 1<<20-i)})
+	}
+	home := t.TempDir()
+	n, set := newNetwork(t, map[string]executor{"new": newAgent(t, home), "old": newAgent(t, home, protocol.MethodDiscoverRoots)})
+	for _, name := range []string{"plug", "bare", "inline", "broken", "unreadable", "full", "file", "none", "plug/s"} {
+		path := filepath.Join(dir, name)
+		thread := newThread(t, root("n", "new", path), root("o", "old", path))
+		v := discover(t, set, thread, "new", "old")
+		if got := ids(v); !slices.Equal(got, []string{"n", "o"}) {
+			t.Fatalf("%s: there are %v", name, got)
+		}
+		a, b := v.Roots[0].Found, v.Roots[1].Found
+		if called := n.take("new"); !slices.Contains(called, protocol.MethodDiscoverRoots) || slices.Contains(called, protocol.MethodFSWalk) {
+			t.Errorf("%s: of the new agent were called %v", name, called)
+		}
+		if called := n.take("old"); name == "plug" {
+			phases(t, called)
+		}
+		if diff := cmp.Diff(a.Plugin, b.Plugin, samePath); diff != "" {
+			t.Errorf("%s: plugin (-agent +file calls):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(a.Skills, b.Skills, samePath); diff != "" && len(a.Skills) != len(b.Skills) {
+			t.Errorf("%s: %d and %d skills", name, len(a.Skills), len(b.Skills))
+		} else if diff != "" {
+			t.Errorf("%s: skills (-agent +file calls):\n%.2000s", name, diff)
+		}
+		if diff := cmp.Diff(a.Namespaces, b.Namespaces, samePath); diff != "" {
+			t.Errorf("%s: namespaces (-agent +file calls):\n%s", name, diff)
+		}
+		slices.Sort(a.Warnings)
+		slices.Sort(b.Warnings)
+		if diff := cmp.Diff(a.Warnings, b.Warnings, samePath); diff != "" {
+			t.Errorf("%s: warnings (-agent +file calls):\n%s", name, diff)
+		}
+		if (a.Err == nil) != (b.Err == nil) || a.Err != nil && !strings.Contains(b.Err.Error(), strings.SplitN(a.Err.Error(), ": ", 2)[0]) {
+			t.Errorf("%s: errors %v and %v", name, a.Err, b.Err)
+		}
+		if wrong := name == "file" || name == "none"; wrong != (a.Err != nil) {
+			t.Errorf("%s: error %v", name, a.Err)
+		}
+	}
+}
+
+// phases checks the order of file calls (client.md 5.5): the root, the manifests, what they
+// declare, one walk, the skills.
+func phases(t *testing.T, called []string) {
+	t.Helper()
+	stat, read, walk := protocol.MethodFSGetMetadata, protocol.MethodFSReadFile, protocol.MethodFSWalk
+	called = slices.DeleteFunc(called, func(method string) bool { return method == protocol.MethodDiscoverInstalled })
+	want := []string{protocol.MethodDiscoverRoots, stat, stat, stat, stat, read, stat, read, stat, read, walk}
+	if len(called) < len(want) || !slices.Equal(called[:len(want)], want) {
+		t.Errorf("called are %v", called)
+	}
+	if slices.Contains(called[len(want):], walk) {
+		t.Error("there is more than one walk")
+	}
+}
+
+// TestLifeOfThread: the log of a thread keeps the selection, over a resume and in forks of all
+// kinds. What was found is kept as long as the thread, and found out again by those.
+func TestLifeOfThread(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p/s/SKILL.md": "one"})
+	_, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
+	selection, err := capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := threadlog.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := log.StartTurn(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.EndTurn(threadlog.TurnCompleted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// begin restores a thread from its log.
+	begin := func(log *threadlog.Thread) *capability.Thread {
+		roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		thread := newThread(t, roots...)
+		if got, err := capability.Format(thread.Roots()); string(got) != string(selection) || err != nil {
+			t.Errorf("the selection is %s, %v", got, err)
+		}
+		return thread
+	}
+	finds := func(thread *capability.Thread, want string) {
+		t.Helper()
+		v := discover(t, set, thread, "e")
+		if len(v.Roots) != 1 || len(v.Roots[0].Skills) != 1 || v.Roots[0].Skills[0].Instructions.Contents != want {
+			t.Errorf("it finds %+v, want %s", v.Roots, want)
+		}
+	}
+	thread := begin(log)
+	finds(thread, "one")
+	write(t, dir, map[string]string{"p/s/SKILL.md": "two"})
+	finds(thread, "one")
+
+	for _, turns := range []int{threadlog.AllTurns, 1, 0} {
+		fork, err := store.Fork(log.ID(), turns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		finds(begin(fork), "two")
+		if err := fork.Close(); err != nil {
+			t.Error(err)
+		}
+		// And a fork that is resumed.
+		again, err := store.Open(fork.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		finds(begin(again), "two")
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resumed, err := store.Open(log.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resumed.Close()
+	finds(begin(resumed), "two")
+	finds(thread, "one")
+
+	old, err := store.Create(threadlog.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if roots, err := capability.Parse(old.Meta().SelectedCapabilityRoots); len(roots) != 0 || err != nil {
+		t.Errorf("a log without a selection has %v, %v", roots, err)
+	}
+}
+
+// TestInstalled: what is installed at an environment and what is selected both count.
+func TestInstalled(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, home, map[string]string{
+		"codex/plugins/cache/mk/inst/1.0.0/.codex-plugin/plugin.json": `{"name":"inst"}`,
+		"codex/plugins/cache/mk/inst/1.0.0/skills/i/SKILL.md":         "---\nname: i\ndescription: D\n---\n",
+		".agents/skills/k/SKILL.md":                                   "---\nname: k\ndescription: D\n---\n",
+		"selected/SKILL.md":                                           skill,
+	})
+	n, set := newNetwork(t, map[string]executor{
+		"a": newAgent(t, home), "b": newFake(t), "outside": newAgent(t, home),
+	})
+	thread := newThread(t, root("s", "a", home+"/selected"), root("o", "outside", home+"/selected"))
+	v := discover(t, set, thread, "b", "a")
+	if got := ids(v); !slices.Equal(got, []string{"s", "o"}) {
+		t.Errorf("the roots are %v", got)
+	}
+	if len(v.Environments) != 1 || v.Environments[0].EnvironmentID != "a" || v.Environments[0].Err != nil {
+		t.Fatalf("the environments are %+v", v.Environments)
+	}
+	e := v.Environments[0]
+	if len(e.Plugins) != 1 || e.Plugins[0].ID != "inst@mk" || len(e.Plugins[0].Skills) != 1 || len(e.Skills) != 1 || e.Skills[0].Name != "k" {
+		t.Errorf("installed are %+v", e.Installed)
+	}
+	if called := n.take("outside"); slices.Contains(called, protocol.MethodDiscoverInstalled) {
+		t.Errorf("an environment that is not of the turn is asked for %v", called)
+	}
+	discover(t, set, thread, "outside")
+	n.take("a")
+	write(t, home, map[string]string{".agents/skills/l/SKILL.md": "---\nname: l\ndescription: D\n---\n"})
+	if again := discover(t, set, thread, "a"); len(again.Environments) != 1 || again.Environments[0].Installed != e.Installed || n.take("a") != nil {
+		t.Error("it was found out again")
+	}
+}
+
+// TestReported: the roots that an environment reports count while it is ready, after those that the
+// thread has selected.
+func TestReported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a/SKILL.md": skill, "b/SKILL.md": skill})
+	n, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
+	n.mu.Lock()
+	n.executors["p"] = n.executors["e"]
+	n.mu.Unlock()
+	p, err := set.Provision("p", environment.Skills{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread := newThread(t, root("a", "p", dir+"/a"), root("x", "e", dir+"/a"))
+	if v := discover(t, set, thread, "p", "e"); !slices.Equal(ids(v), []string{"x"}) {
+		t.Errorf("before it is there, there are %v", ids(v))
+	}
+	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}
+	b := environment.CapabilityRoot{ID: "b", Path: protocol.NewPathURI(dir + "/b")}
+	if err := p.Ready(url("p"), b, a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Client(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v := discover(t, set, thread, "p", "e")
+	if !slices.Equal(ids(v), []string{"a", "x", "b"}) || v.Roots[2].EnvironmentID != "p" || len(v.Roots[2].Skills) != 1 {
+		t.Errorf("there are %+v", v.Roots)
+	}
+	if v := discover(t, set, thread, "e"); !slices.Equal(ids(v), []string{"a", "x"}) {
+		t.Errorf("in a turn without it there are %v", ids(v))
+	}
+}
+
+// without is a sandbox that may read everything but one path.
+func without(path string) *protocol.Sandbox {
+	entry := func(access string, path protocol.SandboxPath) protocol.SandboxEntry {
+		return protocol.SandboxEntry{Path: path, Access: access}
+	}
+	return &protocol.Sandbox{
+		WindowsSandboxLevel: protocol.WindowsSandboxDisabled,
+		Permissions: protocol.Permissions{Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted, FileSystem: &protocol.FileSystemRules{
+			Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+				entry("read", protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}),
+				entry("none", protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(path))}),
+			},
+		}},
+	}
+}
+
+// TestConfined: what a sandbox denies is not found, with discovery and with file calls alike.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, home, map[string]string{
+		"r/.codex-plugin/plugin.json": `{"name":"demo"}`, "r/a/SKILL.md": skill, "r/b/SKILL.md": skill,
+		".agents/skills/b/SKILL.md": "---\nname: k\ndescription: D\n---\n",
+	})
+	_, set := newNetwork(t, map[string]executor{"new": newAgent(t, home), "old": newAgent(t, home, protocol.MethodDiscoverRoots)})
+	var now *protocol.Sandbox
+	thread, err := capability.New(capability.Config{
+		Roots:   []capability.Root{root("n", "new", home+"/r"), root("o", "old", home+"/r")},
+		Sandbox: func(string) *protocol.Sandbox { return now },
+		Timeout: patience,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		sandbox           *protocol.Sandbox
+		plugin            bool
+		skills, installed int
+	}{
+		{nil, true, 2, 1},
+		{without(home + "/r/b"), true, 1, 1},
+		{without(home + "/r/.codex-plugin"), false, 2, 1},
+		{without(home + "/.agents"), true, 2, 0},
+		{nil, true, 2, 1},
+	} {
+		now = tt.sandbox
+		v := discover(t, set, thread, "new", "old")
+		for _, r := range v.Roots {
+			if r.Err != nil || (r.Plugin != nil) != tt.plugin || len(r.Skills) != tt.skills {
+				t.Errorf("%s: %d skills, plugin %+v, %v", r.ID, len(r.Skills), r.Plugin, r.Err)
+			}
+		}
+		for _, e := range v.Environments {
+			if e.Err != nil || len(e.Skills) != tt.installed {
+				t.Errorf("%s: %d skills are installed, %v", e.EnvironmentID, len(e.Skills), e.Err)
+			}
+		}
+		if len(v.Environments) != 2 {
+			t.Errorf("the environments are %+v", v.Environments)
+		}
+	}
+}

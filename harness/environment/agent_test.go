@@ -1,0 +1,78 @@
+package environment_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+// TestAgents: the same command in every kind of environment that is reached without a
+// registry.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	a := agent.New(agent.Config{Environ: os.Environ()})
+	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := a.Serve(ctx, listener); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		served.Wait()
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	inProcess := func(context.Context) (rpc.Conn, error) {
+		ours, theirs := rpc.Pipe()
+		served.Go(func() { _ = a.ServeConn(ctx, theirs) })
+		return ours, nil
+	}
+	connect := func(t environment.Transport) (client.Config, error) {
+		return client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
+			conn, err := transport.Dial(ctx, t.(environment.URL).URL, transport.DialConfig{})
+			if err != nil {
+				return nil, err
+			}
+			return conn, nil
+		}}, nil
+	}
+	plan := environment.Plan{
+		Entries:      []environment.Entry{{ID: "a", Transport: environment.URL{URL: listener.URL()}}},
+		Default:      "local",
+		IncludeLocal: true,
+	}
+	s, err := environment.New(environment.Config{Connect: connect, Local: inProcess}, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, id := range s.DefaultIDs() {
+		c, err := get(t, s, id).Client(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		p, err := c.Start(t.Context(), protocol.StartParams{Argv: []string{"/bin/sh", "-c", "exit 3"}, Cwd: protocol.NewPathURI("/")})
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if code, err := p.Wait(t.Context()); code != 3 || err != nil {
+			t.Errorf("%s: the command ends with %d, %v", id, code, err)
+		}
+		status(t, s, id, environment.StatusReady, "")
+	}
+}

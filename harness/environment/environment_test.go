@@ -1,0 +1,480 @@
+package environment_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+const refused = "exec-server connection attempt failed: connecting to exec-server: connection refused"
+
+// inBubble runs a test in a bubble of synctest, where time passes when all wait.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// everybody calls Client from many goroutines at once, and returns what they got.
+func everybody(t *testing.T, e *environment.Environment) (map[*client.Client]int, map[error]int) {
+	t.Helper()
+	var mu sync.Mutex
+	clients, errs := map[*client.Client]int{}, map[error]int{}
+	var callers sync.WaitGroup
+	for range 100 {
+		callers.Go(func() {
+			c, err := e.Client(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			if clients[c]++; err != nil {
+				errs[err]++
+			}
+		})
+	}
+	callers.Wait()
+	return clients, errs
+}
+
+// TestOneStartup: a URL begins to connect when it is registered, and everybody shares
+// that attempt and its client.
+func TestOneStartup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		open := n.hold()
+		e := get(t, n.set(one(server)), "a")
+		synctest.Wait()
+		n.dialled(1)
+		state(t, e, environment.Starting, "")
+		time.AfterFunc(time.Second, open)
+		clients, errs := everybody(t, e)
+		if len(clients) != 1 || len(errs) != 0 {
+			t.Errorf("clients %v, errors %v", clients, errs)
+		}
+		n.dialled(1)
+		state(t, e, environment.Ready, "")
+	})
+}
+
+// TestFailedStartup: who has waited for the startup gets its error, and who comes later
+// shares one more attempt, each time anew.
+func TestFailedStartup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.refuse(errRefused)
+		open := n.hold()
+		e := get(t, n.set(one(server)), "a")
+		time.AfterFunc(time.Second, open)
+		for attempts := 1; attempts <= 3; attempts++ {
+			_, errs := everybody(t, e)
+			if len(errs) != 1 {
+				t.Errorf("errors %v", errs)
+			}
+			for err, callers := range errs {
+				if _, ok := errors.AsType[*environment.AttemptError](err); !ok || !errors.Is(err, errRefused) || text(err) != refused {
+					t.Errorf("the error is %v", err)
+				}
+				if callers != 100 {
+					t.Errorf("%d callers have the error", callers)
+				}
+			}
+			n.dialled(attempts)
+			state(t, e, environment.Failed, refused)
+			time.AfterFunc(time.Second, n.hold())
+			synctest.Wait()
+		}
+		n.refuse(nil)
+		if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
+			t.Errorf("clients %v, errors %v", clients, errs)
+		}
+		n.dialled(4)
+		state(t, e, environment.Ready, "")
+	})
+}
+
+// TestFinalStartup: an error for which no attempt is worth while is kept.
+func TestFinalStartup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(environment.Noise{RegistryURL: "https://r", EnvironmentID: "e", AuthToken: "t"}))
+		e := get(t, s, "a")
+		const want = "exec-server connection attempt failed: no noise here"
+		_, first := e.Client(t.Context())
+		_, second := e.Client(t.Context())
+		if text(first) != want || first != second {
+			t.Errorf("Client gives %v, then %v", first, second)
+		}
+		n.dialled(0)
+		status(t, s, "a", environment.StatusDisconnected, want)
+	})
+}
+
+// TestNewSession: after its client has failed, the next call connects again.
+func TestNewSession(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		e := get(t, n.set(one(server)), "a")
+		first, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := e.Changed()
+		n.cut()
+		<-changed
+		state(t, e, environment.Failed, "exec-server transport disconnected")
+		n.dialled(1)
+		clients, errs := everybody(t, e)
+		if len(clients) != 1 || clients[first] != 0 || len(errs) != 0 {
+			t.Errorf("clients %v, errors %v", clients, errs)
+		}
+		n.dialled(2)
+		second, err := e.Client(t.Context())
+		if err != nil || second.SessionID() == first.SessionID() {
+			t.Errorf("the session is still %s, %v", first.SessionID(), err)
+		}
+		state(t, e, environment.Ready, "")
+	})
+}
+
+// TestNewSessionFails: while there is no new session, the last error is told.
+func TestNewSessionFails(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(server))
+		e := get(t, s, "a")
+		if _, err := e.Client(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.refuse(errRefused)
+		n.cut()
+		synctest.Wait()
+		status(t, s, "a", environment.StatusDisconnected, "exec-server transport disconnected")
+		for range 3 {
+			if _, err := e.Client(t.Context()); text(err) != refused {
+				t.Errorf("Client gives %v", err)
+			}
+		}
+		n.dialled(4)
+		status(t, s, "a", environment.StatusDisconnected, refused)
+		n.refuse(nil)
+		if _, err := e.Client(t.Context()); err != nil {
+			t.Error(err)
+		}
+		status(t, s, "a", environment.StatusReady, "")
+	})
+}
+
+// TestProgram: a program is started when it is needed, which asking is not, and once.
+func TestProgram(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(program))
+		e := get(t, s, "a")
+		for range 3 {
+			status(t, s, "a", environment.StatusPending, "")
+			state(t, e, environment.Starting, "")
+			synctest.Wait()
+		}
+		n.dialled(0)
+		if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
+			t.Errorf("clients %v, errors %v", clients, errs)
+		}
+		n.dialled(1)
+		n.cut()
+		synctest.Wait()
+		const want = "exec-server transport disconnected"
+		if _, err := e.Client(t.Context()); text(err) != want {
+			t.Errorf("after the end of the program Client gives %v", err)
+		}
+		status(t, s, "a", environment.StatusDisconnected, want)
+		n.dialled(1)
+	})
+}
+
+func TestProgramThatDoesNotStart(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.refuse(errRefused)
+		e := get(t, n.set(one(program)), "a")
+		for range 3 {
+			if _, err := e.Client(t.Context()); text(err) != refused {
+				t.Errorf("Client gives %v", err)
+			}
+		}
+		n.dialled(1)
+	})
+}
+
+// TestCallerGivesUp: the context of a caller ends the wait, and not the attempt.
+func TestCallerGivesUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		open := n.hold()
+		e := get(t, n.set(one(program)), "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := e.Client(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Client gives %v", err)
+		}
+		open()
+		if _, err := e.Client(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.dialled(1)
+		if _, aborted, _ := n.count(); aborted != 0 {
+			t.Error("the attempt was aborted")
+		}
+	})
+}
+
+// TestTimeouts: those of the transport bound the attempt, where the connector has none.
+func TestTimeouts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.hold()
+		start := time.Now()
+		e := get(t, n.set(one(environment.URL{URL: "ws://h", ConnectTimeout: 250 * time.Millisecond})), "a")
+		if _, err := e.Client(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Client gives %v", err)
+		}
+		if took := time.Since(start); took != 250*time.Millisecond {
+			t.Errorf("the attempt took %v", took)
+		}
+
+		silent := func(environment.Transport) (client.Config, error) {
+			return client.Config{Dial: func(context.Context) (rpc.Conn, error) {
+				ours, theirs := rpc.Pipe()
+				n.serving.Go(func() {
+					for {
+						if _, err := theirs.Read(); err != nil {
+							return
+						}
+					}
+				})
+				return ours, nil
+			}}, nil
+		}
+		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Program{Program: "p", InitializeTimeout: 3 * time.Second}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, err = get(t, s, "a").Client(t.Context())
+		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
+		if text(err) != want {
+			t.Errorf("a silent program gives %v", err)
+		}
+	})
+}
+
+// TestStatus: asking has no side effects, also while an endpoint is back that was away.
+func TestStatus(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.refuse(errRefused)
+		plan := one(server)
+		plan.IncludeLocal = true
+		s := n.set(plan)
+		synctest.Wait()
+		n.refuse(nil)
+		for range 3 {
+			status(t, s, "a", environment.StatusDisconnected, refused)
+			status(t, s, "local", environment.StatusReady, "")
+			status(t, s, "b", environment.StatusUnknown, "unknown environment id `b`")
+			synctest.Wait()
+		}
+		n.dialled(1)
+		if _, err := get(t, s, "a").Client(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		status(t, s, "a", environment.StatusReady, "")
+		if _, _, asked := n.count(); asked != 1 {
+			t.Errorf("the server was asked %d times", asked)
+		}
+		n.mu.Lock()
+		n.status = "odd"
+		n.mu.Unlock()
+		status(t, s, "a", environment.StatusDisconnected, `exec-server has the status "odd"`)
+		n.dialled(2)
+	})
+}
+
+// TestStatusOfSilentServer: a server that does not answer is waited for, but not for long.
+func TestStatusOfSilentServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.status = ""
+		s := n.set(one(server))
+		synctest.Wait()
+		start := time.Now()
+		got := s.Status(t.Context(), "a")
+		if took := time.Since(start); got.Value != environment.StatusDisconnected || !errors.Is(got.Err, context.DeadlineExceeded) || took != 10*time.Second {
+			t.Errorf("Status is %+v after %v", got, took)
+		}
+		state(t, get(t, s, "a"), environment.Ready, "")
+		n.dialled(1)
+	})
+}
+
+// TestStatusWhileStarting: a startup that is under way is pending.
+func TestStatusWhileStarting(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		open := n.hold()
+		s := n.set(one(server))
+		synctest.Wait()
+		status(t, s, "a", environment.StatusPending, "")
+		open()
+		synctest.Wait()
+		status(t, s, "a", environment.StatusReady, "")
+	})
+}
+
+// TestLocal: the local environment has no transport and goes through the same client,
+// which connects when it is needed.
+func TestLocal(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(environment.FromURL(""))
+		e, ok := s.Default()
+		if !ok || e.ID() != "local" || e.IsRemote() {
+			t.Fatalf("the default is %+v", e)
+		}
+		synctest.Wait()
+		n.dialled(0)
+		state(t, e, environment.Ready, "")
+		c, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
+			t.Errorf("Status is %s, %v", answer, err)
+		}
+		n.cut()
+		synctest.Wait()
+		if again, err := e.Client(t.Context()); err != nil || again == c {
+			t.Errorf("after the client has failed Client gives %p, %v", again, err)
+		}
+	})
+}
+
+// TestClose: it ends attempts, clients and waits.
+func TestClose(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(server))
+		e := get(t, s, "a")
+		c, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.hold()
+		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending, err := s.Provision("p", environment.Skills{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		for _, e := range []*environment.Environment{b, pending} {
+			waiting.Go(func() {
+				if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
+					t.Errorf("%s: a call that waits gets %v", e.ID(), err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		waiting.Wait()
+		<-c.Done()
+		if _, aborted, _ := n.count(); aborted != 1 {
+			t.Errorf("%d attempts were aborted", aborted)
+		}
+		if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("after Close Client gives %v", err)
+		}
+		state(t, e, environment.Failed, "environment closed")
+		if _, err := s.Upsert(environment.Entry{ID: "c", Transport: server}); !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("after Close Upsert gives %v", err)
+		}
+		if err := pending.Ready(server); !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("after Close Ready gives %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCloseWhileConnecting closes at every moment of an attempt: whatever has come of it
+// is closed, too.
+func TestCloseWhileConnecting(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		n := newNetwork(t)
+		s := n.set(one(server))
+		e := get(t, s, "a")
+		var calling sync.WaitGroup
+		calling.Go(func() {
+			c, err := e.Client(t.Context())
+			if err == nil {
+				<-c.Done()
+			}
+		})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		calling.Wait()
+	}
+}
+
+// TestRecovering: a client that recovers its connection is still the one, and ready for a
+// step. Its status says what it is doing, and nothing waits for it.
+func TestRecovering(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		connect := func(environment.Transport) (client.Config, error) { return client.Config{Dial: n.dial}, nil }
+		s, err := environment.New(environment.Config{Connect: connect}, one(server))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		e := get(t, s, "a")
+		c, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.refuse(errRefused)
+		n.cut()
+		synctest.Wait()
+		start := time.Now()
+		status(t, s, "a", environment.StatusDisconnected, "exec-server environment is recovering")
+		state(t, e, environment.Ready, "")
+		if again, err := e.Client(t.Context()); again != c || err != nil {
+			t.Errorf("Client gives %p, %v, want %p", again, err, c)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("asking took %v", took)
+		}
+		changed := e.Changed()
+		<-changed // the client gives up
+		if took := time.Since(start); took != client.DefaultRecoveryTimeout {
+			t.Errorf("recovery took %v", took)
+		}
+		n.refuse(nil)
+		if again, err := e.Client(t.Context()); err != nil || again == c {
+			t.Errorf("after the recovery has failed Client gives %p, %v", again, err)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package environment_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/harness/environment"
+)
+
+// registry says of the executors of a network whether they are the same.
+type registry struct {
+	mu    sync.Mutex
+	same  bool
+	err   error
+	asked int
+}
+
+func (r *registry) answer(context.Context) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return r.same, r.err
+}
+
+func (r *registry) says(same bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.same, r.err = same, err
+}
+
+func TestRefresh(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n, r := newNetwork(t), &registry{same: true}
+		n.same = r.answer
+		e := get(t, n.set(one(server)), "a")
+		first, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refresh := func(want error) {
+			t.Helper()
+			if err := e.Refresh(t.Context()); !errors.Is(err, want) {
+				t.Errorf("Refresh gives %v, want %v", err, want)
+			}
+		}
+		now := func() *client.Client {
+			t.Helper()
+			c, err := e.Client(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		// The same executor, or nobody knows: nothing happens.
+		refresh(nil)
+		unknown := errors.New("the registry is away")
+		r.says(false, unknown)
+		refresh(unknown)
+		if now() != first || first.Err() != nil {
+			t.Errorf("the client was replaced: %v", first.Err())
+		}
+		n.dialled(1)
+
+		// Another one.
+		r.says(false, nil)
+		refresh(nil)
+		second := now()
+		if second == first || !errors.Is(first.Err(), client.ErrReplaced) {
+			t.Errorf("the client is the same: %v; %v", second == first, first.Err())
+		}
+		if _, err := first.Status(t.Context()); !errors.Is(err, client.ErrReplaced) {
+			t.Errorf("a call of the old one gives %v", err)
+		}
+		n.dialled(2)
+		state(t, e, environment.Ready, "")
+
+		// One that is not there yet. The next call tries again.
+		n.refuse(errRefused)
+		if err := e.Refresh(t.Context()); text(err) != refused {
+			t.Errorf("Refresh gives %v", err)
+		}
+		if !errors.Is(second.Err(), client.ErrReplaced) {
+			t.Errorf("the client was kept: %v", second.Err())
+		}
+		n.refuse(nil)
+		third := now()
+
+		// A client that has failed is no use, whoever is there. Nobody is asked.
+		asked := r.asked
+		n.cut()
+		<-third.Done()
+		synctest.Wait()
+		refresh(nil)
+		if r.asked != asked || now() == third {
+			t.Errorf("asked %d times more; the same client: %v", r.asked-asked, now() == third)
+		}
+
+		// An executor that is not well.
+		r.says(true, nil)
+		n.mu.Lock()
+		n.status = ""
+		n.mu.Unlock()
+		if err := e.Refresh(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an executor that does not answer gives %v", err)
+		}
+	})
+}
+
+// TestRefreshWhileConnecting: the attempt that is under way gives way to another one, also for
+// those who wait for it, and its client is never seen.
+func TestRefreshWhileConnecting(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.same = (&registry{}).answer
+		open := n.hold()
+		e := get(t, n.set(one(server)), "a")
+		for i := range 3 {
+			var waiting sync.WaitGroup
+			got := make([]*client.Client, 10)
+			for i := range got {
+				waiting.Go(func() {
+					var err error
+					if got[i], err = e.Client(t.Context()); err != nil {
+						t.Errorf("who waits gets %v", err)
+					}
+				})
+			}
+			synctest.Wait()
+			waiting.Go(func() {
+				if err := e.Refresh(t.Context()); err != nil {
+					t.Errorf("Refresh gives %v", err)
+				}
+			})
+			synctest.Wait()
+			if _, aborted, _ := n.count(); aborted != i+1 {
+				t.Errorf("%d attempts were given up, want %d", aborted, i+1)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := e.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("beside another one, Refresh gives %v", err)
+			}
+			cancel()
+			open()
+			waiting.Wait()
+			for _, c := range got {
+				if c != got[0] || c.Err() != nil {
+					t.Errorf("not all get the same client, %v", c.Err())
+				}
+			}
+			// Next time it is a reconnect.
+			n.cut()
+			<-got[0].Done()
+			synctest.Wait()
+			open = n.hold()
+		}
+		open()
+	})
+}
+
+// TestRefreshOfOthers: where there is nothing to replace, Refresh connects, or tells why not.
+func TestRefreshOfOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(program))
+		e := get(t, s, "a")
+		if err := e.Refresh(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.dialled(1)
+		if err := e.Refresh(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.dialled(1)
+		n.cut()
+		synctest.Wait()
+		if err := e.Refresh(t.Context()); err == nil {
+			t.Error("a program has run twice")
+		}
+		n.dialled(1)
+		pending, err := s.Provision("later", environment.Skills{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := pending.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of one that is being made: %v", err)
+		}
+		_ = s.Close()
+		if err := e.Refresh(t.Context()); !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// TestProvisionedOffline: the executor of an environment that is being made may take minutes to
+// appear at its registry.
+func TestProvisionedOffline(t *testing.T) {
+	noise := environment.Noise{RegistryURL: "https://registry.example", EnvironmentID: "e", AuthToken: "t"}
+	for _, tt := range []struct {
+		name   string
+		late   time.Duration
+		appear bool
+	}{{"in time", 4 * time.Minute, true}, {"too late", 6 * time.Minute, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				n := newNetwork(t)
+				n.noise = true
+				s := n.set(one(server))
+				e, err := s.Provision("later", environment.Skills{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.refuse(errRefused)
+				if err := e.Ready(noise); err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				time.AfterFunc(tt.late, func() { n.refuse(nil) })
+				_, err = e.Client(t.Context())
+				if tt.appear != (err == nil) || !tt.appear && time.Since(begun) != 5*time.Minute {
+					t.Errorf("after %v: %v", time.Since(begun), err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,444 @@
+package environment_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/rpc"
+)
+
+// TestNew has what every plan is checked for.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	entry := func(id string) environment.Entry { return environment.Entry{ID: id, Transport: program} }
+	entries := func(ids ...string) (p environment.Plan) {
+		for _, id := range ids {
+			p.Entries = append(p.Entries, entry(id))
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		name string
+		plan environment.Plan
+		want string
+	}{
+		{"nothing", environment.Plan{}, ""},
+		{"odd ids", entries("LOCAL", "bad id!", " "), ""},
+		{"empty id", entries(""), "environment id cannot be empty"},
+		{"local", entries("local"), "environment id `local` is reserved for EnvironmentManager"},
+		{"twice", entries("a", "b", "a"), "environment id `a` is duplicated"},
+		{"unknown default", environment.Plan{Default: "a"}, "default environment `a` is not configured"},
+		{"local default", environment.Plan{Default: "local"}, "default environment `local` is not configured"},
+		{"no transport", environment.Plan{Entries: []environment.Entry{{ID: "a"}}}, "environment `a` has no transport"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := environment.New(environment.Config{Connect: newNetwork(t).connect}, tt.plan)
+			if want := withPrefix(tt.want); text(err) != want {
+				t.Errorf("New gives %v, want %s", err, want)
+			}
+			if err == nil {
+				_ = s.Close()
+			}
+		})
+	}
+	for name, plan := range map[string]environment.Plan{
+		"local environment has no executor":              {IncludeLocal: true},
+		"environments with a transport need a connector": one(program),
+	} {
+		if _, err := environment.New(environment.Config{}, plan); text(err) != withPrefix(name) {
+			t.Errorf("New gives %v, want %s", err, name)
+		}
+	}
+}
+
+func withPrefix(s string) string {
+	if s == "" {
+		return ""
+	}
+	return protocolError + s
+}
+
+// TestUpsert has the texts of client.md 4.4.
+func TestUpsert(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	n.refuse(errRefused)
+	s := n.set(environment.Plan{})
+	header := func(name, value string) environment.URL {
+		return environment.URL{URL: "wss://h", Header: http.Header{name: {value}}}
+	}
+	const plain = "exec-server WebSocket headers require wss:// or a loopback destination"
+	for _, tt := range []struct {
+		name, id  string
+		transport environment.Transport
+		want      string
+	}{
+		{"any id", "bad id!", server, ""},
+		{"blank id", " ", server, ""},
+		{"empty id", "", server, "environment id cannot be empty"},
+		{"local", "local", server, "environment id `local` is reserved for EnvironmentManager"},
+		{"any URL", "a", environment.URL{URL: "no URL"}, ""},
+		{"empty URL", "a", environment.URL{URL: " "}, "remote environment requires an exec-server url"},
+		{"none", "a", environment.URL{URL: "None"}, "remote environment cannot use disabled exec-server url"},
+		{"token in plain", "a", environment.URL{URL: "ws://h", BearerToken: "t"}, plain},
+		{"header in plain", "a", environment.URL{URL: "ws://h", Header: http.Header{"X-Request-ID": {"1"}}}, plain},
+		{"header and another scheme", "a", environment.URL{URL: "http://localhost", BearerToken: "t"}, plain},
+		{"header and no URL", "a", environment.URL{URL: "no URL", BearerToken: "t"}, "invalid exec-server WebSocket URL: want ws://HOST, wss://HOST or unix:///PATH"},
+		{"header here", "a", environment.URL{URL: "ws://localhost:1", BearerToken: "t", Header: http.Header{"X-Request-ID": {"1"}}}, ""},
+		{"line break", "a", environment.URL{URL: "wss://h", BearerToken: "t\n"}, "invalid value for exec-server WebSocket header `authorization`"},
+		{"header of the websocket", "a", header("sec-websocket-key", "1"), "exec-server WebSocket header `sec-websocket-key` belongs to the WebSocket"},
+		{"host", "a", header("HOST", "h"), "exec-server WebSocket header `host` belongs to the WebSocket"},
+		{"name", "a", header("a b", "1"), "invalid name of exec-server WebSocket header \"a b\""},
+		{"program", "a", program, ""},
+		{"no program", "a", environment.Program{Program: " "}, "environment program cannot be empty"},
+		{"noise", "a", environment.Noise{RegistryURL: "https://r"}, "noise environment requires a registry url, an environment id and a token"},
+		{"no transport", "a", nil, "environment `a` has no transport"},
+	} {
+		_, err := s.Upsert(environment.Entry{ID: tt.id, Transport: tt.transport})
+		if text(err) != withPrefix(tt.want) {
+			t.Errorf("%s: Upsert gives %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestStringsHoldNoSecrets: transports are printed without what may be secret.
+func TestStringsHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"ws://h/p":      environment.URL{URL: "ws://user:secret@h/p?secret#secret", BearerToken: "secret"}.String(),
+		"malformed URL": environment.URL{URL: "ws://a b"}.String(),
+		"p":             environment.Program{Program: "p", Args: []string{"secret"}}.String(),
+		"e at https://r": environment.Noise{
+			RegistryURL: "https://r?secret", EnvironmentID: "e", AuthToken: "secret",
+		}.String(),
+	} {
+		if got != want {
+			t.Errorf("String is %q, want %q", got, want)
+		}
+	}
+}
+
+func TestDefaultIDs(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	plan := environment.Plan{
+		Entries: []environment.Entry{{ID: "a", Transport: program}, {ID: "b", Transport: program}},
+		Default: "b", IncludeLocal: true,
+	}
+	s := n.set(plan)
+	if got, want := s.DefaultIDs(), []string{"b", "local", "a"}; s.DefaultID() != "b" || !slices.Equal(got, want) {
+		t.Errorf("DefaultIDs is %v, want %v", got, want)
+	}
+	for _, id := range []string{"c", "b"} {
+		if _, err := s.Upsert(environment.Entry{ID: id, Transport: program}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := s.DefaultIDs(), []string{"b", "local", "a", "c"}; !slices.Equal(got, want) {
+		t.Errorf("after Upsert DefaultIDs is %v, want %v", got, want)
+	}
+	plan.Default = ""
+	s = n.set(plan)
+	if got := s.DefaultIDs(); len(got) != 0 || s.DefaultID() != "" {
+		t.Errorf("without a default DefaultIDs is %v", got)
+	}
+	if e, ok := s.Default(); ok {
+		t.Errorf("without a default Default is %s", e.ID())
+	}
+}
+
+// TestReplace: another handle under the same id; the old one is closed, and its
+// unfinished startup aborted.
+func TestReplace(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		open := n.hold()
+		s := n.set(one(server))
+		old := get(t, s, "a")
+		waits := make(chan error, 1)
+		go func() {
+			_, err := old.Client(t.Context())
+			waits <- err
+		}()
+		synctest.Wait()
+		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waits; !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("who waits for the old one gets %v", err)
+		}
+		if _, aborted, _ := n.count(); aborted != 1 {
+			t.Errorf("%d attempts were aborted, want 1", aborted)
+		}
+		if got := get(t, s, "a"); got != e || got == old || !slices.Equal(got.Skills().Required, []string{"x"}) {
+			t.Errorf("Get returns %p with %+v", got, got.Skills())
+		}
+		open()
+		c, err := e.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.mu.Lock()
+		if got := n.transport; got.(environment.URL).URL != "ws://other" {
+			t.Errorf("dialled %v", got)
+		}
+		n.mu.Unlock()
+		// A replaced environment closes its client, too.
+		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
+			t.Fatal(err)
+		}
+		<-c.Done()
+	})
+}
+
+// TestHold: a replaced environment lives, and connects, as long as it is held.
+func TestHold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(program))
+		old := get(t, s, "a")
+		first, second := old.Hold(), old.Hold()
+		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
+			t.Fatal(err)
+		}
+		first()
+		first() // more than once is once
+		c, err := old.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		second()
+		<-c.Done()
+		synctest.Wait()
+		if _, err := old.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
+			t.Errorf("after the last release Client gives %v", err)
+		}
+		old.Hold()() // too late, and harmless
+	})
+}
+
+// TestProvision has the rules of pending environments.
+func TestProvision(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(server))
+		e, err := s.Provision("p", environment.Skills{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		n.dialled(1)
+		if again, err := s.Provision("p", environment.Skills{}); again != e || err != nil {
+			t.Errorf("Provision again gives %p, %v, want %p", again, err, e)
+		}
+		if !e.IsRemote() {
+			t.Error("a pending environment is not remote")
+		}
+		status(t, s, "p", environment.StatusPending, "")
+
+		const unavailable = "environment unavailable: no machine"
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			_, err := e.Client(t.Context())
+			if _, ok := errors.AsType[*environment.UnavailableError](err); !ok || text(err) != unavailable {
+				t.Errorf("who waits gets %v", err)
+			}
+		})
+		synctest.Wait()
+		if err := e.Fail(errors.New("no machine")); err != nil {
+			t.Fatal(err)
+		}
+		waiting.Wait()
+		status(t, s, "p", environment.StatusDisconnected, unavailable)
+		if _, err := e.Client(t.Context()); text(err) != unavailable {
+			t.Errorf("Client gives %v", err)
+		}
+
+		if err := e.Ready(environment.URL{}); text(err) != withPrefix("remote environment requires an exec-server url") {
+			t.Errorf("Ready gives %v", err)
+		}
+		if err := e.Ready(server); err != nil {
+			t.Fatal(err)
+		}
+		status(t, s, "p", environment.StatusPending, "")
+		synctest.Wait()
+		n.dialled(1) // nobody has selected it
+		if get(t, s, "p") != e {
+			t.Error("the handle is another")
+		}
+		if err := e.Ready(server); err != nil {
+			t.Errorf("Ready again gives %v", err)
+		}
+		if err := e.Ready(program); text(err) != withPrefix("environment `p` is already ready with another transport") {
+			t.Errorf("Ready with another transport gives %v", err)
+		}
+		const late = "environment `p` is already ready, but a later provisioning report failed: late"
+		if err := e.Fail(errors.New("late")); text(err) != withPrefix(late) {
+			t.Errorf("Fail gives %v", err)
+		}
+		if _, err := e.Client(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.dialled(2)
+		status(t, s, "p", environment.StatusReady, "")
+	})
+}
+
+// TestReportedRoots: roots come with the report that an environment is there.
+func TestReportedRoots(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := func(id string) environment.CapabilityRoot {
+		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
+	}
+	var many []environment.CapabilityRoot
+	for i := range environment.MaxCapabilityRoots + 1 {
+		many = append(many, root(strconv.Itoa(i)))
+	}
+	for want, roots := range map[string][]environment.CapabilityRoot{
+		"a capability root with a blank id":     {root(" ")},
+		"two capability roots with the id `a`":  {root("a"), root("b"), root("a")},
+		"a capability root without a path: `a`": {{ID: "a"}},
+		"257 capability roots, 256 are allowed": many,
+	} {
+		if err := e.Ready(server, roots...); text(err) != withPrefix("environment `p` reports "+want) {
+			t.Errorf("Ready gives %v", err)
+		}
+	}
+	if got := e.CapabilityRoots(); got != nil {
+		t.Errorf("after refusals there are %v", got)
+	}
+	want := []environment.CapabilityRoot{root("b"), root("a")}
+	for range 2 {
+		if err := e.Ready(server, want...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Ready(server, root("a")); text(err) != withPrefix("environment `p` is already ready with other capability roots") {
+		t.Errorf("Ready with other roots gives %v", err)
+	}
+	if got := e.CapabilityRoots(); !slices.Equal(got, want) {
+		t.Errorf("there are %v", got)
+	}
+}
+
+// TestSelectedBeforeReady: who waits for a pending environment makes it connect.
+func TestSelectedBeforeReady(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(environment.Plan{})
+		var all []*environment.Environment
+		var waiting sync.WaitGroup
+		for id, wait := range map[string]func(*environment.Environment){
+			"started": func(e *environment.Environment) { e.Start() },
+			"awaited": func(e *environment.Environment) {
+				waiting.Go(func() {
+					if _, err := e.Client(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			},
+		} {
+			e, err := s.Provision(id, environment.Skills{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait(e)
+			all = append(all, e)
+		}
+		synctest.Wait()
+		n.dialled(0)
+		for _, e := range all {
+			if err := e.Ready(server); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waiting.Wait()
+		synctest.Wait()
+		n.dialled(2)
+		for _, e := range all {
+			state(t, e, environment.Ready, "")
+		}
+	})
+}
+
+// TestConflict: an id keeps the way in which it was registered.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	s := n.set(one(program))
+	pending, err := s.Provision("p", environment.Skills{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, upsert := s.Upsert(environment.Entry{ID: "p", Transport: program})
+	_, provision := s.Provision("a", environment.Skills{})
+	for id, err := range map[string]error{
+		"p": upsert, "a": errors.Join(provision, get(t, s, "a").Ready(program), get(t, s, "a").Fail(errors.New("x"))),
+	} {
+		want := "environment `" + id + "` is already registered with a different provisioning mode"
+		if id == "a" {
+			want += "\n" + want + "\n" + want
+		}
+		if _, ok := errors.AsType[*environment.ConflictError](err); !ok || text(err) != want {
+			t.Errorf("%s: the error is %v", id, err)
+		}
+	}
+	if get(t, s, "p") != pending {
+		t.Error("a conflict has replaced the environment")
+	}
+	if _, err := s.Provision("local", environment.Skills{}); text(err) != withPrefix("environment id `local` is reserved for EnvironmentManager") {
+		t.Errorf("Provision of local gives %v", err)
+	}
+}
+
+// TestConnectorOnce: every attempt asks the connector anew, and nothing else does.
+func TestConnectorOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		names := make(chan string, 10)
+		connect := func(environment.Transport) (client.Config, error) {
+			return client.Config{Dial: func(context.Context) (rpc.Conn, error) {
+				ours, theirs := rpc.Pipe()
+				go func() {
+					defer theirs.Close()
+					message, err := theirs.Read()
+					if err == nil {
+						names <- string(message)
+					}
+				}()
+				return ours, nil
+			}}, nil
+		}
+		s, err := environment.New(environment.Config{Connect: connect}, one(server))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		time.Sleep(time.Minute)
+		_, _ = get(t, s, "a").Client(t.Context())
+		synctest.Wait()
+		if len(names) != 2 {
+			t.Fatalf("connected %d times, want 2", len(names))
+		}
+		want := `{"id":1,"method":"initialize","params":{"clientName":"codex-environment","resumeSessionId":null}}`
+		if got := <-names; got != want {
+			t.Errorf("the handshake is %s, want %s", got, want)
+		}
+	})
+}

@@ -1,0 +1,255 @@
+package environment_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/protocol"
+)
+
+func selection(ids ...string) (all []environment.Selection) {
+	for _, id := range ids {
+		all = append(all, environment.Selection{ID: id, Cwd: protocol.NewPathURI("/srv/w")})
+	}
+	return all
+}
+
+// states returns the states of a step, in order.
+func states(s *environment.Step) (all []environment.State) {
+	for _, c := range s.Environments {
+		all = append(all, c.State)
+	}
+	return all
+}
+
+// TestStep: state and handle are captured together, once, and nothing is waited for.
+func TestStep(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		plan := environment.Plan{
+			Entries: []environment.Entry{{ID: "lazy", Transport: program}, {ID: "ready", Transport: server}}, IncludeLocal: true,
+		}
+		s := n.set(plan)
+		synctest.Wait()
+		n.refuse(errRefused)
+		if _, err := s.Upsert(environment.Entry{ID: "failed", Transport: server}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		n.refuse(nil)
+		n.dialled(2)
+
+		ids := []string{"failed", "ready", "gone", "lazy", "local"}
+		step := s.Step("1", selection(ids...))
+		defer step.Release()
+		want := []environment.State{environment.Failed, environment.Ready, environment.Missing, environment.Starting, environment.Ready}
+		if diff := cmp.Diff(want, states(step)); diff != "" {
+			t.Errorf("states (-want +got):\n%s", diff)
+		}
+		for i, c := range step.Environments {
+			if e, ok := s.Get(c.ID); c.ID != ids[i] || ok && c.Environment != e || !ok && c.Environment != nil {
+				t.Errorf("%d is %+v", i, c)
+			}
+			if wantErr := map[string]string{"failed": refused}[c.ID]; text(c.Err) != wantErr {
+				t.Errorf("%s has error %v", c.ID, c.Err)
+			}
+			if path, err := c.Cwd.Native(); path != "/srv/w" {
+				t.Errorf("%s has cwd %q, %v", c.ID, path, err)
+			}
+		}
+		if c, ok := step.Get("ready"); !ok || c.State != environment.Ready {
+			t.Errorf("Get is %+v, %t", c, ok)
+		}
+		if c, ok := step.Get("other"); ok {
+			t.Errorf("Get of what was not selected is %+v", c)
+		}
+
+		// What was not ready is started, for a later step.
+		synctest.Wait()
+		n.dialled(5)
+		if diff := cmp.Diff(want, states(step)); diff != "" {
+			t.Errorf("the step has changed (-want +got):\n%s", diff)
+		}
+		later := s.Step("2", selection("failed", "lazy"))
+		defer later.Release()
+		if got := states(later); !slices.Equal(got, []environment.State{environment.Ready, environment.Ready}) {
+			t.Errorf("a later step has %v", got)
+		}
+	})
+}
+
+// TestOthers: what is not selected is captured and started in the same way, once, and apart.
+func TestOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		plan := environment.Plan{Entries: []environment.Entry{{ID: "lazy", Transport: program}, {ID: "ready", Transport: server}}, IncludeLocal: true}
+		s := n.set(plan)
+		synctest.Wait()
+		step := s.Step("1", selection("local"), "ready", "local", "lazy", "gone", "ready")
+		defer step.Release()
+		others := func(s *environment.Step) (all []string) {
+			for _, c := range s.Others {
+				all = append(all, c.ID+" "+string(c.State))
+				if (c.Client != nil) != (c.State == environment.Ready) {
+					t.Errorf("%s is %s with client %p", c.ID, c.State, c.Client)
+				}
+			}
+			return all
+		}
+		if got := others(step); !slices.Equal(got, []string{"ready ready", "lazy starting", "gone missing"}) || len(step.Environments) != 1 {
+			t.Errorf("others are %v", got)
+		}
+		if c := step.Environments[0]; c.State != environment.Ready || c.Client != nil {
+			t.Errorf("a local environment that nobody has used is %+v", c)
+		}
+		ready, _ := step.Get("ready")
+		if c, err := get(t, s, "ready").Client(t.Context()); ready.Client != c || err != nil {
+			t.Errorf("the captured client is %p, want %p, %v", ready.Client, c, err)
+		}
+		if _, err := s.Upsert(environment.Entry{ID: "ready", Transport: server}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := ready.Client.Err(); err != nil {
+			t.Errorf("what was replaced during the step has ended: %v", err)
+		}
+		next := s.Step("2", nil, "lazy", "ready")
+		defer next.Release()
+		if got := others(next); !slices.Equal(got, []string{"lazy ready", "ready ready"}) || next.Others[1].Client == ready.Client {
+			t.Errorf("in the next step others are %v", got)
+		}
+		n.cut()
+		synctest.Wait()
+		if state, c, err := get(t, s, "lazy").Peek(); state != environment.Failed || c != nil || err == nil {
+			t.Errorf("Peek gives %s, %p, %v", state, c, err)
+		}
+	})
+}
+
+// TestReplaceDuringStep: the step goes on with what it has captured, the next one has the
+// new environment.
+func TestReplaceDuringStep(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.set(one(server))
+		synctest.Wait()
+		step := s.Step("1", selection("a"))
+		old := step.Environments[0].Environment
+		c, err := old.Client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if captured, _ := step.Get("a"); captured.Environment != old || captured.State != environment.Ready {
+			t.Errorf("the step has %+v", captured)
+		}
+		if again, err := old.Client(t.Context()); again != c || err != nil {
+			t.Errorf("in the step Client gives %p, %v, want %p", again, err, c)
+		}
+		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
+			t.Errorf("in the step Status is %s, %v", answer, err)
+		}
+
+		next := s.Step("2", selection("a"))
+		defer next.Release()
+		if captured := next.Environments[0]; captured.Environment != e || captured.State != environment.Ready {
+			t.Errorf("the next step has %+v", captured)
+		}
+		step.Release()
+		step.Release()
+		<-c.Done()
+		state(t, e, environment.Ready, "")
+	})
+}
+
+// TestReplaceDuringStartup: a step that waits for a startup gets it, and the startup ends
+// with the step.
+func TestReplaceDuringStartup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.hold()
+		s := n.set(one(server))
+		step := s.Step("1", selection("a"))
+		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, aborted, _ := n.count(); aborted != 0 {
+			t.Error("the startup was aborted while the step held it")
+		}
+		step.Release()
+		synctest.Wait()
+		if _, aborted, _ := n.count(); aborted != 1 {
+			t.Error("the startup goes on after the step")
+		}
+	})
+}
+
+// TestStepsAndReplacements: whatever a step has captured can be used until it is released,
+// however often it is replaced meanwhile.
+func TestStepsAndReplacements(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	s := n.set(environment.Plan{})
+	both := selection("a", "b")
+	skills := func(c environment.Captured) string { return c.Environment.Skills().Required[0] }
+	var replacing sync.WaitGroup
+	stop := make(chan struct{})
+	replace := func(generation string) {
+		for _, id := range []string{"a", "b"} {
+			_, err := s.Upsert(environment.Entry{ID: id, Transport: program, Skills: environment.Skills{Required: []string{generation}}})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	replace("0")
+	replacing.Go(func() {
+		for generation := byte('1'); ; generation++ {
+			select {
+			case <-stop:
+				return
+			default:
+				replace(string(generation))
+			}
+		}
+	})
+	for range 200 {
+		step := s.Step("", both)
+		for _, c := range step.Environments {
+			if _, err := c.Environment.Client(t.Context()); err != nil {
+				t.Errorf("a captured %s of generation %q gives %v", c.ID, skills(c), err)
+			}
+		}
+		step.Release()
+	}
+	close(stop)
+	replacing.Wait()
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	s := newNetwork(t).set(one(program))
+	for want, selected := range map[string][]environment.Selection{
+		"":                                  selection("a"),
+		"unknown turn environment id `b`":   selection("a", "b"),
+		"duplicate turn environment id `a`": selection("a", "a"),
+		"invalid cwd for environment `a`: path is empty": {{ID: "a"}},
+	} {
+		if err := s.Check(selected); text(err) != want {
+			t.Errorf("Check gives %v, want %q", err, want)
+		}
+	}
+	if err := s.Check(nil); err != nil {
+		t.Errorf("Check of nothing gives %v", err)
+	}
+}

@@ -1,0 +1,258 @@
+package mcpserver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/execagent/execagent/harness/projection/internal/fakemcp"
+	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
+	"github.com/execagent/execagent/protocol"
+)
+
+// say calls the tool of the fake server.
+func say(t testing.TB, s *mcpserver.Server, text string) (string, error) {
+	t.Helper()
+	r, err := s.Call(bounded(t), "echo", map[string]any{"text": text})
+	if err != nil {
+		return "", err
+	}
+	if len(r.Content) != 1 {
+		t.Fatalf("the result is %+v", r)
+	}
+	return r.Content[0].(*mcp.TextContent).Text, nil
+}
+
+// TestProgram: a server is started with what it was declared with, tells its tools, answers, and
+// is gone after Close, also when the connection was cut in between.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"good", "greeting", "questions", "stubborn"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			var told statuses
+			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
+			if err := server.Wait(bounded(t)); err != nil {
+				t.Fatal(err)
+			}
+			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
+				t.Errorf("the tools are %+v", tools)
+			}
+			const want = "hello of demo@1 with ${HOME}"
+			if text, err := say(t, server, "hello"); text != want || err != nil {
+				t.Errorf("the tool says %q, %v", text, err)
+			}
+			list, err := s.client.Processes(t.Context())
+			if err != nil || len(list) != 1 || !strings.HasPrefix(list[0].ProcessID, "mcp-stdio-") {
+				t.Errorf("the processes are %+v, %v", list, err)
+			}
+			for range 3 {
+				s.cut()
+				if text, err := say(t, server, "hello"); text != want || err != nil {
+					t.Errorf("after a cut the tool says %q, %v", text, err)
+				}
+			}
+			if states := told.states(); states != "starting ready" {
+				t.Errorf("the states are %s", states)
+			}
+			if n := len(fakemcp.Started(t, s.pids)); mode != "stubborn" && n != 1 {
+				t.Errorf("there were %d starts", n)
+			}
+			server.Close()
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+			if _, err := say(t, server, "hello"); !errors.Is(err, mcpserver.ErrClosed) {
+				t.Errorf("after Close the error is %v", err)
+			}
+			if states := told.states(); states != "starting ready" {
+				t.Errorf("after Close the states are %s", states)
+			}
+		})
+	}
+}
+
+// TestHostile: whatever a server does wrong, its status says so, and nothing of it is left.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{
+		"start":         "the server has exited with code 3: dying in start",
+		"initialize":    "the server has exited with code 3: dying in initialize",
+		"tools/list":    "the server has exited with code 3: dying in tools/list",
+		"idle":          "the server has exited with code 3: dying in idle",
+		"version":       "1999-01-01",
+		"refusal":       "I do not know that version",
+		"silent":        "no answer within 2s",
+		"line":          "a message of the server is longer than",
+		"requests":      "requests of the server wait for an answer",
+		"notifications": "that nobody has asked for",
+		"answers":       "that nobody has asked for",
+		"stderr":        "that nobody has asked for",
+		"empty pages":   "the server has more than 2048 tools",
+		"values":        "or more than 8388608 bytes",
+		"many values":   "a message of the server has more than 524288 values",
+		"pages":         "the server has more than 2048 tools",
+		"large":         "or more than 8388608 bytes",
+	} {
+		t.Run(strings.ReplaceAll(mode, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			failed := make(chan error, 1)
+			cfg := mcpserver.Config{Notify: func(st mcpserver.Status) {
+				if st.State == mcpserver.Failed {
+					failed <- st.Err
+				}
+			}}
+			if mode == "silent" {
+				cfg.StartTimeout = 2 * time.Second
+			}
+			server := s.start(t, mode, cfg)
+			select {
+			case err := <-failed:
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %v, want %s", err, want)
+				}
+			case <-bounded(t).Done():
+				t.Fatal("it does not fail")
+			}
+			if tools := server.Tools(); tools != nil {
+				t.Errorf("the tools are %+v", tools)
+			}
+			if _, err := say(t, server, "hello"); err == nil {
+				t.Error("a tool can be called")
+			}
+			server.Close()
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+		})
+	}
+}
+
+// TestDyingInCall: the call fails with what the server has said last, and so does the server.
+func TestDyingInCall(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	server := s.start(t, "tools/call", mcpserver.Config{})
+	_, err := say(t, server, "hello")
+	if exit, ok := errors.AsType[*mcpserver.ExitError](err); !ok || exit.Code != 3 || exit.Stderr != "dying in tools/call" {
+		t.Errorf("the error is %v", err)
+	}
+	server.Close()
+	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+	if n := len(fakemcp.Started(t, s.pids)); n != 1 {
+		t.Errorf("there were %d starts", n)
+	}
+}
+
+// TestMute: a call that is never answered ends with its bound, with its context and with Close,
+// and the server goes on after the first two.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	server := s.start(t, "mute", mcpserver.Config{CallTimeout: 50 * time.Millisecond})
+	if _, err := say(t, server, "hello"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the error is %v", err)
+	}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, err := server.Call(ctx, "echo", nil); !errors.Is(err, why) {
+		t.Errorf("the error is %v", err)
+	}
+	if st := server.Status(); st.State != mcpserver.Ready {
+		t.Errorf("the status is %+v", st)
+	}
+
+	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: patience})
+	if err := endless.Wait(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	called := make(chan error)
+	go func() {
+		_, err := endless.Call(context.Background(), "echo", nil)
+		called <- err
+	}()
+	endless.Close()
+	if err := <-called; !errors.Is(err, mcpserver.ErrClosed) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestListChanged: a server that says that its tools have changed is asked again.
+func TestListChanged(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	server := s.start(t, "change", mcpserver.Config{})
+	if _, err := say(t, server, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	for ctx := bounded(t); len(server.Tools()) != 2; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("the tools are %+v", server.Tools())
+		}
+	}
+}
+
+// TestCannotStart: a program that is not there is named, with the error of the executor.
+func TestCannotStart(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	server := mcpserver.Start(mcpserver.Config{Client: s.client}, mcpserver.Spec{
+		Name: "none", Argv: []string{"/no/such/program"}, Dir: protocol.NewPathURI("/"),
+	})
+	defer server.Close()
+	if err := server.Wait(bounded(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestLostClient: a server whose client is gone has failed.
+func TestLostClient(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	server := s.start(t, "good", mcpserver.Config{})
+	if err := server.Wait(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.client.Close()
+	for ctx := bounded(t); server.Status().State != mcpserver.Failed; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("the status is %+v", server.Status())
+		}
+	}
+	server.Close()
+}
+
+// TestLostStart: a program whose start is lost with the connection is started again, and the first
+// one does not stay.
+func TestLostStart(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.cutAt(`"method":"process/start"`)
+	server := s.start(t, "good", mcpserver.Config{})
+	if text, err := say(t, server, "hello"); text == "" || err != nil {
+		t.Errorf("the tool says %q, %v", text, err)
+	}
+	server.Close()
+	fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+}
+
+// TestLostEnd: a server is gone after Close although the connection was lost just then.
+func TestLostEnd(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"process/closeStdin", "process/terminate"} {
+		t.Run(strings.ReplaceAll(method, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			server := s.start(t, "stubborn", mcpserver.Config{})
+			if err := server.Wait(bounded(t)); err != nil {
+				t.Fatal(err)
+			}
+			s.cutAt(`"method":"` + method + `"`)
+			server.Close()
+			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
+		})
+	}
+}

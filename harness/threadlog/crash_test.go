@@ -1,0 +1,280 @@
+package threadlog_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/harness/threadlog"
+)
+
+// TestTornAnywhere cuts the file of a thread at every byte. Whole records stay, and what follows
+// is written after them.
+func TestTornAnywhere(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{Environments: json.RawMessage(`["a"]`)}))
+	note(t, th, "é1")
+	must[string](t)(th.StartTurn(json.RawMessage(`["b"]`)))
+	note(t, th, "2")
+	check(t, th.Close())
+	file := filepath.Join(dir, th.ID()+".jsonl")
+	whole := must[[]byte](t)(os.ReadFile(file))
+	first := bytes.IndexByte(whole, '\n') + 1
+
+	for n := range len(whole) + 1 {
+		check(t, os.WriteFile(file, whole[:n], 0o600))
+		again, err := s.Open(th.ID())
+		if n < first {
+			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
+			_, err := readAll(s, th.ID())
+			wantCorrupt(t, err, th.ID()+".jsonl", 1, "no whole first record")
+			continue
+		}
+		check(t, err)
+		lines := bytes.Count(whole[:n], []byte("\n"))
+		records, err := readAll(s, th.ID())
+		check(t, err)
+		if len(records) != lines-1 {
+			t.Fatalf("of %d bytes %d records are read, want %d", n, len(records), lines-1)
+		}
+		selected := `["a"]`
+		if lines >= 3 {
+			selected = `["b"]`
+		}
+		if got := string(again.Environments()); got != selected {
+			t.Fatalf("of %d bytes the selection is %s, want %s", n, got, selected)
+		}
+		note(t, again, "3")
+		check(t, again.Close())
+		written := must[[]byte](t)(os.ReadFile(file))
+		kept := bytes.LastIndexByte(whole[:n], '\n') + 1
+		if !bytes.HasPrefix(written, whole[:kept]) || bytes.Count(written, []byte("\n")) != lines+1 {
+			t.Fatalf("of %d bytes the file became %q", n, written)
+		}
+		if _, err := readAll(s, th.ID()); err != nil {
+			t.Fatalf("of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestTornIsReadOnly: readers and forks pass over a torn line and do not cut it off: it may be a
+// record that is just being written.
+func TestTornIsReadOnly(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	note(t, th, "1")
+	check(t, th.Close())
+	file := filepath.Join(dir, th.ID()+".jsonl")
+	torn := append(must[[]byte](t)(os.ReadFile(file)), `{"type":"no`...)
+	check(t, os.WriteFile(file, torn, 0o600))
+	wantNotes(t, s, th.ID(), "1")
+	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
+	wantNotes(t, s, fork.ID(), "1")
+	if got := must[[]byte](t)(os.ReadFile(file)); !bytes.Equal(got, torn) {
+		t.Errorf("a reader has changed the file to %q", got)
+	}
+	// What takes the place of the torn line is not of the fork.
+	th = must[*threadlog.Thread](t)(s.Open(th.ID()))
+	note(t, th, "2")
+	check(t, th.Close())
+	note(t, fork, "3")
+	check(t, fork.Close())
+	wantNotes(t, s, th.ID(), "1", "2")
+	wantNotes(t, s, fork.ID(), "1", "3")
+}
+
+// TestCorrupt: a line that is no record is an error with its place, whoever reads, and the file
+// stays as it is.
+func TestCorrupt(t *testing.T) {
+	t.Parallel()
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	meta := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":0,"type":"session_meta","payload":{"id":"` + id + `"}}`
+	note := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":1,"type":"note","payload":1}`
+	end := `{"timestamp":"2026-03-01T12:00:00Z","ordinal":3,"type":"note","payload":2}`
+	for _, test := range []struct {
+		name, line, want string
+		onlyOpen         bool // a reader passes the line on
+	}{
+		{"empty", ``, "end of input", false},
+		{"zeros", "\x00\x00\x00", "line 1", false},
+		{"not JSON", `{"type":"no`, "end of input", false},
+		{"not an object", `[]`, "expected an object", false},
+		{"two objects", `{"type":"a"} {}`, "", false},
+		{"not UTF-8", "{\"type\":\"\xff\"}", "", false},
+		{"deep", `{"type":"a","payload":` + strings.Repeat("[", 10_000) + `}`, "", false},
+		{"no type", `{"ordinal":2}`, "type", false},
+		{"empty type", `{"type":""}`, "type: it is empty", false},
+		{"type of a wrong type", `{"type":1}`, "type: invalid type: number", false},
+		{"type in capitals", `{"TYPE":"note"}`, "type", false},
+		{"type twice", `{"type":"a","type":"b"}`, "type", false},
+		{"ordinal before", `{"type":"a","ordinal":1}`, "ordinal: it is 1, and 2 records come before", false},
+		{"ordinal after", `{"type":"a","ordinal":3}`, "ordinal: it is 3", false},
+		{"ordinal of a wrong type", `{"type":"a","ordinal":"2"}`, "ordinal: invalid", false},
+		{"negative ordinal", `{"type":"a","ordinal":-1}`, "ordinal: invalid", false},
+		{"huge ordinal", `{"type":"a","ordinal":99999999999999999999}`, "ordinal: invalid", false},
+		{"no time", `{"type":"a","timestamp":"yesterday"}`, "timestamp: ", false},
+		{"time of a wrong type", `{"type":"a","timestamp":1}`, "timestamp: invalid type: number", false},
+		{"too long", `{"type":"` + strings.Repeat("x", threadlog.MaxRecord) + `"}`, "more than 1048576 bytes", false},
+		{"turn without payload", `{"type":"turn_started"}`, "payload: invalid type: nothing", true},
+		{"turn with a number", `{"type":"turn_started","payload":1}`, "payload: invalid type: number", true},
+		{"selection of a wrong type", `{"type":"turn_started","payload":{"environments":{}}}`, "payload: environments: invalid type: map", true},
+		{"selection beyond its bound", `{"type":"turn_started","payload":{"environments":["` + strings.Repeat("x", threadlog.MaxSelection) + `"]}}`, "payload: environments: too large", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, dir := open(t)
+			file := filepath.Join(dir, id+".jsonl")
+			text := []byte(strings.Join([]string{meta, note, test.line, end, ""}, "\n"))
+			check(t, os.WriteFile(file, text, 0o600))
+			_, err := s.Open(id)
+			wantCorrupt(t, err, id+".jsonl", 3, test.want)
+			_, err = s.Fork(id, threadlog.AllTurns)
+			wantCorrupt(t, err, id+".jsonl", 3, test.want)
+			records, err := readAll(s, id)
+			if test.onlyOpen {
+				check(t, err)
+			} else {
+				wantCorrupt(t, err, id+".jsonl", 3, test.want)
+				if len(records) != 1 {
+					t.Errorf("%d records come before the error", len(records))
+				}
+			}
+			if !bytes.Equal(must[[]byte](t)(os.ReadFile(file)), text) {
+				t.Error("the file was changed")
+			}
+			if got := entries(t, dir); len(got) != 1 {
+				t.Errorf("the folder has %v", got)
+			}
+		})
+	}
+}
+
+// TestCorruptBeginning: a first record that is none of this thread.
+func TestCorruptBeginning(t *testing.T) {
+	t.Parallel()
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	s, dir := open(t)
+	for _, test := range []struct{ line, want string }{
+		{`{"type":"note"}`, `type: it is "note"`},
+		{`{"type":"session_meta"}`, "payload: invalid type: nothing"},
+		{`{"type":"session_meta","payload":{}}`, "payload: missing field `id`"},
+		{`{"type":"session_meta","payload":{"id":"x"}}`, "payload: id: it is \"x\""},
+		{`{"type":"session_meta","ordinal":1,"payload":{"id":"ID"}}`, "ordinal: it is 1"},
+		{`{"type":"session_meta","payload":{"id":"ID","cwd":1}}`, "payload: cwd: invalid type: number"},
+		{`{"type":"session_meta","payload":{"id":"ID","timestamp":"x"}}`, "payload: timestamp: "},
+		{`{"type":"session_meta","payload":{"id":"ID","selected_capability_roots":"x"}}`, "payload: selected_capability_roots: invalid type: string, expected a sequence"},
+		{`{"type":"session_meta","payload":{"id":"ID","environments":1}}`, "payload: environments: invalid type: number"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":1}}`, "payload: history_base: invalid type: number"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{}}}`, "payload: missing field `history_base.thread_id`"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"../x"}}}`, "payload: history_base.thread_id: "},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID"}}}`, "payload: missing field `history_base.end_ordinal_exclusive`"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":-1}}}`, "payload: history_base.end_byte_offset"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":9223372036854775807}}}`, "payload: history_base.end_byte_offset: it is"},
+		{`{"type":"session_meta","payload":{"id":"ID","history_base":{"thread_id":"ID","end_ordinal_exclusive":1,"end_byte_offset":1,"start":{"thread_id":1}}}}`, "payload: history_base.start.thread_id"},
+	} {
+		check(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(strings.ReplaceAll(test.line, "ID", id)+"\n"), 0o600))
+		_, err := s.Open(id)
+		wantCorrupt(t, err, id+".jsonl", 1, test.want)
+		_, err = readAll(s, id)
+		wantCorrupt(t, err, id+".jsonl", 1, test.want)
+		_, err = s.Fork(id, 0)
+		wantCorrupt(t, err, id+".jsonl", 1, test.want)
+	}
+}
+
+// TestOtherVersion: a file by somebody else, with lines without ordinals and times, types and
+// members that nobody here knows.
+func TestOtherVersion(t *testing.T) {
+	t.Parallel()
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	s, dir := open(t)
+	text := `{"timestamp":"2025-06-30T10:11:12.123456+02:00","type":"session_meta","payload":{"id":"` + id + `","model_provider":"x","selected_capability_roots":null}}
+{"type":"event_msg","payload":{"type":"task_started"},"more":[1]}
+ {"type":"turn_started","payload":{"environments":["a"],"more":1}}
+{"type":"turn_ended","payload":{"status":"vanished"}}
+{"type":"turn_started","payload":{}}
+`
+	file := filepath.Join(dir, id+".jsonl")
+	check(t, os.WriteFile(file, []byte(text), 0o600))
+	th := must[*threadlog.Thread](t)(s.Open(id))
+	if m := th.Meta(); m.SelectedCapabilityRoots != nil || !m.Timestamp.IsZero() || string(th.Environments()) != `["a"]` {
+		t.Errorf("%+v with %s", m, th.Environments())
+	}
+	note(t, th, "1")
+	check(t, th.Close())
+	records, err := readAll(s, id)
+	check(t, err)
+	if len(records) != 5 || string(records[0].Payload) != `{"type":"task_started"}` || records[4].Ordinal != 5 {
+		t.Errorf("the records are %+v", records)
+	}
+	if got := must[[]byte](t)(os.ReadFile(file)); !bytes.HasPrefix(got, []byte(text)) {
+		t.Errorf("the file became %q", got)
+	}
+}
+
+// TestKilled kills a program while it writes. Each turn of which it has told is there, and
+// whatever else is there is whole.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	check(t, th.Close())
+	told := map[string]bool{}
+	for range 3 {
+		p := start(t, "write", dir, th.ID())
+		for n := 0; p.out.Scan(); n++ {
+			told[p.out.Text()] = true
+			if n == 20 {
+				check(t, p.Process.Kill())
+			}
+		}
+		_ = p.Wait()
+		again := must[*threadlog.Thread](t)(s.Open(th.ID()))
+		check(t, again.Close())
+		for r, err := range s.History(th.ID()) {
+			check(t, err)
+			if r.Type == threadlog.TypeTurnEnded {
+				var e threadlog.TurnEnded
+				check(t, json.Unmarshal(r.Payload, &e))
+				delete(told, e.TurnID)
+			}
+		}
+		if len(told) != 0 {
+			t.Fatalf("turns that had ended are not there: %v", told)
+		}
+	}
+}
+
+// TestNoRoom: a record that cannot be written as a whole leaves nothing, and later ones follow.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no limit of the size of files")
+	}
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	note(t, th, "before")
+	check(t, th.Close())
+	p := start(t, "full", dir, th.ID())
+	p.say(t, "")
+	check(t, p.Wait())
+	wantNotes(t, s, th.ID(), "before", "small")
+}
+
+// TestUnfinishedCreate: a thread of which a crash left only the beginning is not there.
+func TestUnfinishedCreate(t *testing.T) {
+	t.Parallel()
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	s, dir := open(t)
+	check(t, os.WriteFile(filepath.Join(dir, id+".new"), []byte(`{"type":"session_meta","payload":{"id":"`+id+`"}}`+"\n"), 0o600))
+	if _, err := s.Open(id); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -1,0 +1,324 @@
+package threadlog_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/harness/threadlog"
+)
+
+func TestFork(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	parent := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{
+		Originator: "test", SelectedCapabilityRoots: json.RawMessage(roots), Environments: json.RawMessage(`["a"]`)}))
+	note(t, parent, "0")
+	turn(t, parent, "1")
+	must[string](t)(parent.StartTurn(json.RawMessage(envs)))
+	note(t, parent, "2") // the turn runs
+
+	fork := must[*threadlog.Thread](t)(s.Fork(parent.ID(), threadlog.AllTurns))
+	m := fork.Meta()
+	if m.ID == parent.ID() || m.ForkedFromID != parent.ID() || m.Originator != "test" ||
+		string(m.SelectedCapabilityRoots) != roots || string(m.Environments) != envs || string(fork.Environments()) != envs {
+		t.Errorf("the fork begins with %+v", m)
+	}
+	info := must[fs.FileInfo](t)(os.Stat(filepath.Join(dir, parent.ID()+".jsonl")))
+	if b := m.HistoryBase; b.ThreadID != parent.ID() || b.EndByteOffset != info.Size() || b.EndOrdinalExclusive != 7 || b.Start != nil {
+		t.Errorf("the fork refers to %+v", b)
+	}
+	// Each goes on by itself. The turn that runs in the parent does not run in the fork.
+	note(t, parent, "3")
+	check(t, parent.EndTurn(threadlog.TurnCompleted))
+	turn(t, fork, "4")
+	wantNotes(t, s, parent.ID(), "0", "1", "2", "3")
+	wantNotes(t, s, fork.ID(), "0", "1", "2", "4")
+
+	second := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))
+	turn(t, second, "5")
+	turn(t, fork, "6")
+	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5")
+	records, err := readAll(s, second.ID())
+	check(t, err)
+	counts := map[string]int{}
+	for _, r := range records {
+		counts[r.ThreadID]++
+		if r.Type == threadlog.TypeSessionMeta {
+			t.Errorf("the first record of %s is in the history", r.ThreadID)
+		}
+	}
+	if counts[parent.ID()] != 6 || counts[fork.ID()] != 3 || counts[second.ID()] != 3 {
+		t.Errorf("records by thread: %v", counts)
+	}
+
+	// A resumed fork has everything, and a resumed parent does not disturb it.
+	for _, th := range []*threadlog.Thread{parent, fork, second} {
+		check(t, th.Close())
+	}
+	again := must[*threadlog.Thread](t)(s.Open(second.ID()))
+	turn(t, again, "7")
+	if string(again.Environments()) != envs || string(again.Meta().SelectedCapabilityRoots) != roots {
+		t.Errorf("the fork resumes with %s and %s", again.Environments(), again.Meta().SelectedCapabilityRoots)
+	}
+	check(t, again.Close())
+	wantNotes(t, s, second.ID(), "0", "1", "2", "4", "5", "7")
+
+	// The reader may stop anywhere.
+	for range s.History(second.ID()) {
+		break
+	}
+}
+
+// TestBoundedFork takes the last turns of a history that is spread over three files:
+// n0 [1] n1 [2] | n2 [3] [4 | n5 [5] n6
+func TestBoundedFork(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	a := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	note(t, a, "n0")
+	turn(t, a, "1")
+	note(t, a, "n1")
+	turn(t, a, "2")
+	b := must[*threadlog.Thread](t)(s.Fork(a.ID(), threadlog.AllTurns))
+	note(t, b, "n2")
+	turn(t, b, "3")
+	must[string](t)(b.StartTurn(nil))
+	note(t, b, "4") // it never ends
+	c := must[*threadlog.Thread](t)(s.Fork(b.ID(), threadlog.AllTurns))
+	note(t, c, "n5")
+	turn(t, c, "5")
+	note(t, c, "n6")
+	all := []string{"n0", "1", "n1", "2", "n2", "3", "4", "n5", "5", "n6"}
+	for _, test := range []struct {
+		turns int
+		want  []string
+		start string // the thread where the history begins
+	}{
+		{threadlog.AllTurns, all, ""},
+		{0, nil, ""},
+		{1, all[8:], c.ID()},
+		{2, all[6:], b.ID()},
+		{3, all[5:], b.ID()},
+		{4, all[3:], a.ID()},
+		{5, all, ""}, // all turns, so what comes before the first one too
+		{6, all, ""},
+		{threadlog.MaxForkTurns, all, ""},
+	} {
+		fork := must[*threadlog.Thread](t)(s.Fork(c.ID(), test.turns))
+		wantNotes(t, s, fork.ID(), test.want...)
+		start := ""
+		if base := fork.Meta().HistoryBase; base == nil {
+			if test.turns != 0 {
+				t.Errorf("%d turns: there is no base", test.turns)
+			}
+		} else if base.Start != nil {
+			start = base.Start.ThreadID
+		}
+		if start != test.start || fork.Meta().ForkedFromID != c.ID() {
+			t.Errorf("%d turns: the history begins in %q, want %q", test.turns, start, test.start)
+		}
+		// What is forked from a bounded history is bounded by it.
+		turn(t, fork, "x")
+		next := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))
+		wantNotes(t, s, next.ID(), append(test.want[:len(test.want):len(test.want)], "x")...)
+		if test.turns > 0 {
+			next := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.MaxForkTurns))
+			wantNotes(t, s, next.ID(), append(test.want[:len(test.want):len(test.want)], "x")...)
+		}
+		next = must[*threadlog.Thread](t)(s.Fork(fork.ID(), 1))
+		wantNotes(t, s, next.ID(), "x")
+	}
+	for _, turns := range []int{-2, threadlog.MaxForkTurns + 1} {
+		if _, err := s.Fork(c.ID(), turns); err == nil {
+			t.Errorf("a fork with %d turns was made", turns)
+		}
+	}
+}
+
+// TestGenerations: a chain of forks has a bound. A bounded history begins a shorter one.
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	turn(t, th, "1")
+	for n := 2; n <= threadlog.MaxGenerations; n++ {
+		next := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
+		turn(t, next, fmt.Sprint(n))
+		check(t, th.Close())
+		th = next
+	}
+	if got := notes(t, s, th.ID()); len(got) != threadlog.MaxGenerations {
+		t.Errorf("%d turns", len(got))
+	}
+	before := len(entries(t, dir))
+	// 64 turns would begin in the first file and so need all of them, too.
+	for _, turns := range []int{threadlog.AllTurns, threadlog.MaxForkTurns, threadlog.MaxGenerations} {
+		if _, err := s.Fork(th.ID(), turns); !errors.Is(err, threadlog.ErrTooLarge) {
+			t.Errorf("a fork of the last generation with %d turns: %v", turns, err)
+		}
+	}
+	if after := len(entries(t, dir)); after != before {
+		t.Errorf("%d files were made", after-before)
+	}
+	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.MaxGenerations-1))
+	if got := notes(t, s, fork.ID()); len(got) != threadlog.MaxGenerations-1 {
+		t.Errorf("%d turns", len(got))
+	}
+	if _, err := s.Fork(fork.ID(), threadlog.AllTurns); !errors.Is(err, threadlog.ErrTooLarge) {
+		t.Errorf("a fork of it: %v", err)
+	}
+	fork = must[*threadlog.Thread](t)(s.Fork(th.ID(), 0))
+	wantNotes(t, s, fork.ID())
+	must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))
+}
+
+// ids for files that tests write themselves.
+const (
+	idA = "01890a5d-ac96-774b-bcce-b302099a8051"
+	idB = "01890a5d-ac96-774b-bcce-b302099a8052"
+	idC = "01890a5d-ac96-774b-bcce-b302099a8053"
+)
+
+// put writes the file of a thread with a history base and notes.
+func put(t *testing.T, dir, id, base string, notes ...string) (size int) {
+	t.Helper()
+	if base == "" {
+		base = "null"
+	}
+	lines := []string{`{"type":"session_meta","payload":{"id":"` + id + `","history_base":` + base + `}}`}
+	for _, n := range notes {
+		lines = append(lines, `{"type":"note","payload":"`+n+`"}`)
+	}
+	text := strings.Join(lines, "\n") + "\n"
+	check(t, os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600))
+	return len(text)
+}
+
+// base returns the text of a history base.
+func base(id string, ordinal, offset int, start string) string {
+	if start == "" {
+		start = "null"
+	}
+	return fmt.Sprintf(`{"thread_id":%q,"end_ordinal_exclusive":%d,"end_byte_offset":%d,"start":%s}`, id, ordinal, offset, start)
+}
+
+// TestCycles: threads that are their own ancestors.
+func TestCycles(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	put(t, dir, idA, base(idA, 9, 900, ""), "1")
+	put(t, dir, idB, base(strings.ToUpper(idC), 9, 900, ""), "2")
+	put(t, dir, idC, base(idB, 9, 900, ""), "3")
+	for id, in := range map[string]string{idA: idA, idB: idC, idC: idB} {
+		_, err := readAll(s, id)
+		wantCorrupt(t, err, in+".jsonl", 1, "payload: history_base: thread_id: the thread is an ancestor of itself")
+		_, err = s.Fork(id, 1)
+		wantCorrupt(t, err, in+".jsonl", 1, "ancestor of itself")
+		// What is in its own file can be read and continued.
+		check(t, must[*threadlog.Thread](t)(s.Open(id)).Close())
+	}
+}
+
+// TestChain: a chain of references that is longer than any that is made.
+func TestChain(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	id := func(n int) string { return fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n) }
+	size := put(t, dir, id(0), "", "x")
+	for n := 1; n <= threadlog.MaxGenerations; n++ {
+		size = put(t, dir, id(n), base(id(n-1), 2, size, ""), "x")
+	}
+	if got := notes(t, s, id(threadlog.MaxGenerations-1)); len(got) != threadlog.MaxGenerations {
+		t.Errorf("%d notes", len(got))
+	}
+	_, err := readAll(s, id(threadlog.MaxGenerations))
+	wantCorrupt(t, err, id(1)+".jsonl", 1, "history_base: thread_id: too large: the history is spread over more than 64 threads")
+}
+
+// TestMissingParent: histories need the files of ancestors, and their own records do not.
+func TestMissingParent(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	parent := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{Environments: json.RawMessage(`["a"]`)}))
+	turn(t, parent, "1")
+	fork := must[*threadlog.Thread](t)(s.Fork(parent.ID(), threadlog.AllTurns))
+	check(t, errors.Join(parent.Close(), fork.Close(), os.Remove(filepath.Join(dir, parent.ID()+".jsonl"))))
+	for what, err := range map[string]error{"history": second(readAll(s, fork.ID())), "fork": second(s.Fork(fork.ID(), 1))} {
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), parent.ID()) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	again := must[*threadlog.Thread](t)(s.Open(fork.ID()))
+	if string(again.Environments()) != `["a"]` {
+		t.Errorf("in effect is %s", again.Environments())
+	}
+	turn(t, again, "2")
+	check(t, again.Close())
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestReferences: references to what is not there.
+func TestReferences(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	size := put(t, dir, idA, "", "1", "2")
+	first := put(t, dir, idA, "")
+	each := (size - first) / 2
+	put(t, dir, idA, "", "1", "2")
+	start := func(id string, ordinal, offset int) string {
+		return fmt.Sprintf(`{"thread_id":%q,"ordinal":%d,"byte_offset":%d}`, id, ordinal, offset)
+	}
+	const none = "has no"
+	for _, test := range []struct {
+		name, base, want string // no want: it is fine
+	}{
+		{"all", base(idA, 3, size, ""), ""},
+		{"a part", base(idA, 2, first+each, ""), ""},
+		{"nothing", base(idA, 1, first, ""), ""},
+		{"bounded", base(idA, 3, size, start(idA, 2, first+each)), ""},
+		{"bounded to nothing", base(idA, 3, size, start(idA, 3, size)), ""},
+		{"more records", base(idA, 4, size, ""), none},
+		{"less records", base(idA, 2, size, ""), none},
+		{"more bytes", base(idA, 3, size+1, ""), none},
+		{"far more bytes", base(idA, 3, threadlog.MaxThread, ""), none},
+		{"within a line", base(idA, 3, size-1, ""), none},
+		{"within the first record", base(idA, 1, first-1, ""), "the end lies in the first record"},
+		{"no records", base(idA, 0, first, ""), "the end lies in the first record"},
+		{"start in the first record", base(idA, 3, size, start(idA, 0, 0)), "start: it lies outside of the history"},
+		{"start after the end", base(idA, 2, first+each, start(idA, 3, size)), "start: it lies outside of the history"},
+		{"start elsewhere", base(idA, 3, size, start(idC, 1, 100)), "start: thread_id: " + idC + " is no ancestor"},
+		{"start in itself", base(idA, 3, size, start(idB, 1, 100)), "start: thread_id: " + idB + " is no ancestor"},
+		{"start with too few records", base(idA, 3, size, start(idA, 1, first+each)), none},
+	} {
+		put(t, dir, idB, test.base, "3")
+		_, err := readAll(s, idB)
+		if test.want == "" {
+			check(t, err)
+			continue
+		}
+		t.Log(test.name)
+		wantCorrupt(t, err, idB+".jsonl", 1, test.want)
+		_, err = s.Fork(idB, 1)
+		wantCorrupt(t, err, idB+".jsonl", 1, test.want)
+	}
+	// A start within a line is found when it is no record.
+	put(t, dir, idB, base(idA, 3, size, start(idA, 2, first+each+1)), "3")
+	if _, err := readAll(s, idB); err == nil {
+		t.Error("a record was read from within a line")
+	}
+	// The file of a parent that has become shorter.
+	put(t, dir, idB, base(idA, 3, size, ""), "3")
+	put(t, dir, idA, "", "1")
+	records, err := readAll(s, idB)
+	wantCorrupt(t, err, idB+".jsonl", 1, none)
+	if len(records) != 1 {
+		t.Errorf("%d records come before the error", len(records))
+	}
+}

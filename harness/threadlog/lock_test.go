@@ -1,0 +1,128 @@
+package threadlog_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/execagent/execagent/harness/threadlog"
+)
+
+// TestTwoOpeners: who comes second is refused, in the same program and in another one, until the
+// first has closed the thread.
+func TestTwoOpeners(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	refused := func(when, id string) {
+		t.Helper()
+		for _, store := range []*threadlog.Store{s, openIn(t, dir)} {
+			if _, err := store.Open(id); !errors.Is(err, threadlog.ErrInUse) {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		p := start(t, "hold", dir, id)
+		p.say(t, "in use")
+		check(t, p.Wait())
+	}
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	refused("created", th.ID())
+	check(t, th.Close())
+	th = must[*threadlog.Thread](t)(s.Open(th.ID()))
+	refused("opened", th.ID())
+	note(t, th, "1")
+	wantNotes(t, s, th.ID(), "1") // readers need no lock
+	fork := must[*threadlog.Thread](t)(s.Fork(th.ID(), threadlog.AllTurns))
+	refused("forked", fork.ID())
+	check(t, fork.Close())
+	check(t, s.SetName(th.ID(), "x"))
+	check(t, s.Close())
+	s = openIn(t, dir)
+	refused("the folder closed", th.ID())
+	check(t, th.Close())
+
+	other := start(t, "hold", dir, th.ID())
+	other.say(t, "open")
+	refused("open in another program", th.ID())
+	check(t, other.in.Close())
+	check(t, other.Wait())
+	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+
+	killed := start(t, "hold", dir, th.ID())
+	killed.say(t, "open")
+	check(t, killed.Process.Kill())
+	_ = killed.Wait()
+	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+}
+
+// TestManyOpeners: of those who come at once, one at a time has the thread.
+func TestManyOpeners(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	check(t, th.Close())
+	var group sync.WaitGroup
+	const each = 10
+	for i := range 8 {
+		group.Go(func() {
+			for n := 0; n < each; {
+				th, err := s.Open(th.ID())
+				if errors.Is(err, threadlog.ErrInUse) {
+					continue
+				}
+				if err == nil {
+					err = errors.Join(th.Append("note", fmt.Sprintf("%d.%d", i, n)), th.Close())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n++
+			}
+		})
+	}
+	group.Wait()
+	if got := notes(t, s, th.ID()); len(got) != 8*each {
+		t.Errorf("%d notes were written", len(got))
+	}
+}
+
+// TestManyWriters: goroutines that share a thread, with readers beside them.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() {
+			for n := range 50 {
+				if err := th.Append("note", fmt.Sprintf("%d.%d", i, n)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		group.Go(func() {
+			for range 5 {
+				if _, err := readAll(s, th.ID()); err != nil {
+					t.Error(err)
+				}
+				fork, err := s.Fork(th.ID(), threadlog.AllTurns)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := readAll(s, fork.ID()); err != nil {
+					t.Error(err)
+				}
+				if err := fork.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	check(t, th.Close())
+	if got := notes(t, s, th.ID()); len(got) != 200 {
+		t.Errorf("%d notes were written", len(got))
+	}
+}

@@ -1,0 +1,274 @@
+package threadlog_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/execagent/execagent/harness/threadlog"
+)
+
+// Selections with what a decoder and encoder would change: unknown members, large numbers, order,
+// names twice in different places, characters that some encoders escape.
+const (
+	roots = `[{"id":"demo@1","location":{"type":"environment","environmentId":"w","path":"file:///srv/w/a%20b"},"x":1e400}]`
+	envs  = `[{"cwd":"file:///srv/w","environmentId":"w","new":[123456789012345678901234567890,0.10,"<&>` + "\u2028" + `\u00e9\/"]},{"environmentId":"local"}]`
+)
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	before := time.Now().Add(-time.Second)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{
+		Originator: "test", Cwd: "/srv/w", SelectedCapabilityRoots: json.RawMessage(roots), Environments: json.RawMessage(envs),
+		ForkedFromID: "of no effect", HistoryBase: &threadlog.HistoryBase{},
+	}))
+	first := must[string](t)(th.StartTurn(nil))
+	code := 3
+	process := threadlog.Process{ProcessID: "7", EnvironmentID: "w", Argv: []string{"sh", "-c", "exit 3"}, Status: threadlog.Exited, ExitCode: &code, Output: "out\n"}
+	check(t, th.AppendProcess(process))
+	check(t, th.EndTurn(threadlog.TurnFailed))
+	second := must[string](t)(th.StartTurn(json.RawMessage(` [ {"environmentId" : "local"} ] `)))
+	check(t, th.Append("decision", map[string]string{"what": "<allowed> & \u2028"}))
+	check(t, th.Close())
+
+	again := must[*threadlog.Thread](t)(s.Open(strings.ToUpper(th.ID())))
+	if diff := cmp.Diff(th.Meta(), again.Meta()); diff != "" {
+		t.Error("what the thread began with, written and read:\n" + diff)
+	}
+	m := again.Meta()
+	if string(m.SelectedCapabilityRoots) != roots || string(m.Environments) != envs || m.ForkedFromID != "" || m.HistoryBase != nil {
+		t.Errorf("the thread began with %+v", m)
+	}
+	if m.Timestamp.Before(before) || m.Timestamp.After(time.Now()) {
+		t.Errorf("the thread is of %v", m.Timestamp)
+	}
+	for _, id := range []string{m.ID, first, second} {
+		if u, err := uuid.Parse(id); err != nil || u.Version() != 7 {
+			t.Errorf("%s is no UUIDv7", id)
+		}
+	}
+	if got := string(again.Environments()); got != `[{"environmentId":"local"}]` {
+		t.Errorf("in effect is %s", got)
+	}
+	// The turn that the program did not end no longer runs.
+	if err := again.EndTurn(threadlog.TurnCompleted); err == nil {
+		t.Error("a turn of the past was ended")
+	}
+	third := must[string](t)(again.StartTurn(nil))
+	check(t, again.Close())
+
+	records, err := readAll(s, m.ID)
+	check(t, err)
+	processText := must[[]byte](t)(json.Marshal(process))
+	want := []struct{ kind, payload string }{
+		{"turn_started", `{"turn_id":"` + first + `","environments":` + envs + `}`},
+		{"process", string(processText)},
+		{"turn_ended", `{"turn_id":"` + first + `","status":"failed"}`},
+		{"turn_started", `{"turn_id":"` + second + `","environments":[{"environmentId":"local"}]}`},
+		{"decision", `{"what":"<allowed> & \u2028"}`},
+		{"turn_started", `{"turn_id":"` + third + `","environments":[{"environmentId":"local"}]}`},
+	}
+	if len(records) != len(want) {
+		t.Fatalf("%d records, want %d", len(records), len(want))
+	}
+	for i, r := range records {
+		if r.Type != want[i].kind || string(r.Payload) != want[i].payload {
+			t.Errorf("record %d is %s %s, want %s %s", i, r.Type, r.Payload, want[i].kind, want[i].payload)
+		}
+		if r.ThreadID != m.ID || r.Ordinal != uint64(i+1) || r.Timestamp.Before(m.Timestamp) {
+			t.Errorf("record %d is %+v", i, r)
+		}
+	}
+	if got := entries(t, dir); len(got) != 1 || got[0].Name() != m.ID+".jsonl" {
+		t.Errorf("the folder has %v", got)
+	}
+}
+
+// TestNoChoice: no selection and an empty one are told apart.
+func TestNoChoice(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	for _, test := range []struct{ given, want string }{{"", "nil"}, {"null", "nil"}, {" [ ] ", "[]"}} {
+		th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{SelectedCapabilityRoots: json.RawMessage(test.given), Environments: json.RawMessage(test.given)}))
+		check(t, th.Close())
+		th = must[*threadlog.Thread](t)(s.Open(th.ID()))
+		for _, got := range []json.RawMessage{th.Meta().SelectedCapabilityRoots, th.Environments()} {
+			if got == nil && test.want != "nil" || got != nil && string(got) != test.want {
+				t.Errorf("%q is read as %q, want %s", test.given, got, test.want)
+			}
+		}
+		check(t, th.Close())
+	}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	check(t, s.SetName(th.ID(), "x"))
+	for _, name := range []string{dir, filepath.Dir(dir)} {
+		if mode := must[fs.FileInfo](t)(os.Stat(name)).Mode(); mode != fs.ModeDir|0o700 {
+			t.Errorf("%s has the mode %v", name, mode)
+		}
+	}
+	files := entries(t, dir)
+	for _, e := range files {
+		if mode := must[fs.FileInfo](t)(e.Info()).Mode(); mode != 0o600 {
+			t.Errorf("%s has the mode %v", e.Name(), mode)
+		}
+	}
+	if len(files) != 2 {
+		t.Errorf("there are %v", files)
+	}
+}
+
+// TestRefused: what could not be read again, or is beyond a bound, is not written.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	large := `["` + strings.Repeat("x", threadlog.MaxSelection-4) + `"]`
+	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	for _, test := range []struct{ name, selection, want string }{
+		{"no array", `{"a":1}`, "environments: invalid type: map, expected a sequence"},
+		{"no JSON", `[1,`, "environments: unexpected end"},
+		{"two values", `[] []`, "environments: invalid character"},
+		{"too large", strings.Replace(large, "x", "xx", 1), "environments: too large: it has 262145 bytes, 262144 are allowed"},
+		{"name twice", `[{"a":1,"a":2}]`, "could not be read again"},
+		{"not UTF-8", "[\"\xff\"]", "could not be read again"},
+		{"lone surrogate", `["\ud800"]`, "could not be read again"},
+		{"too deep", deep, "could not be read again"},
+	} {
+		_, err := s.Create(threadlog.Meta{Environments: json.RawMessage(test.selection)})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+		if strings.HasPrefix(test.name, "too large") && !errors.Is(err, threadlog.ErrTooLarge) {
+			t.Errorf("%s: %v is not ErrTooLarge", test.name, err)
+		}
+	}
+	if got := entries(t, dir); len(got) != 0 {
+		t.Errorf("a thread that was refused has left %v", got)
+	}
+
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{SelectedCapabilityRoots: json.RawMessage(large), Environments: json.RawMessage(large)}))
+	size := func() int64 {
+		return must[fs.FileInfo](t)(os.Stat(filepath.Join(dir, th.ID()+".jsonl"))).Size()
+	}
+	begin := size()
+	for name, err := range map[string]error{
+		"a turn that does not run":    th.EndTurn(threadlog.TurnCompleted),
+		"a type of the package":       th.Append(threadlog.TypeProcess, nil),
+		"no type":                     th.Append("", nil),
+		"a long type":                 th.Append(strings.Repeat("x", 65), nil),
+		"a type that is not UTF-8":    th.Append("\xff", nil),
+		"a payload without JSON":      th.Append("note", func() {}),
+		"a name twice":                th.Append("note", json.RawMessage(`{"a":1,"a":2}`)),
+		"a large record":              th.Append("note", strings.Repeat("x", threadlog.MaxRecord)),
+		"a process without an id":     th.AppendProcess(threadlog.Process{Status: threadlog.Running}),
+		"a process without a status":  th.AppendProcess(threadlog.Process{ProcessID: "1"}),
+		"a command line without room": th.AppendProcess(threadlog.Process{ProcessID: "1", Status: threadlog.Running, Argv: []string{strings.Repeat("x", threadlog.MaxRecord)}}),
+	} {
+		if err == nil {
+			t.Errorf("%s was written", name)
+		}
+		if strings.Contains(name, "large") != errors.Is(err, threadlog.ErrTooLarge) && !strings.Contains(name, "room") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := th.StartTurn(json.RawMessage(`1`)); err == nil {
+		t.Error("a selection that is a number was written")
+	}
+	if size() != begin {
+		t.Error("something was written that was refused")
+	}
+	must[string](t)(th.StartTurn(nil))
+	if _, err := th.StartTurn(nil); err == nil {
+		t.Error("a turn began in a turn")
+	}
+	if err := th.EndTurn("done"); err == nil {
+		t.Error("a turn ended with a status of its own")
+	}
+	check(t, th.Append(strings.Repeat("x", 64), nil))
+	check(t, th.EndTurn(threadlog.TurnInterrupted))
+	check(t, th.Close())
+	for name, err := range map[string]error{"Close": th.Close(), "Append": th.Append("note", 1), "Sync": th.Sync()} {
+		if !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("%s of a closed thread: %v", name, err)
+		}
+	}
+	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+}
+
+// TestLargestRecord: a record has exactly as many bytes as are allowed, or one more.
+func TestLargestRecord(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	file := filepath.Join(dir, th.ID()+".jsonl")
+	begin := len(must[[]byte](t)(os.ReadFile(file)))
+	note(t, th, "")
+	// The time of a record has milliseconds only if there are some: take what is written as the
+	// measure, and leave room for the four characters.
+	overhead := len(must[[]byte](t)(os.ReadFile(file))) - begin
+	note(t, th, strings.Repeat("x", threadlog.MaxRecord-overhead-4))
+	if err := th.Append("note", strings.Repeat("x", threadlog.MaxRecord-overhead+5)); !errors.Is(err, threadlog.ErrTooLarge) {
+		t.Errorf("a record beyond the bound: %v", err)
+	}
+	check(t, th.Close())
+	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
+}
+
+// TestLargeFile: a file beyond the bound is not read.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	id := create(t, s)
+	check(t, os.Truncate(filepath.Join(dir, id+".jsonl"), threadlog.MaxThread+1)) // a hole
+	for what, err := range map[string]error{"open": second(s.Open(id)), "fork": second(s.Fork(id, 0)), "history": second(readAll(s, id))} {
+		if !errors.Is(err, threadlog.ErrTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	th := must[*threadlog.Thread](t)(s.Create(threadlog.Meta{}))
+	check(t, th.Close())
+	check(t, os.WriteFile(filepath.Join(dir, "x.jsonl"), nil, 0o600))
+	id := th.ID()
+	for _, bad := range []string{"", "x", "../x", "..", "/etc/passwd", id + "/", "./" + id, "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""), id + "\x00", strings.Repeat("a", 1<<20)} {
+		_, opened := s.Open(bad)
+		_, forked := s.Fork(bad, threadlog.AllTurns)
+		_, read := readAll(s, bad)
+		for what, err := range map[string]error{"open": opened, "fork": forked, "history": read, "name": s.SetName(bad, "x")} {
+			if err == nil || errors.Is(err, fs.ErrNotExist) || len(err.Error()) > 1000 {
+				t.Errorf("%s of %.64q: %.1000v", what, bad, err)
+			}
+		}
+	}
+	missing := "01890a5d-ac96-774b-bcce-b302099a8057"
+	_, opened := s.Open(missing)
+	_, forked := s.Fork(missing, 0)
+	_, read := readAll(s, missing)
+	for what, err := range map[string]error{"open": opened, "fork": forked, "history": read, "name": s.SetName(missing, "x")} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s of a thread that is missing: %v", what, err)
+		}
+	}
+}
+
+func entries(t *testing.T, dir string) []os.DirEntry {
+	t.Helper()
+	return must[[]os.DirEntry](t)(os.ReadDir(dir))
+}
