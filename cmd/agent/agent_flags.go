@@ -7,9 +7,9 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/console"
-	"github.com/execagent/execagent/cmd/agent/sessions"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 

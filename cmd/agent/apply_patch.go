@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -52,17 +52,17 @@ func (f *applyPatchFlags) Check() error {
 }
 
 func (f *applyPatchFlags) run(sys program.System) int {
-	patch, err := files.ReadPatch(sys.Stdin, f.File)
+	patch, err := transfer.ReadPatch(sys.Stdin, f.File)
 	if err != nil {
 		return sys.Fail(fmt.Errorf("reading the patch: %w", err))
 	}
 	if f.Elsewhere() {
-		return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+		return f.onFiles(sys, func(ctx context.Context, there *transfer.Files) error {
 			return there.Patch(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 		})
 	}
 	ended, err := untilSignal(f.Timeout, func(ctx context.Context) error {
-		return files.PatchHere(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
+		return transfer.PatchHere(ctx, program.Harmless(sys.Stdout), f.Dir, patch, f.DryRun)
 	})
 	if err != nil {
 		return failed(sys, cmp.Or(ended, err), program.ExitFailure)

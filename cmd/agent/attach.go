@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/console"
-	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -27,7 +27,7 @@ Exit codes: 0, 1 when a file could not be printed, 124 after --timeout, 128+n af
 func (f *catFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *catFlags) run(sys program.System) int {
-	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+	return f.onFiles(sys, func(ctx context.Context, there *transfer.Files) error {
 		return there.Cat(ctx, sys.Stdout, f.Paths)
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/settings"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/settings"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/cli"
 	"github.com/execagent/execagent/cmd/internal/program"
 )

@@ -8,9 +8,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/execagent/execagent/cmd/agent/bridge"
-	"github.com/execagent/execagent/cmd/agent/shares"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
@@ -60,7 +58,7 @@ func (f *connectFlags) run(sys program.System) int {
 }
 
 func connect(ctx context.Context, sys program.System, flags *connectFlags) error {
-	budget := rpc.NewBudget(shares.Plan().Messages)
+	budget := rpc.NewBudget(planShares().Messages)
 	if flags.Listen == "stdio" {
 		return connectStdio(ctx, sys, flags, budget)
 	}
@@ -88,7 +86,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 	if token != "" {
 		program.Complain(sys.Stderr, "clients have to show the token in "+token)
 	}
-	b := &bridge.Bridge{Logger: program.Logger(sys.Stderr, "warn", "text"), Dial: func(ctx context.Context) (rpc.Conn, error) {
+	b := &bridge{Logger: program.Logger(sys.Stderr, "warn", "text"), Dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, release, err := flags.Dial(ctx, sys)
 		if err != nil {
 			return nil, err
@@ -110,7 +108,7 @@ func connectStdio(ctx context.Context, sys program.System, flags *connectFlags, 
 	}
 	defer release()
 	input := &watched{Conn: here}
-	bridge.Join(ctx, input, there)
+	joinConns(ctx, input, there)
 	if ctx.Err() == nil && !input.ended {
 		return fmt.Errorf("%s has ended the connection", flags.Name())
 	}

@@ -7,8 +7,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/cmd/agent/contexts"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -42,17 +41,17 @@ type configFlags struct {
 }
 
 // read reads the file of contexts.
-func (f *configFlags) read() (*contexts.File, error) {
-	path, err := contexts.Locate(f.Config)
+func (f *configFlags) read() (*target.ContextFile, error) {
+	path, err := target.LocateContexts(f.Config)
 	if err != nil {
 		return nil, err
 	}
-	return contexts.Read(path)
+	return target.ReadContexts(path)
 }
 
 // inForce is the context that commands use, and "" if that is none. It says so if a variable comes
 // before the current one.
-func inForce(sys program.System, file *contexts.File) string {
+func inForce(sys program.System, file *target.ContextFile) string {
 	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT"} {
 		value, set := sys.Lookup(name)
 		switch {
@@ -68,12 +67,12 @@ func inForce(sys program.System, file *contexts.File) string {
 }
 
 // change changes it.
-func (f *configFlags) change(change func(*contexts.File) error) error {
-	path, err := contexts.Locate(f.Config)
+func (f *configFlags) change(change func(*target.ContextFile) error) error {
+	path, err := target.LocateContexts(f.Config)
 	if err != nil {
 		return err
 	}
-	return contexts.Change(path, change)
+	return target.ChangeContexts(path, change)
 }
 
 // contextAddFlags say what a context is. They have no variables: what is set for other
@@ -111,7 +110,7 @@ func (f *contextAddFlags) Check() error {
 	switch {
 	case f.Name == "":
 		return errors.New("what is it called? give a name")
-	case !contexts.ValidName(f.Name):
+	case !target.ValidContextName(f.Name):
 		return fmt.Errorf("%.128q is no name of a context: 1 to 128 of A-Z a-z 0-9 . _ - that begin with a letter or a digit", f.Name)
 	case f.URL != "" && f.Registry != "":
 		return errors.New("--url and --registry exclude each other")
@@ -143,11 +142,11 @@ func (f *contextAddFlags) tls() *target.TLSFlags {
 }
 
 func (f *contextAddFlags) run(sys program.System) int {
-	err := f.change(func(file *contexts.File) error {
+	err := f.change(func(file *target.ContextFile) error {
 		if _, err := file.Find(f.Name); err == nil && !f.Replace {
 			return fmt.Errorf("context %s is there already: --replace replaces it", f.Name)
 		}
-		err := file.Put(contexts.Context{
+		err := file.Put(target.Context{
 			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID, Transport: f.Transport,
 			TokenFile: f.TokenFile, TokenCommand: strings.Fields(f.TokenCommand),
 			TLSCA: f.TLSCA, TLSCert: f.TLSCert, TLSKey: f.TLSKey, TLSServerName: f.TLSServerName,
@@ -175,7 +174,7 @@ type contextListFlags struct {
 
 // shownContext is a context as it is listed.
 type shownContext struct {
-	contexts.Context
+	target.Context
 
 	Current bool `json:"current"`
 }
@@ -216,7 +215,7 @@ func (f *contextUseFlags) Check() error {
 }
 
 func (f *contextUseFlags) run(sys program.System) int {
-	err := f.change(func(file *contexts.File) error { return file.Use(f.Name) })
+	err := f.change(func(file *target.ContextFile) error { return file.Use(f.Name) })
 	if err == nil {
 		_, err = fmt.Fprintf(sys.Stdout, "current context: %s\n", cmp.Or(f.Name, "none"))
 	}
@@ -277,8 +276,8 @@ func (*contextRemoveFlags) Help() string {
 }
 
 func (f *contextRemoveFlags) run(sys program.System) int {
-	var removed []contexts.Context
-	err := f.change(func(file *contexts.File) error {
+	var removed []target.Context
+	err := f.change(func(file *target.ContextFile) error {
 		for _, name := range f.Names {
 			c, err := file.Find(name)
 			if err != nil {
@@ -297,9 +296,9 @@ func (f *contextRemoveFlags) run(sys program.System) int {
 	if err != nil {
 		return sys.Fail(err)
 	}
-	path, err := contexts.Locate(f.Config)
+	path, err := target.LocateContexts(f.Config)
 	for i := range removed {
-		err = errors.Join(err, contexts.ForgetKey(path, &removed[i]))
+		err = errors.Join(err, target.ForgetKey(path, &removed[i]))
 	}
 	return sys.Exit(err)
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/contexts"
-	"github.com/execagent/execagent/cmd/agent/transfer"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -60,7 +60,7 @@ func (f *cpFlags) Check() error {
 func (f *cpFlags) asOfScp(err error) error {
 	known := f.Contexts()
 	context, paths := transfer.Named(f.Paths, func(name, there string) bool {
-		return slices.Contains(known, name) || contexts.ValidName(name) && path.IsAbs(there)
+		return slices.Contains(known, name) || target.ValidContextName(name) && path.IsAbs(there)
 	})
 	if _, wrong := transfer.NewPlan(paths); context == "" || wrong != nil {
 		return err

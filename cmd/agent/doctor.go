@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/execagent/execagent/cmd/agent/doctor"
+	"github.com/execagent/execagent/cmd/agent/internal/doctor"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/sandbox"

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/sessions"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/relay/wire"
 )

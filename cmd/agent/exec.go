@@ -14,11 +14,10 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/asking"
-	"github.com/execagent/execagent/cmd/agent/console"
-	"github.com/execagent/execagent/cmd/agent/files"
-	"github.com/execagent/execagent/cmd/agent/sessions"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -171,7 +170,7 @@ func (e *execution) run() (code int, err error) {
 func answers(con *console.Console) func(*client.Config) {
 	return func(cfg *client.Config) {
 		if con.CanAsk() {
-			cfg.Approvals.Decide = asking.Commands(con.Ask)
+			cfg.Approvals.Decide = console.AskCommands(con.Ask)
 		}
 	}
 }
@@ -302,7 +301,7 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	case errors.Is(statErr, fs.ErrNotExist):
 		return 0, fmt.Errorf("%s: no such directory for the command to run in", dir)
 	case statErr != nil:
-		return 0, files.Explain(dir, statErr)
+		return 0, transfer.Explain(dir, statErr)
 	case !info.IsDirectory:
 		return 0, fmt.Errorf("%s: not a directory", dir)
 	}

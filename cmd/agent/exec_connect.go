@@ -6,7 +6,7 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"

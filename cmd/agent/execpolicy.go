@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/execagent/execagent/cmd/agent/rules"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -66,7 +66,7 @@ func (f *execpolicyCheckFlags) run(sys program.System) int {
 			return program.ExitUsage
 		}
 	}
-	check := rules.Check{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
+	check := policyfile.RuleCheck{Files: f.Rules, Command: f.Command, Resolve: f.Resolve, Pretty: f.Pretty}
 	if err := check.Run(sys.Stdout); err != nil {
 		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") { // as the reference has it
 			fmt.Fprintln(sys.Stderr, program.Plain(line))

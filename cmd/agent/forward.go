@@ -8,11 +8,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/execagent/execagent/cmd/agent/bridge"
-	"github.com/execagent/execagent/cmd/agent/executor"
-	"github.com/execagent/execagent/cmd/agent/probes"
-	"github.com/execagent/execagent/cmd/agent/shares"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/executor"
+	"github.com/execagent/execagent/cmd/agent/internal/health"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
@@ -23,7 +21,7 @@ import (
 // registry it is offered (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
-	probes.ListenFlags
+	health.ListenFlags
 	executor.Flags
 	authFlags // only so that newRemote can say why it refuses them; hidden in the help, see refusedByForward
 	logFlags
@@ -70,10 +68,10 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if !strings.HasPrefix(address, "unix:///") && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "") {
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
-	plan := shares.Plan()
+	plan := planShares()
 	r.Budget, r.Reserve = rpc.NewBudget(plan.Messages), plan.Streams
 	r.Metrics = newMetrics(r.Budget)
-	p, err := probes.Listen(flags.HealthListen, nil, r.Metrics, logger)
+	p, err := health.Listen(flags.HealthListen, nil, r.Metrics, logger)
 	if err != nil {
 		return err
 	}
@@ -83,7 +81,7 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if r.SignIn.Roots != nil {
 		secure = tlsconfig.Client(r.SignIn.Roots)
 	}
-	b := &bridge.Bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
+	b := &bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})
 		if err != nil {
 			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, which is nil

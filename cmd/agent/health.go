@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/probes"
+	"github.com/execagent/execagent/cmd/agent/internal/health"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -44,7 +44,7 @@ func (f *healthFlags) Check() error {
 	if f.URL != "" || f.Registry != "" || f.Context != nil {
 		return errors.New("--probe and --url, --registry, --context exclude each other")
 	}
-	return probes.Check("--probe", f.Probe)
+	return health.Check("--probe", f.Probe)
 }
 
 // run asks an agent whether it serves. The result is the exit code.
@@ -71,7 +71,7 @@ func ask(ctx context.Context, sys program.System, flags *healthFlags) error {
 		flags.Wait = new(time.Duration) // who probes asks again anyway
 	}
 	if flags.Probe != "" {
-		return flags.Repeat(ctx, func() error { return probes.Ask(ctx, flags.Probe) })
+		return flags.Repeat(ctx, func() error { return health.Ask(ctx, flags.Probe) })
 	}
 	c, err := flags.Connect(ctx, sys)
 	if err != nil {

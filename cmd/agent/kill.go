@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )

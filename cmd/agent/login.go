@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/cmd/agent/contexts"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/relay"
 )
@@ -63,7 +62,7 @@ func (f *loginFlags) Check() error {
 	if _, err := auth.CheckBase(f.Registry, nil); err != nil {
 		return fmt.Errorf("registry %w", err)
 	}
-	if !contexts.ValidName(f.name()) {
+	if !target.ValidContextName(f.name()) {
 		return fmt.Errorf("%.128q is no name of a context: give one with --name", f.name())
 	}
 	return target.CheckEnvironment(f.EnvironmentID)
@@ -88,7 +87,7 @@ func (f *loginFlags) run(sys program.System) int {
 }
 
 func (f *loginFlags) login(ctx context.Context, sys program.System) error {
-	path, err := contexts.Locate(f.Config)
+	path, err := target.LocateContexts(f.Config)
 	if err != nil {
 		return err
 	}
@@ -106,8 +105,8 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 		return err
 	}
 	current := ""
-	c := contexts.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID}
-	err = contexts.Change(path, func(file *contexts.File) error {
+	c := target.Context{Name: f.name(), Registry: f.Registry, EnvironmentID: f.EnvironmentID}
+	err = target.ChangeContexts(path, func(file *target.ContextFile) error {
 		if old, err := file.Find(c.Name); err == nil {
 			if old.Registry != c.Registry {
 				return fmt.Errorf("context %s is there already, for %s: give another --name", c.Name, old.URL+old.Registry)
@@ -118,7 +117,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 			c.Transport = old.Transport
 		}
 		var err error
-		if c.TokenFile, err = contexts.SaveKey(path, c.Name, key); err != nil {
+		if c.TokenFile, err = target.SaveKey(path, c.Name, key); err != nil {
 			return err
 		}
 		if err = file.Put(c); err == nil && f.Use {
@@ -146,7 +145,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 // key reads the key.
 func (f *loginFlags) key(ctx context.Context, sys program.System) (string, error) {
 	if f.KeyFile != "" {
-		return contexts.ReadToken(sys, f.KeyFile)
+		return target.ReadToken(sys, f.KeyFile)
 	}
 	terminal := program.NewTerminal(sys.Stdin)
 	if terminal != nil {
@@ -178,7 +177,7 @@ func (f *loginFlags) key(ctx context.Context, sys program.System) (string, error
 		if r.err != nil {
 			return "", fmt.Errorf("reading the key: %w", r.err)
 		}
-		return contexts.CheckToken("the key", r.line)
+		return target.CheckToken("the key", r.line)
 	case <-ctx.Done():
 		return "", errors.New("interrupted")
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/sessions"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -34,12 +34,12 @@ Exit codes: 0, 1 when something could not be listed, 124 after --timeout, 128+n 
 func (f *lsFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *lsFlags) run(sys program.System) int {
-	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+	return f.onFiles(sys, func(ctx context.Context, there *transfer.Files) error {
 		paths := f.Paths
 		if len(paths) == 0 {
 			paths = []string{there.Dir}
 		}
-		listing := files.Listing{
+		listing := transfer.Listing{
 			Long: f.Long, All: f.All, Human: f.Human, JSON: f.Output == "json", Terminal: program.NewTerminal(sys.Stdout) != nil,
 		}
 		return there.List(ctx, sys.Stdout, paths, listing)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/internal/executor"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"

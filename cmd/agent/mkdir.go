@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -29,7 +29,7 @@ Exit codes: 0, 1 when a directory could not be made, 124 after --timeout, 128+n 
 func (f *mkdirFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *mkdirFlags) run(sys program.System) int {
-	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+	return f.onFiles(sys, func(ctx context.Context, there *transfer.Files) error {
 		return there.Mkdir(ctx, f.Paths, f.Parents)
 	})
 }

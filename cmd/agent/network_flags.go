@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/cmd/agent/netpolicy"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 )
 
 // networkFlags say what the network of commands may be, whatever clients ask for.
@@ -21,7 +21,7 @@ type networkFlags struct {
 // environment.
 func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, network *agent.Network, err error) {
 	if f.NetworkPolicy != "" {
-		policy, err = netpolicy.Read(f.NetworkPolicy)
+		policy, err = policyfile.ReadNetwork(f.NetworkPolicy)
 	}
 	if err == nil {
 		network, err = agent.NewNetwork(policy, environ)
@@ -56,7 +56,7 @@ func (s *server) follow(policy *agent.NetworkPolicy, hangups <-chan os.Signal, a
 			}
 			return err
 		}
-		netpolicy.Follow(ctx, policy, s.flags.NetworkPolicy, hangups, set, s.logger)
+		policyfile.FollowNetwork(ctx, policy, s.flags.NetworkPolicy, hangups, set, s.logger)
 	})
 	return func() {
 		cancel()

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
@@ -21,14 +21,14 @@ func (f *agentFlags) validPaths(paths []string) error {
 }
 
 // onFiles does something with the files of the agent, see [agentFlags.on].
-func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *files.Files) error) int {
+func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *transfer.Files) error) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		dir, err := workingDir(ctx, c)
 		if err != nil {
 			return 0, err
 		}
-		err = do(ctx, &files.Files{Client: c, Dir: dir})
-		if failures, ok := errors.AsType[files.Failures](err); ok {
+		err = do(ctx, &transfer.Files{Client: c, Dir: dir})
+		if failures, ok := errors.AsType[transfer.Failures](err); ok {
 			for _, failure := range failures {
 				program.Complain(sys.Stderr, failure)
 			}

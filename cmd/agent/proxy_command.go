@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/forwarding"
+	"github.com/execagent/execagent/cmd/agent/internal/forwarding"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 

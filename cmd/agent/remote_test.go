@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/executor"
+	"github.com/execagent/execagent/cmd/agent/internal/executor"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/test/rig"
 )

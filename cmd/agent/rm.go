@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/execagent/execagent/cmd/agent/files"
+	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -31,7 +31,7 @@ Exit codes: 0, 1 when something could not be removed, 124 after --timeout, 128+n
 func (f *rmFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *rmFlags) run(sys program.System) int {
-	return f.onFiles(sys, func(ctx context.Context, there *files.Files) error {
+	return f.onFiles(sys, func(ctx context.Context, there *transfer.Files) error {
 		return there.Remove(ctx, f.Paths, f.Recursive, f.Force)
 	})
 }

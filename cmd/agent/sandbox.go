@@ -11,9 +11,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/execagent/execagent/cmd/agent/confined"
-	"github.com/execagent/execagent/cmd/agent/netask"
-	"github.com/execagent/execagent/cmd/agent/rules"
+	"github.com/execagent/execagent/cmd/agent/internal/local"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
@@ -34,7 +33,7 @@ type sandboxFlags struct {
 	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
 	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them); local: names may lead to local and private addresses. Can be repeated. Default: off."`
 	hostFlags
-	rules.PolicyFlags
+	policyfile.RuleFlags
 
 	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own, which follows the size of this one."`
 	Env []string `short:"e" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
@@ -42,7 +41,7 @@ type sandboxFlags struct {
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 
-	network netask.Words // what Network says; Check sets it
+	network local.NetworkWords // what Network says; Check sets it
 }
 
 func (*sandboxFlags) Help() string {
@@ -76,7 +75,7 @@ func (f *sandboxFlags) Check() (err error) {
 	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
 		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
 	}
-	if f.network, err = netask.Parse(f.Network); err != nil {
+	if f.network, err = local.ParseNetwork(f.Network); err != nil {
 		return err
 	}
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
@@ -105,7 +104,7 @@ func (f *sandboxFlags) run(sys program.System) int {
 // run, with the code of a shell for that or with 0.
 func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 	sys.Environ = withVariables(sys.Environ, variablesOf(sys, f.Env))
-	c := confined.Command{Sys: sys, Argv: f.argv(), TTY: f.TTY, Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
+	c := local.Command{Sys: sys, Argv: f.argv(), TTY: f.TTY, Network: f.network, Operator: f.operator(), StateDir: f.stateDir}
 	if c.Dir, err = filepath.Abs(f.Dir); err != nil {
 		return 0, err
 	}

@@ -15,11 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/agent"
-	"github.com/execagent/execagent/cmd/agent/executor"
-	"github.com/execagent/execagent/cmd/agent/probes"
-	"github.com/execagent/execagent/cmd/agent/rules"
-	"github.com/execagent/execagent/cmd/agent/secure"
-	"github.com/execagent/execagent/cmd/agent/shares"
+	"github.com/execagent/execagent/cmd/agent/internal/executor"
+	"github.com/execagent/execagent/cmd/agent/internal/health"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/internal/secretfile"
@@ -47,7 +45,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		// As with other keys: no command inherits them.
 		sys.Tell(fmt.Errorf("AWS credentials stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
-	plan := shares.Plan()
+	plan := planShares()
 	if flags.RetainTotalBytes != nil {
 		plan.Output = int64(*flags.RetainTotalBytes)
 	}
@@ -123,7 +121,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		return err
 	}
 	defer s.follow(policy, hangups, serving.agent)()
-	defer rules.Follow(commands, rereads, s.logger)()
+	defer policyfile.FollowRules(commands, rereads, s.logger)()
 	level := slog.LevelInfo
 	if flags.transport() == "stdio" {
 		level = slog.LevelDebug // a client may show its user what its agent says there
@@ -166,12 +164,12 @@ type server struct {
 	sys     program.System
 	flags   *serverFlags
 	logger  *slog.Logger
-	memory  shares.Shares            // how much it may hold for clients
+	memory  memoryShares             // how much it may hold for clients
 	budget  *rpc.Budget              // for the messages of all connections
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
 	tls     *tls.Config              // of the listener; nil: it has no TLS
 	remote  *executor.Remote         // nil: the server listens or uses stdio
-	probes  *probes.Server           // nil: nobody probes
+	probes  *health.Server           // nil: nobody probes
 	metrics *agent.Metrics
 }
 
@@ -189,13 +187,13 @@ func (s *server) configure() (err error) {
 	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
 		return err
 	}
-	if s.tls, err = s.flags.TLSFlags.Read(s.logger); err != nil {
+	if s.tls, err = s.flags.listenerTLS.Read(s.logger); err != nil {
 		return err
 	}
 	if s.tls != nil {
 		measureCertificate(s.metrics, s.tls)
 	}
-	s.probes, err = probes.Listen(s.flags.HealthListen, s.flags.AllowUID, s.metrics, s.logger)
+	s.probes, err = health.Listen(s.flags.HealthListen, s.flags.AllowUID, s.metrics, s.logger)
 	return err
 }
 
@@ -355,9 +353,9 @@ func (s *server) beginListener(ctx context.Context, cfg agent.Config) (*serving,
 		authenticated := s.auth != nil || s.flags.TLSClientCA != ""
 		switch {
 		case !authenticated:
-			secure.WarnOfClients(s.logger, address.AddrPort(), listener.URL())
+			warnOfClients(s.logger, address.AddrPort(), listener.URL())
 		case s.tls == nil:
-			secure.WarnOfPlainTokens(s.logger, address.AddrPort(), listener.URL())
+			warnOfPlainTokens(s.logger, address.AddrPort(), listener.URL())
 		}
 		cfg.Listening = append(cfg.Listening, agent.Listening{Addr: address.AddrPort(), Authenticated: authenticated})
 	}

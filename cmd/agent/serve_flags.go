@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/execagent/execagent/cmd/agent/executor"
-	"github.com/execagent/execagent/cmd/agent/probes"
-	"github.com/execagent/execagent/cmd/agent/rules"
-	"github.com/execagent/execagent/cmd/agent/secure"
-	"github.com/execagent/execagent/cmd/agent/target"
+	"github.com/execagent/execagent/cmd/agent/internal/executor"
+	"github.com/execagent/execagent/cmd/agent/internal/health"
+	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
+	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/transport"
 )
@@ -30,7 +29,7 @@ type serverFlags struct {
 	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed as one line, but with --log-format json. Default: ws://127.0.0.1:0."`
 	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth and --tls-client-ca."`
 	uidFlags
-	probes.ListenFlags
+	health.ListenFlags
 	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for who could connect there."`
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
@@ -44,9 +43,9 @@ type serverFlags struct {
 	executor.Flags
 	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
 	authFlags
-	secure.TLSFlags
+	listenerTLS
 	hostFlags
-	rules.PolicyFlags
+	policyfile.RuleFlags
 	networkFlags
 	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
 	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
@@ -106,7 +105,7 @@ func (f *serverFlags) Check() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.TLSFlags.CheckTLS(given, f.Remote != nil), f.CheckPolicy()); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.listenerTLS.CheckTLS(given, f.Remote != nil), f.CheckPolicy()); err != nil {
 		return err
 	}
 	if f.transport() == "unix" || f.transport() == "websocket" {
@@ -139,9 +138,9 @@ func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 // listen returns the URL to listen on.
 func (f *serverFlags) listen() string {
 	if f.Listen == nil {
-		return f.TLSFlags.Secure(defaultListen)
+		return f.listenerTLS.Secure(defaultListen)
 	}
-	return f.TLSFlags.Secure(target.ListenURL(*f.Listen))
+	return f.listenerTLS.Secure(target.ListenURL(*f.Listen))
 }
 
 // authFlags say how WebSocket clients prove that they may connect.

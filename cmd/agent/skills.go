@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/agent/installed"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -41,11 +40,11 @@ func (f *skillsFlags) run(sys program.System) int {
 		for _, warning := range found.Warnings {
 			program.Complain(sys.Stderr, program.Plain(warning))
 		}
-		rows := installed.Rows(found)
+		rows := skillRows(found)
 		if f.Quiet {
-			rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == installed.NoSkill })
+			rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == noSkill })
 		}
 		return program.ExitOK, printList(sys.Stdout, f.listFlags, rows, func(row []string) string { return row[0] },
-			installed.Heading, func(row []string) []string { return row })
+			skillHeading, func(row []string) []string { return row })
 	})
 }

@@ -13,8 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/execagent/execagent/cmd/agent/console"
-	"github.com/execagent/execagent/cmd/agent/shares"
+	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
@@ -52,7 +51,7 @@ func serveUntilSignal(sys program.System, limit time.Duration, serve func(contex
 	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
 	}
-	shares.Limit(sys.Environ)
+	limitGoMemory(sys.Environ)
 	if err := hideMemory(); err != nil {
 		sys.Tell(err)
 	}

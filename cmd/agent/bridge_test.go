@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/execagent/execagent/rpc"
+)
+
+// offers is a listener whose Accept returns the connections that a test sends to
+// conns.
+type offers struct {
+	conns  chan rpc.Conn
+	closed chan struct{}
+	close  sync.Once
+}
+
+func (o *offers) Accept() (rpc.Conn, error) {
+	select {
+	case c := <-o.conns:
+		return c, nil
+	case <-o.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (o *offers) Close() error   { o.close.Do(func() { close(o.closed) }); return nil }
+func (o *offers) Addr() net.Addr { return nil }
+
+// TestBound: while the other end answers nothing, a client that gives up each connection at
+// once still gets no more than maxConnections opened.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	b := &bridge{Logger: slog.New(slog.DiscardHandler), Dial: func(ctx context.Context) (rpc.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		o := &offers{conns: make(chan rpc.Conn), closed: make(chan struct{})}
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- b.Serve(ctx, o) }()
+		taken := 0
+		for range maxConnections + 1 {
+			near, far := rpc.Pipe()
+			_ = near.Close() // the client gives up
+			synctest.Wait()
+			select {
+			case o.conns <- far:
+				taken++
+			default:
+				_ = far.Close()
+			}
+		}
+		if taken != maxConnections {
+			t.Errorf("%d connections were taken, want %d", taken, maxConnections)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestJoin: messages pass both ways and whole, and the end of either side ends the other.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(near, far rpc.Conn, cancel func()){
+		"the client ends":  func(near, _ rpc.Conn, _ func()) { _ = near.Close() },
+		"the agent ends":   func(_, far rpc.Conn, _ func()) { _ = far.Close() },
+		"the program ends": func(_, _ rpc.Conn, cancel func()) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			near, a := rpc.Pipe()
+			b, far := rpc.Pipe()
+			joined := make(chan struct{})
+			go func() {
+				defer close(joined)
+				joinConns(ctx, a, b)
+			}()
+			for _, way := range [][2]rpc.Conn{{near, far}, {far, near}} {
+				if err := way[0].Write([]byte(`{"id":1}`)); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := way[1].Read(); string(got) != `{"id":1}` || err != nil {
+					t.Fatalf("got %q, %v", got, err)
+				}
+			}
+			ends(near, far, cancel)
+			<-joined
+			for _, c := range []rpc.Conn{near, far} {
+				if _, err := c.Read(); err == nil {
+					t.Error("a side goes on")
+				}
+			}
+		})
+	}
+}

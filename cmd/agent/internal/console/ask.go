@@ -1,0 +1,226 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// lock is held by whoever has put a value into it.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) take(ctx context.Context) bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l lock) free() { <-l }
+
+// errOver ends a question when the command has ended.
+var errOver = errors.New("the command has ended")
+
+// CanAsk tells whether the user can be asked: they type at a terminal where they see a question.
+func (c *Console) CanAsk() bool { return c.stdin.Writable() }
+
+// Ask is an [Ask]. It waits until there is a command. What was typed before the question is
+// for the command, and what is typed afterwards is not. Output of the command waits meanwhile: it
+// could pretend to be another question.
+func (c *Console) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.asking, func() { cancel(context.Cause(c.asking)) })()
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !c.screen.take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer c.screen.free()
+	return c.converse(ctx, lines, take)
+}
+
+// endAsking ends all questions, and waits until none is on the screen.
+func (c *Console) endAsking() {
+	c.endAsks(errOver)
+	c.screen <- struct{}{}
+	c.screen.free()
+}
+
+// errContinued ends a question that is asked anew, since this program was stopped meanwhile.
+var errContinued = errors.New("continued")
+
+// untilContinued returns a context that ends with errContinued when this program goes on after it
+// was stopped (SIGCONT). Stop ends it, too.
+func untilContinued(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-continued:
+			cancel(errContinued)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		signal.Stop(continued)
+		cancel(nil)
+		waiting.Wait()
+	}
+}
+
+// converse asks until there is an answer. A shell that has stopped this program has used the
+// terminal, which edits lines again: then the question is asked once more, and what was typed of an
+// answer is forgotten.
+func (c *Console) converse(ctx context.Context, lines []string, take func(string) bool) error {
+	if !c.typing.take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer c.typing.free()
+	for {
+		here, stop := untilContinued(ctx)
+		err := c.question(here, lines, take)
+		stop()
+		if !errors.Is(err, errContinued) {
+			return err
+		}
+	}
+}
+
+// question asks once. In the background it waits: there the terminal is somebody else's.
+func (c *Console) question(ctx context.Context, lines []string, take func(string) bool) error {
+	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
+	if !c.stdin.InForeground() {
+		say(QuestionWaits)
+	}
+	if err := c.stdin.AwaitForeground(ctx); err != nil {
+		return err
+	}
+	restore, err := c.stdin.Keys()
+	if err != nil {
+		return err
+	}
+	defer restore()
+	for c.stdin.Ready() {
+		if !c.before(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+	columns, last := Columns(c.stdin), len(lines)-1
+	say(QuestionHeading(lines[:last], columns))
+	if err := c.settle(ctx); err != nil {
+		c.withdraw(err, say)
+		return err
+	}
+	for text := QuestionText(lines[last:], MaxQuestion); ; {
+		say(text)
+		line, err := c.line(ctx, say)
+		if err != nil {
+			c.withdraw(err, say)
+			return err
+		}
+		say("\r\n")
+		switch {
+		case line != QuestionInterrupted && c.stdin.Ready(): // what was pasted is no answer
+			for c.stdin.Ready() {
+				if n, err := c.sys.Stdin.Read(make([]byte, 4<<10)); n == 0 || err != nil {
+					return ErrNobody
+				}
+			}
+		case line == "~.":
+			c.leave()
+			return context.Cause(c.ctx)
+		case take(line):
+			if line == QuestionInterrupted && c.typist != nil {
+				c.typist.pass(ctx, []byte{ctrlC})
+			}
+			return nil
+		}
+	}
+}
+
+// withdraw tells the user that a question needs no answer any more, unless it comes again.
+func (c *Console) withdraw(why error, say func(string)) {
+	if !errors.Is(why, errContinued) {
+		say(QuestionWithdrawn)
+	}
+}
+
+// settle waits until nobody has typed for a moment. What is typed until then was typed by somebody
+// who has not read the question: it is for the command.
+func (c *Console) settle(ctx context.Context) error {
+	for {
+		quiet, stop := context.WithTimeout(ctx, c.pause)
+		err := c.stdin.Await(quiet)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return nil
+		case c.stdin.Ready() && !c.before(ctx):
+			return ErrNobody
+		}
+	}
+}
+
+// before hands on what was typed before a question.
+func (c *Console) before(ctx context.Context) bool {
+	if c.typist != nil {
+		return c.typist.read(ctx)
+	}
+	n, err := c.sys.Stdin.Read(make([]byte, 4<<10))
+	return n > 0 && err == nil
+}
+
+const (
+	ctrlU      = 21 // VKILL
+	ctrlH, del = 8, 127
+
+	// maxLine bounds an answer, in bytes.
+	maxLine = 64
+)
+
+// line reads a line in a terminal that edits and shows none.
+func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
+	line, key := make([]byte, 0, maxLine), make([]byte, 1)
+	for {
+		if err := c.stdin.Await(ctx); err != nil {
+			return "", err
+		}
+		n, err := c.sys.Stdin.Read(key)
+		if err != nil || n == 0 {
+			return "", ErrNobody
+		}
+		switch k := key[0]; {
+		case k == '\r' || k == '\n':
+			return string(line), nil
+		case k == ctrlC:
+			return QuestionInterrupted, nil
+		case (k == del || k == ctrlH) && len(line) > 0:
+			line = line[:len(line)-1]
+			say("\b \b")
+		case k == ctrlU:
+			for range line {
+				say("\b \b")
+			}
+			line = line[:0]
+		case ' ' <= k && k < del && len(line) < maxLine:
+			line = append(line, k)
+			say(string(k))
+		}
+	}
+}

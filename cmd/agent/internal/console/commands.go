@@ -1,0 +1,173 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/protocol"
+)
+
+// Ask asks a question. The last line is what the user types behind: choices, and nothing that is
+// asked about. What they type is handed to take, line by line, until that is an answer. The error
+// says why nobody has answered.
+type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
+
+// AskCommands returns what answers questions about commands, by asking the user. Where nobody answers
+// it declines.
+func AskCommands(ask Ask) func(context.Context, protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
+	return func(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
+		answer := protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
+		err := ask(ctx, shown(&q), func(line string) (ok bool) {
+			answer, ok = answerOf(&q, line)
+			return ok
+		})
+		if err != nil {
+			return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
+		}
+		return answer
+	}
+}
+
+// shown is what the user sees of a question.
+func shown(q *protocol.ExecApprovalParams) []string {
+	who := "a command waits for approval"
+	if q.Kind == protocol.ApprovalExec {
+		who = fmt.Sprintf("process %d wants to execute", q.PPID)
+		if q.PID != 0 {
+			who = fmt.Sprintf("process %d wants to execute", q.PID)
+		}
+	}
+	lines := []string{who + ", in " + quote(maxBeside, q.Cwd) + because(q.Reason) + ":"}
+	// A command may call itself anything: what counts is the program.
+	argv := slices.Clone(q.Argv)
+	called := ""
+	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
+		if q.Kind == protocol.ApprovalExec {
+			argv[0], called = q.Exe, "it is called "+quote(maxBeside, q.Argv[0])
+			if path.Base(q.Exe) == path.Base(q.Argv[0]) {
+				called = ""
+			}
+		} else {
+			called = "the program is " + quote(maxBeside, q.Exe)
+		}
+	}
+	command := "  " + quote(maxShown, argv...)
+	if q.Truncated {
+		command += " … and more"
+	}
+	lines = append(lines, command)
+	if called != "" {
+		lines = append(lines, "  ("+called+")")
+	}
+	choices := "[o]nce, [a]lways for this command, "
+	if n := len(q.ProposedPrefix); n > 0 {
+		if !slices.Equal(q.ProposedPrefix, argv) {
+			lines = append(lines, "  (a rule would be about "+quote(maxBeside, q.ProposedPrefix...)+")")
+		}
+		choices += "with a [r]ule for all that begins with these words (r 1: with the first), "
+		if n == 1 {
+			choices = "[o]nce, [a]lways for this command, with a [r]ule for all that begins with this word, "
+		}
+	}
+	return append(lines, choices+"[N]o? ")
+}
+
+// because is what a reason says besides the command. Of one that was cut, only the command is left,
+// which could say anything there.
+func because(reason string) string {
+	if len(reason) > maxReason-utf8.UTFMax {
+		return ""
+	}
+	const asks = " requires approval"
+	i := strings.LastIndex(reason, asks)
+	if i < 0 {
+		return ": " + reason
+	}
+	return strings.Replace(reason[i+len(asks):], " by policy", "", 1)
+}
+
+// answerOf reads an answer; ok is false for what is none.
+func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecApprovalAnswer, ok bool) {
+	words := strings.Fields(strings.ToLower(line))
+	if len(words) == 0 {
+		return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}, true
+	}
+	switch word := words[0]; {
+	case word == "r" || word == "rule":
+		n := len(q.ProposedPrefix)
+		if len(words) == 2 {
+			n, _ = strconv.Atoi(words[1])
+		}
+		if n < 1 || n > len(q.ProposedPrefix) || len(words) > 2 {
+			return a, false
+		}
+		return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalAcceptWithRule, Prefix: q.ProposedPrefix[:n]}, true
+	case len(words) > 1:
+		return a, false
+	case word == "o" || word == "once" || word == "y" || word == "yes":
+		a.Decision = protocol.ApprovalAccept
+	case word == "a" || word == "always":
+		a.Decision = protocol.ApprovalAcceptForProcess
+	case word == "c" || word == QuestionInterrupted && q.Kind == protocol.ApprovalStart:
+		a.Decision = protocol.ApprovalCancel
+	case word == "n" || word == "no" || word == QuestionInterrupted:
+		a.Decision = protocol.ApprovalDecline
+	default:
+		return a, false
+	}
+	return a, true
+}
+
+// QuestionInterrupted is the line that Ctrl-C is, where it comes as a key.
+const QuestionInterrupted = "\x03"
+
+const (
+	// maxShown is how much of a command is shown, in bytes: more than that nobody reads.
+	maxShown = 2 << 10
+	// maxBeside is how much is shown of what is said besides: it must not push the command off the
+	// screen.
+	maxBeside = 256
+	// maxReason is where an agent cuts a reason, at a letter.
+	maxReason = 1 << 10
+)
+
+// quote writes a command as a shell would take it, and a word with anything that cannot be seen as
+// Go would, by numbers: "\x1b". It writes at most this many bytes.
+func quote(most int, argv ...string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if visible(word) {
+			words[i] = rule.Quote([]string{word})
+		} else {
+			words[i] = strconv.QuoteToASCII(word)
+		}
+	}
+	text := strings.Join(words, " ")
+	if len(text) <= most {
+		return text
+	}
+	end := most
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… and %d bytes more", text[:end], len(text)-end)
+}
+
+func visible(word string) bool {
+	return !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsPrint(r) || unicode.IsMark(r) || r == utf8.RuneError || isBlank(r)
+	})
+}
+
+// isBlank tells whether a letter or a sign is shown as nothing, or as a blank.
+func isBlank(r rune) bool {
+	const brailleBlank = '\u2800'
+	return unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r == brailleBlank
+}

@@ -1,0 +1,35 @@
+package console
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
+)
+
+// isOurs tells whether a process group is a part of the command: a member of it was started by this
+// program, or by what this program has started. A group that cannot be looked at is not.
+func isOurs(group int) bool {
+	for _, pid := range linux.PIDs() {
+		if its, err := unix.Getpgid(pid); err == nil && its == group && isBelow(pid) {
+			return true
+		}
+	}
+	return false
+}
+
+// isBelow tells whether this program is an ancestor of a process.
+func isBelow(pid int) bool {
+	for own := os.Getpid(); pid > 1; {
+		if pid == own {
+			return true
+		}
+		stat, err := linux.StatOf(pid)
+		if err != nil {
+			return false
+		}
+		pid = stat.Number(linux.Parent)
+	}
+	return false
+}

@@ -1,0 +1,239 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/creack/pty"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// atTerminal returns a terminal, and the side of its user.
+func atTerminal(t *testing.T) (terminal *Terminal, ptmx, tty *os.File) {
+	t.Helper()
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { ptmx.Close() })
+	terminal = NewTerminal(tty)
+	terminal.pause = 0
+	return terminal, ptmx, tty
+}
+
+func typesAnswer(t *testing.T, ptmx *os.File, text string) {
+	t.Helper()
+	if _, err := ptmx.WriteString(text); err != nil {
+		t.Error(err)
+	}
+}
+
+// seesQuestion reads what is on the screen up to a text.
+func seesQuestion(t *testing.T, ptmx *os.File, end string) string {
+	t.Helper()
+	var seen strings.Builder
+	for b := make([]byte, 1); !strings.HasSuffix(seen.String(), end); {
+		if _, err := ptmx.Read(b); err != nil {
+			t.Errorf("waiting for %q: %v", end, err)
+			return ""
+		}
+		seen.Write(b)
+	}
+	return seen.String()
+}
+
+// TestTypedForTheCommand: nothing answers a question that was typed before it, or that is a letter
+// typed for a command which has taken the terminal out of its lines.
+func TestTypedForTheCommand(t *testing.T) {
+	t.Parallel()
+	a, ptmx, tty := atTerminal(t)
+	asked := func(answers ...string) (line string) {
+		t.Helper()
+		done := make(chan error)
+		go func() {
+			done <- a.Ask(t.Context(), []string{"a question", "yes? "}, func(text string) bool {
+				line = strings.TrimSpace(text)
+				return line == "yes" || line == "no"
+			})
+		}()
+		for _, text := range answers {
+			seesQuestion(t, ptmx, "yes? ")
+			typesAnswer(t, ptmx, text)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		return line
+	}
+	typesAnswer(t, ptmx, "yes\n")
+	for n := 0; n < len("yes\n"); n, _ = unix.IoctlGetInt(int(tty.Fd()), unix.TIOCINQ) {
+	}
+	seesQuestion(t, ptmx, "\n") // the echo
+	if got := asked("no\n"); got != "no" {
+		t.Errorf("what was typed before the question: %s", got)
+	}
+	raw, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Lflag &^= unix.ICANON | unix.ECHO
+	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, raw); err != nil {
+		t.Fatal(err)
+	}
+	if got := asked("append\n", "no\r"); got != "no" {
+		t.Errorf("letters without Enter: %s", got)
+	}
+	if got := asked("yes\n"); got != "yes" {
+		t.Errorf("an answer: %s", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPastedAnswer: a line behind which more was typed answers nothing.
+func TestPastedAnswer(t *testing.T) {
+	t.Parallel()
+	a, ptmx, _ := atTerminal(t)
+	done := make(chan error, 1)
+	var lines []string
+	go func() {
+		done <- a.Ask(t.Context(), []string{"a question", "yes? "}, func(line string) bool {
+			lines = append(lines, line)
+			return true
+		})
+	}()
+	seesQuestion(t, ptmx, "yes? ")
+	typesAnswer(t, ptmx, "yes\nno\n")
+	seesQuestion(t, ptmx, "yes? ")
+	typesAnswer(t, ptmx, "no\n")
+	if err := <-done; err != nil || !slices.Equal(lines, []string{"no\n"}) {
+		t.Errorf("the answers are %q, %v", lines, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPause: what is typed while a question cannot have been read yet answers nothing.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	a, ptmx, _ := atTerminal(t)
+	a.pause = time.Hour
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- a.Ask(ctx, []string{"a question", "yes? "}, func(line string) bool {
+			t.Errorf("%q was taken", line)
+			return true
+		})
+	}()
+	seesQuestion(t, ptmx, "a question")
+	typesAnswer(t, ptmx, "yes\n")
+	seesQuestion(t, ptmx, "yes\r\n") // the echo
+	why := errors.New("another question")
+	cancel(why)
+	if err := <-done; !errors.Is(err, why) {
+		t.Errorf("the question has ended with %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRows: nothing that is asked about begins a row, whatever fills the one before.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	for columns := range 100 {
+		fill := strings.Repeat("é", 40) + strings.Repeat("agent: ls ", 100)
+		got := strings.Split(QuestionText([]string{"x" + strings.Repeat(" ", columns) + fill, "yes? "}, columns), "\r\n")
+		var line strings.Builder
+		for i, row := range got[:len(got)-1] {
+			if begin := map[bool]string{true: name, false: continued}[i == 0]; !strings.HasPrefix(row, begin) {
+				t.Fatalf("%d columns: row %q", columns, row)
+			} else {
+				line.WriteString(strings.TrimPrefix(row, begin))
+			}
+			if n := utf8.RuneCountInString(row) + strings.Count(row, "é"); n >= max(columns, len(continued)+minRow+1) {
+				t.Errorf("%d columns: a row of %d", columns, n)
+			}
+		}
+		if line.String() != "x"+strings.Repeat(" ", columns)+fill || got[len(got)-1] != "agent: yes? " {
+			t.Errorf("%d columns: %q", columns, got)
+		}
+	}
+}
+
+// TestWithdrawn: a question that needs no answer is taken away, what was typed for it answers none
+// that comes later, and the terminal can be closed while there is one.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	a, ptmx, _ := atTerminal(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the command has ended")
+	done := make(chan error, 1)
+	ask := func(ctx context.Context) {
+		done <- a.Ask(ctx, []string{"a question", "yes? "}, func(line string) bool { return line == "yes\n" })
+	}
+	go ask(ctx)
+	seesQuestion(t, ptmx, "yes? ")
+	typesAnswer(t, ptmx, "yes")  // without Enter
+	seesQuestion(t, ptmx, "yes") // the echo
+	cancel(why)
+	if err := <-done; !errors.Is(err, why) {
+		t.Errorf("the question has ended with %v", err)
+	}
+	seesQuestion(t, ptmx, strings.TrimSpace(QuestionWithdrawn))
+	go ask(t.Context())
+	seesQuestion(t, ptmx, "yes? ")
+	typesAnswer(t, ptmx, "\n")
+	seesQuestion(t, ptmx, "yes? ") // it is no answer, and asked again
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, ErrNobody) {
+		t.Errorf("the question has ended with %v", err)
+	}
+	if err := a.Ask(t.Context(), nil, nil); !errors.Is(err, ErrNobody) {
+		t.Errorf("a question at a closed terminal: %v", err)
+	}
+}
+
+// TestCalm: a question is seen whatever a command has told the terminal before, and a terminal that
+// understands nothing is told nothing.
+func TestCalm(t *testing.T) {
+	for term, want := range map[string][]string{
+		"xterm": {
+			"\x18\x1b\\",                                                           // the sequence that the command has begun
+			"\x1b[?2026l",                                                          // a picture that it holds back
+			"\x1b]104\x1b\\", "\x1b]110\x1b\\", "\x1b]111\x1b\\", "\x1b]112\x1b\\", // colours by number, of letters, ground and cursor
+			"\x1b]R\x1b\\", // those of the console of Linux
+			"\x1b[m", "\r\x1b[J", "agent: a question\r\n",
+		},
+		"dumb": nil,
+		"":     nil,
+	} {
+		t.Setenv("TERM", term)
+		got := QuestionHeading([]string{"a question"}, 80)
+		if want == nil && got != "\ragent: a question\r\n" {
+			t.Errorf("TERM=%s: %q", term, got)
+		}
+		rest := got
+		for _, part := range want {
+			_, after, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Errorf("TERM=%s: %q has no %q in its place", term, got, part)
+			}
+			rest = after
+		}
+	}
+}

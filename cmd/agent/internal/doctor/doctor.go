@@ -1,0 +1,351 @@
+// Package doctor finds out what a host can enforce, and says how to get what is
+// missing. It infers nothing from versions. It tries each layer in a process that
+// ends at once, and hands an example of each kind of policy to the code that
+// chooses the layers of commands and to a helper that serves file requests. Linux
+// only.
+//
+// [Diagnose] returns plain facts. Their JSON names are a promise to scripts;
+// [Diagnosis.Print] is for people and promises nothing.
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/files"
+	"github.com/execagent/execagent/internal/sandbox/hold"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Diagnosis is what [Diagnose] finds out, and what agent doctor --json prints.
+// Members keep their names and meaning; later versions may add some.
+type Diagnosis struct {
+	// Enforceable tells whether every policy below can be enforced, for processes
+	// and for file requests. Then agent doctor ends with 0.
+	Enforceable bool    `json:"enforceable"`
+	Layers      []Layer `json:"layers"`
+	Policies    []Row   `json:"policies"`
+	// Proxies are the ways to leave a command nothing of the network but a proxy. One
+	// of them is enough.
+	Proxies []Proxy `json:"proxies"`
+	// Notes tell of things on which no policy depends.
+	Notes []Note `json:"notes"`
+}
+
+// Layer is one layer of the sandbox, and whether this host has it.
+type Layer struct {
+	Name  string `json:"name"`  // "userns", "mountns", "pidns", "procfs", "ipcns", "netns", "supervised", "landlock", "seccomp", "usernotify", "pidfd"
+	OK    bool   `json:"ok"`    // it worked when it was tried
+	ABI   int    `json:"abi"`   // the version of Landlock; 0 for other layers
+	Tried string `json:"tried"` // what was done to find out
+	// Error says why the layer is missing, Remedy how to get it. Both are empty if
+	// the layer is there.
+	Error  string `json:"error"`
+	Remedy string `json:"remedy"`
+}
+
+// Row tells whether this host can enforce one kind of policy.
+type Row struct {
+	Name        string      `json:"name"`
+	Description string      `json:"description"`
+	Processes   Enforcement `json:"processes"`
+	Files       Enforcement `json:"files"` // of file requests
+}
+
+// Enforcement tells what becomes of a policy: it is enforced exactly, or what asks
+// for it is refused.
+type Enforcement struct {
+	OK bool `json:"ok"` // enforced
+	// Layers are those that sandboxLayers in the answer to process/start would
+	// name. For file requests it is empty, and never nil.
+	Layers []string `json:"layers"`
+	// Error says why the policy cannot be enforced, Remedy how to change that.
+	// Remedy is empty where none is known, both are if OK.
+	Error  string `json:"error"`
+	Remedy string `json:"remedy"`
+}
+
+// Note tells of something that makes confinement better, or of a gap that an
+// operator should know.
+type Note struct {
+	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state", "execPolicyTree"
+	OK   bool   `json:"ok"`   // this host has it, or has no such gap
+	Text string `json:"text"`
+}
+
+// Config says for which agent a diagnosis is made.
+type Config struct {
+	// Argv0 is the name under which /proc shows the helpers that Diagnose starts.
+	Argv0 string
+	// Operator says which layers will do where several would be exact.
+	Operator sandbox.Operator
+	// NoState says why there is no folder for records of placeholders; nil if
+	// there is one.
+	NoState error
+}
+
+// Diagnose tries everything, which takes some tenths of a second. What is missing
+// is a part of the result and no error; an error means that nothing could be tried.
+func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
+	host, err := probe.Host(ctx, cfg.Argv0)
+	if err != nil {
+		return nil, err
+	}
+	pool := files.NewPool(files.Config{Argv0: cfg.Argv0, Max: len(examples())})
+	defer pool.Close()
+	d := &Diagnosis{Enforceable: true, Layers: layersOf(host), Notes: notes(host, cfg.NoState)}
+	for _, e := range examples() {
+		policy, err := e.profile.Compile()
+		if err != nil {
+			return nil, fmt.Errorf("compiling the policy %q: %w", e.name, err)
+		}
+		p := Row{
+			Name: e.name, Description: e.description,
+			Processes: processEnforcement(policy, host, cfg), Files: fileEnforcement(ctx, pool, policy),
+		}
+		d.Enforceable = d.Enforceable && p.Processes.OK && p.Files.OK
+		d.Policies = append(d.Policies, p)
+	}
+	d.Notes = append(d.Notes, judgedNote())
+	d.Proxies = proxies(ctx, host, cfg)
+	d.Enforceable = d.Enforceable && slices.ContainsFunc(d.Proxies, func(p Proxy) bool { return p.OK })
+	return d, nil
+}
+
+// judgedNote tells whether rules about commands can be enforced for all that is executed.
+func judgedNote() Note {
+	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
+		"Names of programs are a guard rail; the boundary is the sandbox."}
+	argv, code, err := hold.Probe()
+	if err == nil {
+		err = confine.TryJudged(argv, code, nil)
+	}
+	if err != nil {
+		n.OK, n.Text = false, "Rules about commands can be enforced only for what clients start (--exec-policy-enforce start): "+err.Error()
+	}
+	return n
+}
+
+// layersOf lists all layers, with what a host says of each.
+func layersOf(h sandbox.Host) []Layer {
+	var layers []Layer
+	for _, l := range sandbox.AllLayers() {
+		found := Layer{Name: l.String(), OK: h.Has(l), Tried: l.Tried(), Error: h.Reasons[l].Error, Remedy: h.Reasons[l].Remedy}
+		if l == sandbox.Landlock {
+			found.ABI = h.Landlock
+		}
+		layers = append(layers, found)
+	}
+	return layers
+}
+
+// example is a policy as clients ask for it.
+type example struct {
+	name, description string
+	profile           sandbox.Profile
+}
+
+// examples returns one policy of each kind that clients ask for. The workspace need
+// not exist.
+func examples() []example {
+	const workspace = "/workspace"
+	root := sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read}
+	write := []sandbox.Entry{
+		root,
+		{Place: sandbox.PlaceProjectRoots, Access: sandbox.Write},
+		{Place: sandbox.PlaceSlashTmp, Access: sandbox.Write},
+	}
+	confined := func(network sandbox.Network, entries ...sandbox.Entry) sandbox.Profile {
+		return sandbox.Profile{Entries: entries, Network: network, Cwd: workspace, WorkspaceRoots: []string{workspace}}
+	}
+	return []example{
+		{"read-only", "read everything, write nothing, no network", confined(sandbox.NetworkRestricted, root)},
+		{"workspace-write", "write below workspaces and /tmp, but for names like .git; no network", confined(sandbox.NetworkRestricted, write...)},
+		{"workspace-write-network", "the same with the host's network", confined(sandbox.NetworkEnabled, write...)},
+		{"deny", "the same as workspace-write, but some paths and patterns denied", confined(sandbox.NetworkRestricted, append(slices.Clone(write),
+			sandbox.Entry{Place: sandbox.PlacePath, Path: workspace + "/secrets", Access: sandbox.Denied},
+			sandbox.Entry{Place: sandbox.PlaceGlob, Path: workspace + "/**/*.env", Access: sandbox.Denied})...)},
+		{"view-only", "see only the platform and a workspace, write nothing, no network", confined(sandbox.NetworkRestricted,
+			sandbox.Entry{Place: sandbox.PlaceMinimal, Access: sandbox.Read},
+			sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Read})},
+		{"network-only", "all files, no network", sandbox.Profile{Kind: sandbox.External, Network: sandbox.NetworkRestricted}},
+	}
+}
+
+// processEnforcement tells what process/start would do with a policy, in a
+// workspace where names like .git do not exist. Such names need placeholders, and
+// those need a folder for their records.
+func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
+	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, Operator: cfg.Operator}
+	backend, err := door.Choose(policy)
+	if err == nil && cfg.NoState != nil && len(policy.WritableRoots()) > 0 {
+		return Enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
+	}
+	if err == nil {
+		return Enforcement{OK: true, Layers: backend.Names()}
+	}
+	result := Enforcement{Layers: []string{}, Error: err.Error()}
+	if missing, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
+		result.Error, result.Remedy = missing.Layer+" is missing: "+missing.Reason, missing.Remedy
+	}
+	return result
+}
+
+// fileEnforcement starts a helper as for a file request and has it do what none of
+// the policies allows: create a directory below /. The policy is enforced if the
+// helper refuses. A policy that restricts no files has no helper; its requests are
+// always served.
+func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Policy) Enforcement {
+	result := Enforcement{OK: true, Layers: []string{}}
+	if !policy.Confined {
+		return result
+	}
+	fs, err := pool.Files(ctx, policy)
+	if err == nil {
+		err = fs.CreateDirectory(ctx, fmt.Sprintf("/.agent-doctor-%d", os.Getpid()), false, fsops.FollowLinks)
+	}
+	_, broken := errors.AsType[*files.HelperError](err)
+	switch {
+	case err == nil:
+		return Enforcement{Layers: []string{}, Error: "what the policy forbids was done"}
+	case !broken && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT)):
+		return result // refused; ENOENT is the answer where the policy hides the root
+	}
+	return Enforcement{Layers: []string{}, Error: err.Error()}
+}
+
+// notes returns the notes on cgroups, landlock, procfs and state.
+func notes(h sandbox.Host, noState error) []Note {
+	cgroups := Note{Name: "cgroups", OK: true, Text: "each confined process of a serving agent gets a control group, and terminate reaches all that is in it"}
+	groups, err := procs.NewCgroups(procs.CgroupLimits{})
+	if err == nil {
+		err = groups.Close()
+	}
+	if err != nil {
+		cgroups.OK, cgroups.Text = false, "confined processes get no control group of their own, and limits on them cannot be set: "+err.Error()
+	}
+	state := Note{Name: "state", OK: noState == nil, Text: "records of placeholders have a place"}
+	if noState != nil {
+		state.Text = strings.ReplaceAll(noState.Error(), "\n", "; ")
+	}
+	return append([]Note{cgroups}, landlockNote(h), procfsNote(h), state)
+}
+
+// The first versions of Landlock that confine signals and abstract UNIX sockets,
+// and ioctls of devices (landlock(7)).
+const scopes, ioctls = 6, 5
+
+// landlockNote tells what the host's version of Landlock does not confine.
+func landlockNote(h sandbox.Host) Note {
+	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
+	switch {
+	case h.Landlock == 0:
+		n.Text = "there is none: namespaces and filters confine without this second wall"
+	case h.Landlock < ioctls:
+		n.Text = fmt.Sprintf("ABI %d confines neither ioctls of devices (5, Linux 6.10) nor signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
+	case h.Landlock < scopes:
+		n.Text = fmt.Sprintf("ABI %d does not confine signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
+	}
+	return n
+}
+
+// procfsNote tells what confined processes see of others in /proc.
+func procfsNote(h sandbox.Host) Note {
+	n := Note{Name: "procfs", OK: h.Has(sandbox.Procfs), Text: "processes that are confined see only themselves in /proc"}
+	if n.OK {
+		return n
+	}
+	n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
+	if h.Has(sandbox.PIDNS) && h.Landlock < scopes {
+		n.Text += "; the numbers there are those of the host, and not what getpid(2) returns"
+	}
+	return n
+}
+
+// Print writes the diagnosis for people, as four tables and the reasons of what is
+// missing. Its form may change.
+func (d *Diagnosis) Print(w io.Writer) error {
+	var page bytes.Buffer
+	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"
+	fmt.Fprintf(&page, layer, "LAYER", "STATE", "TRIED")
+	for _, l := range d.Layers {
+		name := l.Name
+		if l.ABI > 0 {
+			name = fmt.Sprintf("%s:%d", l.Name, l.ABI)
+		}
+		fmt.Fprintf(&page, layer, name, state(l.OK, "ok", "missing"), l.Tried)
+	}
+	const proxy = "%-18s%-9s%s\n"
+	fmt.Fprintf(&page, "\n"+proxy, "PROXY", "STATE", "TRIED")
+	for _, p := range d.Proxies {
+		fmt.Fprintf(&page, proxy, p.Name, state(p.OK, "ok", "missing"), p.Tried)
+	}
+	fmt.Fprintf(&page, "\n"+policy, "POLICY", "PROCESSES", "FILE REQUESTS", "LAYERS OF PROCESSES")
+	for _, p := range d.Policies {
+		fmt.Fprintf(&page, policy, p.Name, state(p.Processes.OK, "enforced", "refused"), state(p.Files.OK, "enforced", "refused"),
+			strings.Join(p.Processes.Layers, " "))
+	}
+	d.printMissing(&page)
+	fmt.Fprintln(&page, "\nNOTES")
+	for _, n := range d.Notes {
+		fmt.Fprintf(&page, "%s: %s\n", n.Name, n.Text)
+	}
+	_, err := w.Write(page.Bytes())
+	return err
+}
+
+// printMissing lists the missing layers, grouped by remedy so that each remedy
+// stands there once, and then the refused policies.
+func (d *Diagnosis) printMissing(page *bytes.Buffer) {
+	var remedies []string
+	missing := map[string][]string{}
+	for _, l := range d.Layers {
+		if l.OK {
+			continue
+		}
+		why := fmt.Sprintf("%s: %s", l.Name, l.Error)
+		if len(missing[l.Remedy]) == 0 {
+			remedies = append(remedies, l.Remedy)
+		}
+		missing[l.Remedy] = append(missing[l.Remedy], why)
+	}
+	for _, remedy := range remedies {
+		fmt.Fprintf(page, "\nMISSING\n%s\nTo get that: %s.\n", strings.Join(missing[remedy], "\n"), remedy)
+	}
+	for _, p := range d.Proxies {
+		if !p.OK {
+			fmt.Fprintf(page, "\n%s does not work: %s\n", p.Name, p.Error)
+			if p.Remedy != "" && !slices.Contains(remedies, p.Remedy) {
+				fmt.Fprintf(page, "To get that: %s.\n", p.Remedy)
+			}
+		}
+	}
+	for _, p := range d.Policies {
+		if !p.Processes.OK {
+			fmt.Fprintf(page, "\n%s is refused for processes: %s\n", p.Name, p.Processes.Error)
+		}
+		if !p.Files.OK {
+			fmt.Fprintf(page, "\n%s is refused for file requests: %s\n", p.Name, p.Files.Error)
+		}
+	}
+}
+
+// state returns yes or no.
+func state(ok bool, yes, no string) string {
+	if ok {
+		return yes
+	}
+	return no
+}

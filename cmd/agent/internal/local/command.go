@@ -1,0 +1,153 @@
+package local
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/placeholder"
+	"github.com/execagent/execagent/internal/sandbox/probe"
+	"github.com/execagent/execagent/internal/sandbox/resolve"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/sandbox"
+)
+
+// Command is one command. It runs once.
+type Command struct {
+	Sys  program.System
+	Argv []string
+	Dir  string // the working directory, of this program, too
+	TTY  bool   // the command has a terminal of its own
+
+	Profile sandbox.Profile
+	Network NetworkWords
+	Rules   *approval.Operator // nil: no rules
+
+	Operator sandbox.Operator
+	// StateDir returns the folder for records of placeholders, or why there is none.
+	StateDir func() (string, error)
+
+	terminal     *console.Terminal         // nil: nobody is asked
+	placeholders *placeholder.Placeholders // nil: the sandbox needs none
+}
+
+// Run runs the command and returns its exit code, or returns why it did not run, with the code of
+// a shell for that or with 0.
+func (c *Command) Run() (code int, err error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return 0, errors.New("the command is empty")
+	}
+	if c.Network.Managed || c.Rules != nil {
+		c.terminal = console.OpenTerminal()
+		defer c.terminal.Close()
+	}
+	r := &ruled{allowed: make(chan error, 1)}
+	defer r.close()
+	if err := r.decide(c); err != nil {
+		if _, refused := errors.AsType[refusal](err); refused {
+			return exitRefused, err
+		}
+		return 0, err
+	}
+	return c.run(r)
+}
+
+// run runs a command that the rules allow.
+func (c *Command) run(r *ruled) (code int, err error) {
+	held, err := c.enter()
+	defer c.leave(held)
+	if err != nil {
+		return 0, err
+	}
+	held = held.Watched(r.judged)
+	p := r.program(c.Argv)
+	if held.Unconfined() && !c.TTY {
+		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
+		return confine.ShellCode(err), err
+	}
+	p.Env, p.Dir, p.TTY = c.Sys.Environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
+	var network *Network // nil: it is not managed
+	if c.Network.Managed {
+		if network, err = c.manage(held); err != nil {
+			return 0, err
+		}
+		p.Env = network.Environ()
+	}
+	if c.TTY {
+		code, err = c.runAtOwnTerminal(held, p)
+	} else {
+		code, err = held.Run(p, [3]*os.File{c.Sys.Stdin, c.Sys.Stdout, c.Sys.Stderr}, func(signals chan<- os.Signal) {
+			program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+		})
+	}
+	return code, errors.Join(err, c.terminal.Close(), network.Close(c.Sys.Stderr))
+}
+
+// enter enters the sandbox. Whether or not it fails, leave gives back what it has taken.
+func (c *Command) enter() (*confine.Held, error) {
+	stateDir, noState := c.StateDir()
+	door := confine.Door{
+		Host:     func() (sandbox.Host, error) { return probe.Host(context.Background(), os.Args[0]) },
+		Operator: c.Operator,
+		// There were no earlier commands in this process. So Served refuses nothing
+		// and only warns, of links that commands of an earlier agent may have made.
+		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(c.Sys.Stderr, nil))},
+		Placeholders: func() (_ *placeholder.Placeholders, err error) {
+			if noState != nil {
+				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
+			}
+			c.placeholders, err = placeholder.Open(stateDir)
+			return c.placeholders, err
+		},
+		Private:     c.Rules.Hidden(),
+		KeepPrivate: c.Rules != nil,
+	}
+	// The command gets a /dev of its own. Yet the folder has to be named even if it
+	// lies in /dev/shm: a policy that grants /dev/shm shows the host's.
+	if noState == nil {
+		door.Private = append(door.Private, stateDir)
+	}
+	if c.Network.Managed {
+		return door.EnterManaged(c.Profile, confine.Managed{SOCKS5: true})
+	}
+	return door.Enter(c.Profile)
+}
+
+// leave gives back what enter has taken from the host. Held may be nil.
+func (c *Command) leave(held *confine.Held) {
+	held.Release()
+	if c.placeholders != nil {
+		if err := c.placeholders.Close(); err != nil {
+			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
+		}
+	}
+}
+
+// manage gives the command its network.
+func (c *Command) manage(held *confine.Held) (*Network, error) {
+	return StartNetwork(NetworkConfig{
+		Words: c.Network, Operator: egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)}, Roots: sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots),
+		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: c.Sys.Environ, Terminal: c.terminal,
+	})
+}
+
+// become replaces this process by a command that nothing confines. It returns only
+// with an error.
+func become(program string, argv, environ []string) error {
+	path, err := procs.LookPath(program, "", environ)
+	if err != nil {
+		return &os.PathError{Op: "exec", Path: program, Err: err}
+	}
+	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
+}

@@ -1,0 +1,96 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/protocol"
+)
+
+// exitRefused is the exit code of a command that the rules, or the user, do not let run.
+const exitRefused = 126
+
+// refusal is the error of such a command. It says why the command does not run.
+type refusal struct{ why string }
+
+func (r refusal) Error() string { return r.why }
+
+// patience is how long a question waits for its answer, in milliseconds: the longest that may be
+// asked for.
+const patience = 60 * 60 * 1000
+
+// ruled is the command as rules see it. Where there are no rules, only allowed is set.
+type ruled struct {
+	desk    approval.Desk
+	plan    *approval.Plan
+	process *approval.Process
+	judged  *confine.Judged // nil: what the command executes is not judged
+	allowed chan error      // gets the answer about the command itself
+}
+
+// decide decides whether the command may run, and asks the user if the rules say so. The error says
+// why the command may not run.
+func (r *ruled) decide(c *Command) (err error) {
+	if c.Rules == nil {
+		return nil
+	}
+	answer := console.AskCommands(c.terminal.Ask)
+	r.desk.Ask = func(ctx context.Context, _ string, params, result any) error {
+		*result.(*protocol.ExecApprovalAnswer) = answer(ctx, *params.(*protocol.ExecApprovalParams))
+		return nil
+	}
+	r.desk.Tell = func(string, any) {}
+	r.desk.Attach(c.terminal != nil)
+	r.plan, err = r.desk.Decide(
+		approval.Request{Argv: c.Argv, Env: c.Sys.Environ, Dir: c.Dir, Approval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}},
+		approval.Host{Operator: c.Rules.Current(), CanAsk: c.terminal != nil})
+	if refused, ok := errors.AsType[*protocol.Error](err); ok {
+		return refusal{refused.Message}
+	}
+	if err == nil && r.plan.Policy != nil {
+		r.judged, err = confine.NewJudged(r.plan.Policy)
+	}
+	if err != nil {
+		return err
+	}
+	r.process = r.desk.Open(r.plan, "command", r, r.judged.Questions())
+	r.process.Begin()
+	if r.plan.Pending {
+		return <-r.allowed
+	}
+	return nil
+}
+
+// program returns the command as what was decided about, see [approval.Plan.Pin].
+func (r *ruled) program(argv []string) procs.Program {
+	spec := procs.Spec{Argv: argv}
+	r.plan.Pin(&spec)
+	return procs.Program{Argv: spec.Argv, Arg0: spec.Arg0}
+}
+
+// close ends all questions.
+func (r *ruled) close() {
+	r.process.Exited()
+	r.judged.Close()
+}
+
+// Last, Go, Refuse and End make it an [approval.Runner].
+func (r *ruled) Last() uint64 { return 0 }
+
+// Go lets the command run.
+func (r *ruled) Go() { r.allowed <- nil }
+
+// Refuse says why the command does not run.
+func (r *ruled) Refuse(why string) { r.allowed <- refusal{why} }
+
+// End keeps the command from running if it does not run yet. Else it is the user who ends it.
+func (r *ruled) End() {
+	select {
+	case r.allowed <- refusal{"rejected by user"}:
+	default:
+	}
+}

@@ -1,0 +1,78 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/execagent/execagent/protocol"
+)
+
+// maxTally is how many places are counted one by one.
+const maxTally = 1000
+
+// tally counts verdicts.
+type tally struct {
+	mu     sync.Mutex // guards what follows
+	places map[place]int
+	others int // verdicts about further places
+}
+
+// place is what was reached, or refused for a reason.
+type place struct {
+	host    string
+	port    uint16
+	refused string // "": it was reached
+}
+
+func (t *tally) add(d *protocol.PolicyDecision) {
+	p := place{host: d.Host, port: d.Port}
+	if d.Decision != protocol.PolicyAllow {
+		p.refused = d.Reason
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.places[p]; !known && len(t.places) >= maxTally {
+		t.others++
+		return
+	}
+	if t.places == nil {
+		t.places = map[place]int{}
+	}
+	t.places[p]++
+}
+
+// lines say what was reached and what was refused; none for nothing.
+func (t *tally) lines() (lines []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var reached, refused []string
+	for p, n := range t.places {
+		text := fmt.Sprintf("%s:%d", p.host, p.port)
+		if strings.Contains(p.host, ":") {
+			text = fmt.Sprintf("[%s]:%d", p.host, p.port)
+		}
+		if n > 1 {
+			text += fmt.Sprintf(" (%d times)", n)
+		}
+		if p.refused == "" {
+			reached = append(reached, text)
+		} else {
+			refused = append(refused, text+": "+strings.ReplaceAll(p.refused, "_", " "))
+		}
+	}
+	for _, list := range []struct {
+		what  string
+		texts []string
+	}{{"reached", reached}, {"refused", refused}} {
+		slices.Sort(list.texts)
+		for _, text := range list.texts {
+			lines = append(lines, "network: "+list.what+" "+text)
+		}
+	}
+	if t.others > 0 {
+		lines = append(lines, fmt.Sprintf("network: %d more attempts at other places", t.others))
+	}
+	return lines
+}

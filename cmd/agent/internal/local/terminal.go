@@ -1,0 +1,166 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/procs"
+)
+
+// ownTerminal joins the terminal that a command has of its own to that of the user: what they type
+// goes there, what it shows is written here, and it has the size of this one.
+type ownTerminal struct {
+	sys     program.System
+	process *procs.Process
+	exited  chan int   // gets the exit code
+	failed  chan error // gets why the output of the command goes nowhere
+
+	mu   sync.Mutex        // held by who uses the user's terminal: reader, writer, or a question
+	user *program.Terminal // nil: standard input is no terminal
+}
+
+// runAtOwnTerminal runs the program at a terminal of its own. Its exit code, and the error, are those
+// of [confine.Held.Run]. When the program has ended it ends all questions, and kills what the program
+// has left behind.
+func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code int, err error) {
+	t := &ownTerminal{sys: c.Sys, exited: make(chan int, 1), failed: make(chan error, 1), user: program.NewTerminal(c.Sys.Stdin)}
+	signals := make(chan os.Signal, 8)
+	program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	defer signal.Stop(signals)
+	spec := procs.Spec{Argv: run.Argv, Arg0: run.Arg0, Env: run.Env, Dir: run.Dir, TTY: true, Size: t.size(), Sink: t.take}
+	if !held.Unconfined() {
+		spec.Stage = held.ShellStage
+	}
+	if t.process, err = procs.Start(spec); err != nil {
+		if held.Unconfined() {
+			code = confine.ShellCode(err)
+		}
+		return code, err
+	}
+	defer func() {
+		if err := t.process.Close(); err != nil {
+			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
+		}
+	}()
+	if err := t.user.Raw(); err != nil {
+		return 0, err
+	}
+	defer t.user.Restore()
+	c.terminal.LendBy(t.lend)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	t.process.Begin()
+	go t.passInput(ctx) // a read cannot be interrupted: this may last until the program ends
+	code, err = t.pass(signals)
+	return code, errors.Join(err, c.terminal.Close())
+}
+
+// take is the [procs.Spec.Sink]. The command waits while the user is slow to read, or is asked.
+func (t *ownTerminal) take(ev procs.Event) {
+	switch ev.Kind {
+	case procs.Output:
+		t.mu.Lock()
+		_, err := t.sys.Stdout.Write(ev.Data)
+		t.mu.Unlock()
+		if err != nil {
+			select {
+			case t.failed <- err:
+			default: // the first one says it
+			}
+		}
+	case procs.Exited:
+		t.exited <- ev.ExitCode
+	}
+}
+
+// pass passes signals on until the command has ended, or its output goes nowhere.
+func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
+	for {
+		select {
+		case sig := <-signals:
+			if sig == syscall.SIGWINCH {
+				_ = t.process.Resize(t.size()) // a command that has just ended needs no size
+				continue
+			}
+			t.process.Signal(sig.(syscall.Signal))
+		case err := <-t.failed:
+			if errors.Is(err, syscall.EPIPE) {
+				return 128 + int(syscall.SIGPIPE), nil // as the command would have ended without -t
+			}
+			return 0, fmt.Errorf("writing to standard output: %w", err)
+		case code := <-t.exited:
+			return code, nil
+		}
+	}
+}
+
+// size is that of the first of standard input, output and error that is a terminal.
+func (t *ownTerminal) size() procs.Winsize {
+	for _, f := range []*os.File{t.sys.Stdin, t.sys.Stdout, t.sys.Stderr} {
+		if rows, cols, ok := program.NewTerminal(f).Size(); ok {
+			return procs.Winsize{Rows: rows, Cols: cols}
+		}
+	}
+	return procs.Winsize{}
+}
+
+// lend gives the user's terminal to a question, for which it edits lines.
+func (t *ownTerminal) lend() (back func()) {
+	t.mu.Lock()
+	t.user.Restore()
+	return func() {
+		_ = t.user.Raw() // it fails only if the terminal is gone
+		t.mu.Unlock()
+	}
+}
+
+const ctrlD = "\x04" // VEOF in termios(3)
+
+// passInput passes standard input on to the command, and at its end the end of input.
+func (t *ownTerminal) passInput(ctx context.Context) {
+	input, last := make([]byte, 4<<10), byte('\n')
+	for id := 0; ; id++ {
+		n, err := t.read(ctx, input)
+		if ctx.Err() != nil {
+			return
+		}
+		data := input[:n]
+		if n > 0 {
+			last = input[n-1]
+		}
+		if err != nil {
+			data = append(data, ctrlD...)
+			if last != '\n' { // within a line the first one only hands over what was typed
+				data = append(data, ctrlD...)
+			}
+		}
+		if _, gone := t.process.Write(ctx, strconv.Itoa(id), data); gone != nil || err != nil {
+			return
+		}
+	}
+}
+
+// read reads standard input. Of a terminal it reads what no question is answered by; it may return
+// nothing, since a question may have been faster.
+func (t *ownTerminal) read(ctx context.Context, input []byte) (n int, err error) {
+	if t.user == nil {
+		return t.sys.Stdin.Read(input)
+	}
+	if err := t.user.Await(ctx); err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.user.Ready() {
+		return 0, nil
+	}
+	return t.sys.Stdin.Read(input)
+}

@@ -1,0 +1,87 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/execagent/execagent/internal/egress"
+	"github.com/execagent/execagent/protocol"
+)
+
+// NetworkWords are what --network says, given once or more.
+type NetworkWords struct {
+	// Managed: the network is a proxy with a policy. Else it is that of the host, if On.
+	Managed, On bool
+
+	local   bool // names may lead to local and private addresses
+	domains map[string]string
+	review  []string
+}
+
+// usage says what --network takes.
+const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local"
+
+// ParseNetwork reads the values of --network.
+func ParseNetwork(values []string) (w NetworkWords, err error) {
+	off := false
+	w.domains = map[string]string{}
+	for _, value := range values {
+		for word := range strings.FieldsSeq(value) {
+			verb, list, given := strings.Cut(word, "=")
+			hosts := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+			if given && len(hosts) == 0 {
+				return w, fmt.Errorf("--network %s= names no host", verb)
+			}
+			switch {
+			case word == "on":
+				w.On = true
+			case word == "off":
+				off = true
+			case word == "ask":
+				w.Managed = true
+			case word == "local":
+				w.Managed, w.local = true, true
+			case verb == "ask" && given:
+				w.Managed, w.review = true, append(w.review, hosts...)
+			case (verb == protocol.DomainAllow || verb == protocol.DomainDeny) && given:
+				w.Managed = true
+				for _, host := range hosts {
+					if other, ok := w.domains[host]; ok && other != verb {
+						return w, fmt.Errorf("--network allows and denies %s", host)
+					}
+					w.domains[host] = verb
+				}
+			default:
+				return w, fmt.Errorf("--network %q is not %s", word, usage)
+			}
+		}
+	}
+	switch {
+	case w.On && off, w.Managed && (w.On || off):
+		return w, errors.New("--network on, off, and what names hosts exclude each other")
+	case w.Managed:
+		_, err = w.plan(false)
+	}
+	return w, err
+}
+
+// askPatience is how long a question waits for its answer, in milliseconds: as long as the command
+// is patient.
+const askPatience = 24 * 60 * 60 * 1000
+
+// plan returns what the words ask for.
+func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
+	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
+		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,
+		Domains: w.domains, ReviewDomains: w.review,
+	}}
+	if asks {
+		asked.PolicyDecisionTimeoutMs = new(uint64(askPatience))
+	}
+	plan, err := egress.Of(asked, "command")
+	if err != nil {
+		return nil, fmt.Errorf("--network: %w", err)
+	}
+	return plan, nil
+}

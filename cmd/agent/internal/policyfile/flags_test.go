@@ -1,0 +1,64 @@
+package policyfile
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+)
+
+// TestTold: the log says how many rules were read, and warns of none.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, tt := range []struct {
+		file  string // that is added to the folder
+		amend bool
+		want  string
+	}{
+		{"a.rule", false, "level=WARN msg=\"there are no rules about commands: names of their files end in .rules\" folder=" + folder},
+		{"b.rule", true, "level=INFO msg=\"the rules about commands were read\" rules=0"},
+		{"a.rules", false, "level=INFO msg=\"the rules about commands were read\" rules=1"},
+	} {
+		if err := os.WriteFile(filepath.Join(folder, tt.file), []byte("prefix_rule(pattern = [\"a\"])"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyAmend: tt.amend}
+		if _, err := f.ReadHere(slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(said.String(), tt.want+"\n") {
+			t.Errorf("%s: %s", tt.file, &said)
+		}
+	}
+}
+
+// TestAmended: a rule that a client accepts a command with is added where the operator wants that,
+// and nowhere else.
+func TestAmended(t *testing.T) {
+	t.Parallel()
+	command := []string{"echo", "a"}
+	judge := func(p *execpolicy.Policy) execpolicy.Verdict { return p.Start(command, nil) }
+	for _, amend := range []bool{false, true} {
+		folder := t.TempDir()
+		f := &RuleFlags{ExecPolicy: folder, ExecPolicyEnforce: "start", ExecPolicyUnmatched: "prompt", ExecPolicyAmend: amend}
+		o, err := f.ReadHere(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Current().Amend(command, command, judge)
+		entries, err := os.ReadDir(folder)
+		if (len(entries) > 0) != amend || err != nil {
+			t.Errorf("amend %v: the folder has %v, %v", amend, entries, err)
+		}
+		if allowed := judge(o.Current().Policy()).Decision == rule.Allow; allowed != amend {
+			t.Errorf("amend %v: the command is allowed: %v", amend, allowed)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package policyfile
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/agent"
+)
+
+// TestFollow: each signal has the file read again; what is wrong with it changes nothing.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	path := write(t, `allow = ["a.org"]`)
+	p, err := ReadNetwork(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, log := io.Pipe()
+	lines := make(chan string)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := said.Read(buf)
+			if err != nil {
+				close(lines)
+				return
+			}
+			lines <- string(buf[:n])
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	signals := make(chan os.Signal)
+	var following sync.WaitGroup
+	var got []*agent.NetworkPolicy
+	following.Go(func() {
+		set := func(p *agent.NetworkPolicy) error {
+			got = append(got, p)
+			return nil
+		}
+		FollowNetwork(ctx, p, path, signals, set, slog.New(slog.NewTextHandler(log, nil)))
+	})
+	for _, tt := range []struct {
+		text, says string
+		sets       int
+	}{
+		{`allow = ["a.org"]`, "nothing has changed", 0},
+		{`allow = ["b.org"]`, `changes="allow +b.org -a.org"`, 1},
+		{`allow = 5`, "the one before it stays", 1},
+		{`allow = ["b.org"]`, "nothing has changed", 1},
+	} {
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		signals <- syscall.SIGHUP
+		if line := <-lines; !strings.Contains(line, tt.says) || len(got) != tt.sets {
+			t.Errorf("%s: %s and %d policies, want %s and %d", tt.text, line, len(got), tt.says, tt.sets)
+		}
+	}
+	cancel()
+	following.Wait()
+	_ = log.Close()
+	<-lines
+}

@@ -1,0 +1,193 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/execagent/execagent/cmd/agent/internal/target"
+	"github.com/execagent/execagent/cmd/internal/cli"
+)
+
+// groups are the options of which one layer says all.
+var groups = []cli.Group{
+	{
+		Heads: []string{"url", "registry", "context", "local", "probe"},
+		Rest:  []string{"token-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "environment-id", "registry-token-file", "transport"},
+	},
+	{Heads: []string{"read-only", "workspace", "policy"}},
+	{Heads: []string{"dir", "workdir"}},
+}
+
+// servers are those of the commands that serve.
+var servers = []cli.Group{{
+	Heads: []string{"listen", "remote"},
+	Rest: []string{
+		"environment-id", "remote-transport", "transport", "api-key-file", "use-agent-identity-auth", "registration-bearer-stdin",
+		"executor-credential-stdin", "chatgpt-token-stdin", "chatgpt-account-id", "aws-sigv4", "aws-profile", "aws-region", "aws-service",
+		"exit-on-stdin-close", "keep-revoked-sessions",
+	},
+}}
+
+// Serves tells whether a command serves clients.
+func Serves(command string) bool { return command == "exec-server" || command == "forward" }
+
+// Grammar is that of the command line.
+type Grammar struct {
+	Program *cli.Program // the commands
+	// Client are empty flags that commands share which reach an agent, a pointer to a struct.
+	Client any
+}
+
+// fields are those of the flags of a command; nil for what is none, or has others below it.
+func (g Grammar) fields(command string) cli.Fields {
+	if c := g.Program.Find(command); c != nil && len(c.Below()) == 0 {
+		return c.Of(c.New())
+	}
+	return nil
+}
+
+// commandOf is the command of a line.
+func commandOf(args []string) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return "exec-server"
+	}
+	return args[0]
+}
+
+// Line returns what is given on a command line; nothing for a command that has others below it.
+func (g Grammar) Line(args []string) Line {
+	line, _ := g.line(args)
+	return line
+}
+
+// line is Line, and finds the first flag that the command does not have.
+func (g Grammar) line(args []string) (line Line, unknown error) {
+	command := commandOf(args)
+	fields := g.fields(command)
+	if fields == nil {
+		return nil, nil
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		args = args[1:]
+	}
+	line, wrong := fields.Given(args)
+	if wrong != nil {
+		unknown = cli.UsageError(g.Program.Find(command).UnknownFlag(wrong.Flag))
+	}
+	return line, unknown
+}
+
+// Values returns what files say about the options of the command of a line. It takes variables out
+// of this process's environment that contradict the line or what is required, as [Line.Prefer]
+// does. An error names the file and the line in it.
+func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
+	command := commandOf(args)
+	if !cli.HasTable(command) {
+		if command != "config" { // which tells of all variables
+			line.Prefer(false)
+		}
+		return nil, nil
+	}
+	files, err := line.read()
+	if err != nil {
+		return nil, err
+	}
+	if files.Empty() {
+		line.Prefer(Serves(command))
+		return nil, nil
+	}
+	return g.settle(line, files, command, g.fields(command))
+}
+
+// Explain tells which options of the command of a line are from where; without a line, which of
+// all commands are set. tell hears what there is to say besides.
+func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err error) {
+	line, err := g.line(args)
+	if err != nil {
+		return nil, fmt.Errorf("%w (flags of config show come before the command)", err)
+	}
+	files, err := line.read()
+	if err != nil {
+		return nil, err
+	}
+	if files.Hidden() {
+		tell("you may not look into " + cli.HostFolder + ": files there say nothing to you")
+	}
+	if len(args) > 0 {
+		return g.explain(files, commandOf(args), line)
+	}
+	for _, command := range g.Program.Root().Shown() {
+		if !cli.HasTable(command.Name) {
+			continue
+		}
+		options, err := g.explain(files, command.Name, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(options, func(s cli.Shown) bool { return !s.Set() })...)
+	}
+	return all, nil
+}
+
+func (g Grammar) explain(files *cli.Files, command string, line Line) ([]cli.Shown, error) {
+	if command == cli.ClientTable {
+		return nil, fmt.Errorf("%s is no command: its table counts for each that reaches an agent, such as exec", command)
+	}
+	if !cli.HasTable(command) {
+		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, cli.Meant(cli.NearTable(command)))
+	}
+	fields := g.fields(command)
+	values, err := g.settle(line, files, command, fields)
+	if err != nil {
+		return nil, err
+	}
+	return cli.Explain(command, fields.Options(), values, line), nil
+}
+
+// read reads the files, the user's as the line and AGENT_CONFIG name it.
+func (g Line) read() (*cli.Files, error) {
+	user, err := target.LocateContexts(cmp.Or(g["config"], os.Getenv("AGENT_CONFIG")))
+	if err != nil {
+		user = "" // without a home there is none
+	}
+	return cli.ReadFiles("agent", user)
+}
+
+// settle returns what files say, with variables that contradict that or the line taken away.
+func (g Grammar) settle(line Line, files *cli.Files, command string, fields cli.Fields) (cli.Values, error) {
+	var shared cli.Shared
+	if !Serves(command) {
+		shared = cli.Shared{Options: cli.Of(g.Client).Options(), Groups: groups}
+	}
+	l, err := files.Of(command, fields.Options(), shared)
+	if err != nil {
+		return nil, err
+	}
+	all := Line{}
+	maps.Copy(all, line)
+	for name, v := range l.Required() {
+		all[name] = strings.Join(v.Texts, ",")
+	}
+	all.Prefer(Serves(command))
+	return l.Merge(groupsOf(command), func(option string) (string, bool) {
+		if line.Has(option) {
+			return line[option], true
+		}
+		if f := fields.Find("--" + option); f != nil {
+			_, text, ok := cli.Variable(f.Env, f.Path)
+			return text, ok
+		}
+		return "", false
+	}), nil
+}
+
+func groupsOf(command string) []cli.Group {
+	if Serves(command) {
+		return servers
+	}
+	return groups
+}

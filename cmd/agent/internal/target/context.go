@@ -1,0 +1,174 @@
+package target
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/relay"
+)
+
+// chosen is the context that the agent's place is taken from.
+type chosen struct {
+	file    *ContextFile
+	context *Context // nil: none
+	err     error    // why it cannot be found
+	known   string   // its token, once it was asked for
+}
+
+// maxNamed is how many contexts an error names.
+const maxNamed = 10
+
+// Contexts returns the names of all contexts, nil if they cannot be read.
+func (f *Flags) Contexts() []string {
+	path, err := LocateContexts(f.Config)
+	if err != nil {
+		return nil
+	}
+	file, err := ReadContexts(path)
+	if err != nil {
+		return nil
+	}
+	return file.Names()
+}
+
+// Nowhere is the error of a command that has to be told where the agent is.
+func (f *Flags) Nowhere() error {
+	names := f.Contexts()
+	if len(names) == 0 {
+		return errors.New("which agent? --context, --url or --registry says it")
+	}
+	if len(names) > maxNamed {
+		names = append(names[:maxNamed], "...")
+	}
+	return fmt.Errorf("which agent? --context, --url or --registry says it; contexts are %s", strings.Join(names, ", "))
+}
+
+// choose finds the context, and completes the flags with what it says. It looks once: a
+// command goes on with what it has begun with.
+func (f *Flags) choose() *chosen {
+	if f.chosen != nil {
+		return f.chosen
+	}
+	c := new(chosen)
+	f.chosen = c
+	if f.URL != "" || f.Registry != "" || f.Context != nil && *f.Context == "" {
+		return c
+	}
+	path, err := LocateContexts(f.Config)
+	if err != nil {
+		if f.Context != nil {
+			c.err = err
+		}
+		return c // nobody has asked for one
+	}
+	if c.file, c.err = ReadContexts(path); c.err != nil {
+		return c
+	}
+	name := c.file.Current
+	if f.Context != nil {
+		name = *f.Context
+	}
+	if name == "" {
+		return c
+	}
+	if c.context, c.err = c.file.Find(name); c.err != nil {
+		return c
+	}
+	f.URL, f.Registry = c.context.URL, c.context.Registry
+	if f.URL != "" {
+		var own TLSFlags
+		if own, c.err = c.tls(); c.err != nil {
+			return c
+		}
+		f.or(own)
+	}
+	if f.Registry != "" && f.EnvironmentID == nil && c.context.EnvironmentID != "" {
+		f.EnvironmentID = &c.context.EnvironmentID
+	}
+	f.Transport = cmp.Or(f.Transport, c.context.Transport)
+	return c
+}
+
+// tls are the files of the context that are about TLS.
+func (c *chosen) tls() (f TLSFlags, err error) {
+	f.TLSServerName = c.context.TLSServerName
+	for _, file := range []struct {
+		named string
+		at    *string
+	}{{c.context.TLSCA, &f.TLSCA}, {c.context.TLSCert, &f.TLSCert}, {c.context.TLSKey, &f.TLSKey}} {
+		if file.named != "" && err == nil {
+			*file.at, err = c.file.Resolve(file.named)
+		}
+	}
+	return f, err
+}
+
+// once returns the token of the context, "" without one. A command of it is run only once.
+func (c *chosen) once(ctx context.Context, sys program.System) (string, error) {
+	if c.known != "" {
+		return c.known, nil
+	}
+	return c.token(ctx, sys)
+}
+
+// token returns the token of the context as it is now.
+func (c *chosen) token(ctx context.Context, sys program.System) (token string, err error) {
+	if c.context == nil {
+		return "", nil
+	}
+	c.known, err = c.file.Token(ctx, sys, c.context)
+	return c.known, err
+}
+
+// renews tells whether the token may be another one when it is asked for again.
+func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
+
+// ErrNoRegistry is why no environments can be listed.
+var ErrNoRegistry = errors.New("which registry? --registry or --context says it")
+
+// Environments asks the registry that the flags name, or the context, for the environments
+// that the token is for.
+func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.Environment, error) {
+	switch c := f.choose(); {
+	case c.err != nil:
+		return nil, c.err
+	case f.Registry == "" && c.context != nil:
+		return nil, fmt.Errorf("context %s names an agent and no registry", c.context.Name)
+	case f.Registry == "":
+		return nil, ErrNoRegistry
+	}
+	token, err := f.registryToken(ctx, sys)
+	if err != nil {
+		return nil, err
+	}
+	return List(ctx, sys, f.Registry, token)
+}
+
+// List asks a registry for the environments that a token is for.
+func List(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
+	roots, err := rootsFor(sys, registry)
+	if err != nil {
+		return nil, err
+	}
+	environments, err := relay.Environments(ctx, relay.RegistryConfig{
+		BaseURL: registry, Tokens: auth.Bearer(token), RootCAs: roots, Proxy: http.ProxyFromEnvironment,
+	})
+	return environments, Untrusted(err, registryRemedy)
+}
+
+// rootsFor returns the trusted roots for a registry, with those that variables name.
+func rootsFor(sys program.System, registry string) (*x509.CertPool, error) {
+	lookup := func(name string) string {
+		value, _ := sys.Lookup(name)
+		return value
+	}
+	return Roots(registry, lookup("SSL_CERT_FILE"), lookup("CODEX_CA_CERTIFICATE"))
+}

@@ -1,0 +1,367 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/execagent/execagent/cmd/internal/cli"
+)
+
+// written writes a file of contexts and returns its path.
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	path := written(t, `# mine
+current = "prod"
+[contexts.prod]
+registry = "https://r"
+environment_id = "e"
+transport = "noise"
+token_command = ["pass",
+  "show", "a b"] # two lines
+[contexts."box.local"]
+url = '127.0.0.1:7000'
+token = "tok"
+`)
+	f, err := ReadContexts(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Context{
+		{Name: "box.local", URL: "127.0.0.1:7000", token: "tok"},
+		{Name: "prod", Registry: "https://r", EnvironmentID: "e", Transport: "noise", TokenCommand: []string{"pass", "show", "a b"}},
+	}
+	if diff := cmp.Diff(want, f.Contexts, cmp.AllowUnexported(Context{})); diff != "" || f.Current != "prod" {
+		t.Errorf("current %q (-want +got):\n%s", f.Current, diff)
+	}
+	if f, err := ReadContexts(filepath.Join(t.TempDir(), "missing")); err != nil || len(f.Contexts) > 0 {
+		t.Errorf("a file that is not there: %+v, %v", f, err)
+	}
+}
+
+// TestNoFile: /dev/null has no contexts and gets none.
+func TestNoFile(t *testing.T) {
+	t.Parallel()
+	if f, err := ReadContexts(os.DevNull); err != nil || len(f.Contexts) > 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	err := ChangeContexts(os.DevNull, func(*ContextFile) error { return errors.New("changed") })
+	if !errors.Is(err, errNoFile) {
+		t.Error(err)
+	}
+}
+
+// TestErrors: what is wrong in a file, with the line of the first fault. No error shows a
+// token.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	for _, tt := range []struct{ text, want string }{
+		{"x = 1\n", `:1: unknown key "x": current and contexts are known, and tables of commands such as [exec]`},
+		{"\n\ncurrent = 3\n", ":3: current is not a string"},
+		{"current = ''", ":1: current is empty"},
+		{"current = 'a'", `:1: current names the context "a", which is not there`},
+		{"contexts = 1", ":1: contexts is not a table"},
+		{"[contexts]\na = 1", ":2: context a is not a table"},
+		{"[[contexts.a]]\nurl='x'", ":1: context a is not a table"},
+		{"[contexts.a]", ":1: context a: neither url nor registry is given"},
+		{"[contexts.b]\nurl='u'\n\n[contexts.a]\nurl = 'x'\nregistry = 'y'", ":4: context a: url and registry exclude each other"},
+		{"[contexts.a]\nurl = 'x'\nenvironment_id = 'e'", ":1: context a: environment_id has no meaning with url"},
+		{"[contexts.a]\nurl = 'x'\ntransport = 'direct'", ":1: context a: transport has no meaning with url"},
+		{"[contexts.a]\nregistry = 'x'\ntransport = 'Direct'", `:1: context a: transport "Direct" is neither noise nor direct`},
+		{"[contexts.a]\nurl = 'x'\ntoken = '" + secret + "'\ntoken_file = 'y'", ":1: context a: token, token_file and token_command exclude each other"},
+		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known`},
+		{"[contexts.a]\nregistry = 'x'\ntls_ca = 'y'", ":1: context a: tls_ca, tls_cert, tls_key and tls_server_name need url"},
+		{"[contexts.a]\nurl = 'x'\ntls_key = 'y'", ":1: context a: tls_cert and tls_key need each other"},
+		{"[contexts.a]\nurl = ['x']", ":2: url is not a string"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = 'pass show'", ":3: token_command is not an array of strings"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = [1]", ":3: token_command is not an array of strings"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = []", ":3: token_command is empty"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = ['', 'x']", ":1: context a: token_command has no program, or more than 64 words"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = [" + strings.Repeat("'x',", 65) + "]", ":1: context a: token_command has no program, or more than 64 words"},
+		{"[contexts.a]\nurl = \"a\\nb\"", ":1: context a: a value is longer than 4096 bytes, or has control characters"},
+		{"[contexts.a]\nurl = '" + strings.Repeat("x", maxValue+1) + "'", ":1: context a: a value is longer than 4096 bytes, or has control characters"},
+		{"[contexts.'.a']\nurl = 'x'", `:1: context ".a": a name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit`},
+		{"[contexts.'../a']\nurl = 'x'", `:1: context "../a": a name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit`},
+		{"[contexts.a]\nurl = 'x'\ntoken = " + secret, ":3: not TOML, after the key contexts.a.token"},
+		{"[contexts.a]\nurl = 'x'\ntoken = \"" + secret + "\nx = 1", ":3: not TOML, after the key contexts.a.token"},
+		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: a table or a key that is there twice"},
+		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
+		{"\xff", " is not UTF-8"},
+		{"# " + strings.Repeat("x", cli.MaxFile), " is longer than 1048576 bytes"},
+	} {
+		path := written(t, tt.text)
+		_, err := ReadContexts(path)
+		if err == nil || err.Error() != path+tt.want {
+			t.Errorf("%.100q:\n%v, want\n%s", tt.text, err, path+tt.want)
+		}
+		if strings.Contains(fmt.Sprint(err), secret) {
+			t.Errorf("a token is shown: %v", err)
+		}
+	}
+	var many strings.Builder
+	for i := range maxContexts + 1 {
+		fmt.Fprintf(&many, "[contexts.a%d]\nurl='x'\n", i)
+	}
+	if _, err := ReadContexts(written(t, many.String())); err == nil || !strings.Contains(err.Error(), "more than 1000 contexts") {
+		t.Errorf("too many: %v", err)
+	}
+}
+
+// TestOwner: a file that others could have written is never used, one that others can read
+// not with a token in it, and links do not matter.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	const plain, secret = "[contexts.a]\nurl = 'x'\n", "[contexts.a]\nurl = 'x'\ntoken = 't'\n"
+	me := os.Geteuid()
+	for _, tt := range []struct {
+		text  string
+		owner int
+		mode  os.FileMode
+		want  string // "" for none
+	}{
+		{plain, me, 0o600, ""},
+		{plain, me, 0o644, ""},
+		{plain, me, 0o664, "others can write it"},
+		{plain, me, 0o602, "others can write it"},
+		{secret, me, 0o600, ""},
+		{secret, me, 0o400, ""},
+		{secret, me, 0o640, "holds a token and has mode 0640"},
+		{secret, me, 0o604, "holds a token and has mode 0604"},
+		{plain, 1, 0o600, "belongs to user 1"},
+		{plain, 1, 0o644, "belongs to user 1"},
+		{secret, 1, 0o600, "belongs to user 1"},
+	} {
+		if tt.owner != me && me != 0 {
+			continue
+		}
+		path := written(t, tt.text)
+		if err := errors.Join(os.Chown(path, tt.owner, -1), os.Chmod(path, tt.mode)); err != nil {
+			t.Fatal(err)
+		}
+		link := path + ".link"
+		if err := os.Symlink(path, link); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{path, link} {
+			_, err := ReadContexts(name)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("mode %04o of user %d: %v, want %q", tt.mode, tt.owner, err, tt.want)
+			}
+		}
+	}
+	for _, name := range []string{t.TempDir(), "/dev/zero"} {
+		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestChange: a file is changed as a person would, and what it says elsewhere stays.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	const before = `# all of mine
+current = "a" # for now
+
+[contexts.a] # the first
+url = "x"
+
+# about b
+[contexts.b]
+registry = "https://r"
+token_command = [
+  "[odd]",
+]
+`
+	path := written(t, before)
+	steps := []struct {
+		name   string
+		change func(*ContextFile) error
+		want   string
+	}{
+		{"use b", func(f *ContextFile) error { return f.Use("b") }, strings.Replace(before, `"a" #`, `"b" #`, 1)},
+		{"remove a", func(f *ContextFile) error { return f.Remove("a") }, `# all of mine
+current = "b" # for now
+
+# about b
+[contexts.b]
+registry = "https://r"
+token_command = [
+  "[odd]",
+]
+`},
+		{"add c.d", func(f *ContextFile) error {
+			return f.Put(Context{Name: "c.d", Registry: "r", EnvironmentID: "e", Transport: "direct", TokenCommand: []string{`q"\`, "ä"}})
+		}, `# all of mine
+current = "b" # for now
+
+# about b
+[contexts.b]
+registry = "https://r"
+token_command = [
+  "[odd]",
+]
+
+[contexts."c.d"]
+registry = "r"
+environment_id = "e"
+transport = "direct"
+token_command = ["q\"\\", "ä"]
+`},
+		{"remove the current one", func(f *ContextFile) error { return f.Remove("b") }, `# all of mine
+
+[contexts."c.d"]
+registry = "r"
+environment_id = "e"
+transport = "direct"
+token_command = ["q\"\\", "ä"]
+`},
+		{"replace", func(f *ContextFile) error { return f.Put(Context{Name: "c.d", URL: "x"}) }, "# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
+		{"use", func(f *ContextFile) error { return f.Use("c.d") }, "current = \"c.d\"\n\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
+		{"use none", func(f *ContextFile) error { return f.Use("") }, "\n# all of mine\n\n\n[contexts.\"c.d\"]\nurl = \"x\"\n"},
+	}
+	for _, step := range steps {
+		if err := ChangeContexts(path, step.change); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, string(text)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	for name, change := range map[string]func(*ContextFile) error{
+		"a name":          func(f *ContextFile) error { return f.Put(Context{Name: "../x", URL: "x"}) },
+		"nothing in it":   func(f *ContextFile) error { return f.Put(Context{Name: "x"}) },
+		"a control":       func(f *ContextFile) error { return f.Put(Context{Name: "x", URL: "a\x00"}) },
+		"unknown to use":  func(f *ContextFile) error { return f.Use("nope") },
+		"unknown to drop": func(f *ContextFile) error { return f.Remove("nope") },
+	} {
+		if err := ChangeContexts(path, change); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// TestOddForms: what a change by lines would get wrong is refused, and the file stays.
+func TestOddForms(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"contexts.a.url = 'x'\n",
+		"contexts = { a = { url = 'x' } }\n",
+		"[contexts]\na = { url = 'x' }\n",
+		"[contexts.\"\\u0061\"]\nurl = 'x'\n",
+		"[contexts.a]\nurl = '''\n[x'''\n",
+	} {
+		path := written(t, text)
+		if err := ChangeContexts(path, func(f *ContextFile) error { return f.Remove("a") }); err == nil {
+			t.Errorf("%q is changed", text)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != text {
+			t.Errorf("%q is %q now, %v", text, after, err)
+		}
+	}
+}
+
+// TestChangeTogether: of many who change the file at once nobody's change is lost, and who
+// reads it meanwhile reads a whole one. It stays what a link leads to, and private.
+func TestChangeTogether(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "dotfiles"), filepath.Join(dir, "new", "config.toml")
+	if err := errors.Join(os.WriteFile(real, []byte("# kept\n"), 0o644), os.Mkdir(filepath.Dir(link), 0o700), os.Symlink(real, link)); err != nil {
+		t.Fatal(err)
+	}
+	const each, writers = 8, 4
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if f, err := ReadContexts(link); err != nil || !strings.HasPrefix(f.text, "# kept\n") {
+				t.Errorf("read meanwhile: %v", err)
+				return
+			}
+		}
+	})
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				if err := ChangeContexts(link, func(f *ContextFile) error { return f.Put(Context{Name: fmt.Sprintf("c%d-%d", w, i), URL: "x"}) }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	reader.Wait()
+	f, err := ReadContexts(link)
+	if err != nil || len(f.Contexts) != each*writers {
+		t.Errorf("%d contexts, %v", len(f.Contexts), err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", info, err)
+	}
+	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+	for _, d := range []string{dir, filepath.Dir(link)} {
+		left, err := filepath.Glob(filepath.Join(d, ".*-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+}
+
+// FuzzChange: whatever a file says, a change does what it should or nothing.
+func FuzzChange(f *testing.F) {
+	for _, seed := range []string{"", "current='a'\n[contexts.a]\nurl='x'\n", "[contexts]\n[contexts.a]\nurl='x'#", "[ contexts . \"a\" ]\nurl=\"\"\"\n[contexts.b]\"\"\"\n[contexts.b]\nurl='y'"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		before := &ContextFile{Path: "f"}
+		if before.parse(text) != nil {
+			return
+		}
+		same := cmp.Options{cmp.AllowUnexported(Context{}), cmpopts.EquateEmpty()}
+		for _, name := range before.Names() {
+			after := *before
+			if after.Remove(name) != nil {
+				continue
+			}
+			var want []Context
+			for _, c := range before.Contexts {
+				if c.Name != name {
+					want = append(want, c)
+				}
+			}
+			if diff := cmp.Diff(want, after.Contexts, same); diff != "" {
+				t.Errorf("removing %s (-want +got):\n%s", name, diff)
+			}
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package target
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/cmd/internal/tomlfile"
+)
+
+// parse reads the text. Its error is the first one in the file, with the line.
+func (f *ContextFile) parse(text string) error {
+	f.text = text
+	d, top, err := tomlfile.Parse(f.Path, text)
+	if err != nil {
+		return err
+	}
+	p := parser{d, f}
+	p.top(top)
+	if err := p.Err(); err != nil {
+		return err
+	}
+	slices.SortFunc(f.Contexts, func(a, b Context) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// parser walks through the values of a document.
+type parser struct {
+	*tomlfile.Document
+
+	file *ContextFile
+}
+
+func (p *parser) text(to *string, key string, at tomlfile.Value) {
+	text, ok := tomlfile.As[string](p.Document, key, "a string", at)
+	if ok && text == "" {
+		p.Fail(at, "%s is empty", key)
+	}
+	*to = text
+}
+
+func (p *parser) words(to *[]string, key string, at tomlfile.Value) {
+	const want = "an array of strings"
+	list, ok := tomlfile.As[[]any](p.Document, key, want, at)
+	if !ok {
+		return
+	}
+	if len(list) == 0 {
+		p.Fail(at, "%s is empty", key)
+	}
+	for _, element := range list {
+		word, ok := element.(string)
+		if !ok {
+			p.Fail(at, "%s is not %s", key, want)
+			return
+		}
+		*to = append(*to, word)
+	}
+}
+
+func (p *parser) top(values map[string]tomlfile.Value) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch at := values[key]; key {
+		case "current":
+			p.text(&p.file.Current, key, at)
+		case "contexts":
+			for name, at := range p.Table(key, at) {
+				p.context(name, at)
+			}
+		default:
+			if !cli.KnownKey(key) { // the options of commands are read there
+				p.Fail(at, "unknown key %.64q: current and contexts are known, and tables of commands such as [exec]", key)
+			}
+		}
+	}
+	if at, ok := values["current"]; ok && p.Err() == nil && p.file.index(p.file.Current) < 0 {
+		p.Fail(at, "current names the context %.*q, which is not there", maxName, p.file.Current)
+	}
+	if len(p.file.Contexts) > maxContexts {
+		p.Fail(values["contexts"], "more than %d contexts", maxContexts)
+	}
+}
+
+func (p *parser) context(name string, at tomlfile.Value) {
+	if !ValidContextName(name) {
+		p.Fail(at, "context %.*q: a name is 1 to %d of A-Z a-z 0-9 . _ - and begins with a letter or a digit", maxName, name, maxName)
+		return
+	}
+	c := Context{Name: name}
+	before := p.Err()
+	for key, at := range p.Table("context "+name, at) {
+		switch key {
+		case "url":
+			p.text(&c.URL, key, at)
+		case "registry":
+			p.text(&c.Registry, key, at)
+		case "environment_id":
+			p.text(&c.EnvironmentID, key, at)
+		case "transport":
+			p.text(&c.Transport, key, at)
+		case "token_file":
+			p.text(&c.TokenFile, key, at)
+		case "tls_ca":
+			p.text(&c.TLSCA, key, at)
+		case "tls_cert":
+			p.text(&c.TLSCert, key, at)
+		case "tls_key":
+			p.text(&c.TLSKey, key, at)
+		case "tls_server_name":
+			p.text(&c.TLSServerName, key, at)
+		case "token_command":
+			p.words(&c.TokenCommand, key, at)
+		case "token":
+			p.text(&c.token, key, at)
+		default:
+			p.Fail(at, "unknown key %.64q: url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
+		}
+	}
+	if p.Err() == before {
+		if err := c.check(); err != nil {
+			p.Fail(at, "context %s: %w", name, err)
+		}
+	}
+	p.file.Contexts = append(p.file.Contexts, c)
+}
+
+// printable tells whether a text is one line of characters that can be shown.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
+}

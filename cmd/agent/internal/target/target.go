@@ -1,0 +1,216 @@
+// Package target is where a command of the command line does its work: the flags that
+// name an agent, by its URL or behind a registry, and how it is reached.
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/remote"
+	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/transport"
+)
+
+const (
+	// ClientName is how the command line names itself to an agent.
+	ClientName = "execagent-exec"
+	// RegistryTokenName is the variable with the token of a harness. As with the
+	// other keys, no command inherits it (procs.Denied).
+	RegistryTokenName = "AGENT_REGISTRY_TOKEN"
+	// registryName is the variable of --registry.
+	registryName = "AGENT_REGISTRY"
+)
+
+// Flags name an agent.
+type Flags struct {
+	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that says where the agent is, see agent context. Default: the current one, unless --url, --registry or their variables say it; an empty name is none."`
+	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to do it, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context, exec and apply-patch work here."`
+	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
+	TLSFlags
+
+	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
+	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
+	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
+	// Its variable is not that of the executor's flag: a command that an executor started may
+	// have inherited that one, and must not be taken to want it.
+	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How the agent is reached through the registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Neither is taken for the other. A context can name it."`
+
+	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure but a refused credential; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
+	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`
+
+	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
+	// started may have inherited that one, and if it calls agent exec, its output
+	// must not be mixed with a log.
+	LogLevel string `default:"" enum:",debug,info,warn,error" env:"AGENT_EXEC_LOG_LEVEL" placeholder:"LEVEL" help:"What to log on standard error, between what the command writes there: debug, info, warn or error. Default: nothing."`
+
+	chosen *chosen // nil: not looked for yet
+}
+
+// Elsewhere tells whether the agent is outside this process. It is, too, if the context that
+// says where it is cannot be found: then there is no way to it, and [Flags.Connect] says why.
+func (f *Flags) Elsewhere() bool {
+	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose completes
+}
+
+// Check finds flags that contradict each other. The parser calls it.
+func (f *Flags) Check() error {
+	c := f.choose()
+	switch {
+	case f.URL != "" && f.Registry != "":
+		return errors.New("--url and --registry exclude each other")
+	case f.Context != nil && *f.Context != "" && c.context == nil && c.err == nil:
+		return errors.New("--context says where the agent is: --url and --registry have no meaning with it")
+	case c.err != nil:
+		// Whoever connects gets the error. The line itself may be right.
+	case c.context != nil && f.Registry != "" && f.EnvironmentID == nil:
+		return fmt.Errorf("context %s names a registry and no environment: --environment-id says which", c.context.Name)
+	case f.TokenFile != "" && f.URL == "":
+		return errors.New("--token-file needs --url")
+	case f.RegistryTokenFile != "" && f.Registry == "":
+		return errors.New("--registry-token-file needs --registry")
+	case f.Transport != "" && f.Registry == "":
+		return errors.New("--transport needs --registry")
+	case f.Registry != "" && f.EnvironmentID == nil:
+		return errors.New("--registry needs --environment-id")
+	case f.Registry != "" && !strings.Contains(f.Registry, "://"):
+		return fmt.Errorf("--registry %s is no URL, want https://HOST, or http:// for this machine", f.Registry)
+	}
+	if c.err == nil {
+		if err := f.CheckTLS(f.URL); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.URL != "" && c.context == nil:
+		if err := CheckURL(f.URL); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.Wait != nil && *f.Wait < 0:
+		return fmt.Errorf("--wait %v is negative", *f.Wait)
+	case f.Timeout < 0:
+		return fmt.Errorf("--timeout %v is negative", f.Timeout)
+	}
+	return nil
+}
+
+// config says how a client reaches the agent. failed hears of attempts that are to be
+// repeated, see [remote.Failed].
+func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
+	switch {
+	case f.choose().err != nil:
+		return client.Config{}, f.chosen.err
+	case f.URL != "":
+		f.URL = DialURL(f.secure(f.URL))
+		return f.byURL(ctx, sys)
+	}
+	return f.byRegistry(ctx, sys, failed)
+}
+
+// byRegistry asks the registry for the executor of the environment and connects to
+// it, through the relay unless --transport says otherwise, as a harness does (remote.md 9).
+func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
+	token, err := f.registryToken(ctx, sys)
+	if err != nil {
+		return client.Config{}, err
+	}
+	roots, err := rootsFor(sys, f.Registry)
+	if err != nil {
+		return client.Config{}, err
+	}
+	options := []remote.Option{
+		remote.Roots(roots), remote.Logger(f.Logger(sys)), remote.Failed(failed), remote.Settings(client.Config{ClientName: ClientName}),
+	}
+	if f.Transport == "direct" {
+		options = append(options, remote.Direct())
+	}
+	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token, options...)
+}
+
+// registryToken returns the token by which a registry lets a harness connect. Those of the
+// variables are for a registry of the command line or the variables, never for that of a
+// context; and where a variable names a registry, for no other.
+func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, error) {
+	if f.RegistryTokenFile != "" {
+		return ReadToken(sys, f.RegistryTokenFile)
+	}
+	if token, err := f.choose().once(ctx, sys); token != "" || err != nil {
+		return token, err
+	}
+	if c := f.chosen.context; c != nil {
+		return "", fmt.Errorf("context %s has no token: token_file or token_command gives it one", c.Name)
+	}
+	if known, _ := sys.Lookup(registryName); known != "" && known != f.Registry {
+		return "", fmt.Errorf("--registry needs a token: those of variables are for %s, name a file with --registry-token-file", registryName)
+	}
+	for _, name := range []string{RegistryTokenName, "CODEX_API_KEY"} {
+		if token, _ := sys.Lookup(name); strings.TrimSpace(token) != "" {
+			return strings.TrimSpace(token), nil
+		}
+	}
+	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", RegistryTokenName)
+}
+
+// byURL connects to --url and shows the token of --token-file, or of the context. A file
+// is read now, not with each connection. The command of a context is run once more if the
+// server no longer takes what it has printed.
+func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, error) {
+	secure, err := f.TLSFlags.config(sys)
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg := client.URL(f.URL, client.Settings(client.Config{ClientName: ClientName}), client.TLS(secure))
+	var token string
+	if f.TokenFile != "" {
+		token, err = ReadToken(sys, f.TokenFile)
+	} else {
+		token, err = f.choose().once(ctx, sys)
+	}
+	if err != nil || token == "" {
+		return cfg, err
+	}
+	// Who names a file with a token and a URL without TLS means it, which client.Token does
+	// not take for granted.
+	dial := func(ctx context.Context) (rpc.Conn, error) {
+		config := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: secure}
+		conn, err := transport.Dial(ctx, f.URL, config)
+		if err != nil {
+			return nil, err // not conn: a nil *WebSocket makes an rpc.Conn that is not nil
+		}
+		return conn, nil
+	}
+	accepted := false
+	cfg.Dial = func(ctx context.Context) (rpc.Conn, error) {
+		conn, err := dial(ctx)
+		status, refused := errors.AsType[*transport.StatusError](err)
+		if accepted && refused && status.Status == http.StatusUnauthorized && f.TokenFile == "" && f.chosen.renews() {
+			accepted = false
+			if token, err = f.chosen.token(ctx, sys); err != nil {
+				return nil, err
+			}
+			conn, err = dial(ctx)
+		}
+		accepted = accepted || err == nil
+		return conn, err
+	}
+	return cfg, nil
+}
+
+// Logger logs from --log-level on, to standard error. Without the flag it logs
+// nothing, since standard error belongs to the command.
+func (f *Flags) Logger(sys program.System) *slog.Logger {
+	if f.LogLevel == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return program.Logger(sys.Stderr, f.LogLevel, "text")
+}

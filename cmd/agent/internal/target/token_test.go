@@ -1,0 +1,121 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/execagent/execagent/cmd/internal/program"
+)
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"good": "tok\n", "empty": " \n", "two": "a b", "long": strings.Repeat("x", maxToken+1)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &ContextFile{Path: filepath.Join(dir, "config.toml")}
+	sys := program.System{Environ: append(os.Environ(), "FROM=variable"), Stderr: os.Stderr}
+	for _, tt := range []struct {
+		c    Context
+		want string // or part of the error, after "!"
+	}{
+		{Context{}, ""},
+		{Context{token: "abc"}, "abc"},
+		{Context{TokenFile: filepath.Join(dir, "good")}, "tok"},
+		{Context{TokenFile: "good"}, "tok"}, // beside the file of contexts
+		{Context{TokenFile: "empty"}, "!is empty"},
+		{Context{TokenFile: "two"}, "!holds characters that no token has"},
+		{Context{TokenFile: "long"}, "!exceeds 65536 bytes"},
+		{Context{TokenFile: "missing"}, "!no such file"},
+		{Context{TokenCommand: []string{"sh", "-c", "echo $FROM"}}, "variable"},
+		{Context{TokenCommand: []string{"echo", "$FROM; exit 1"}}, "!holds characters"}, // no shell
+		{Context{TokenCommand: []string{"cat"}}, "!its output is empty"},                // no standard input
+		{Context{TokenCommand: []string{"false"}}, "!exit status 1"},
+		{Context{TokenCommand: []string{"/no/such/program"}}, "!no such file"},
+		{Context{TokenCommand: []string{"sh", "-c", "echo s3cret with blanks"}}, "!its output holds characters"},
+		{Context{TokenCommand: []string{"sh", "-c", "echo s3cret; exit 4"}}, "!exit status 4"},
+		{Context{TokenCommand: []string{"yes", "s3cret"}}, "!it prints more than 65536 bytes"}, // without end
+	} {
+		token, err := f.Token(t.Context(), sys, &tt.c)
+		if want, fails := strings.CutPrefix(tt.want, "!"); fails {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") || token != "" {
+				t.Errorf("%+v: %q, %v, want %q", tt.c, token, err, want)
+			}
+		} else if token != tt.want || err != nil {
+			t.Errorf("%+v: %q, %v", tt.c, token, err)
+		}
+	}
+}
+
+// TestTokenCommandHangs: a command that does not end is ended, after its time or with what
+// asks for the token, also if something else has its output.
+func TestTokenCommandHangs(t *testing.T) {
+	t.Parallel()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	sys := program.System{Environ: os.Environ(), Stderr: null}
+	if _, err := runCommand(t.Context(), sys, []string{"sleep", "1000"}, time.Millisecond); !errors.Is(err, errTooSlow) {
+		t.Errorf("a command that hangs: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("a signal")
+	cancel(why)
+	if _, err := runCommand(ctx, sys, []string{"sleep", "1000"}, commandPatience); !errors.Is(err, why) {
+		t.Errorf("a command of somebody who has gone: %v", err)
+	}
+	if token, err := runCommand(t.Context(), sys, []string{"sh", "-c", "sleep 20 & echo tok"}, commandPatience); err != nil || token != "tok" {
+		t.Errorf("a command that leaves something behind: %q, %v", token, err)
+	}
+}
+
+func TestSaveKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.toml")
+	for _, key := range []string{"first", "second"} {
+		file, err := SaveKey(path, "prod", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &Context{Name: "prod", Registry: "r", TokenFile: file}
+		f := &ContextFile{Path: path}
+		if token, err := f.Token(t.Context(), program.System{Stderr: os.Stderr}, c); token != key || err != nil {
+			t.Errorf("%q, %v", token, err)
+		}
+		for name, want := range map[string]os.FileMode{file: 0o600, filepath.Dir(file): 0o700} {
+			if info, err := os.Stat(filepath.Join(filepath.Dir(path), name)); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%s: %v, %v", name, info, err)
+			}
+		}
+		if key == "second" {
+			if err := errors.Join(ForgetKey(path, c), ForgetKey(path, c)); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file)); !os.IsNotExist(err) {
+				t.Errorf("the key stays: %v", err)
+			}
+		}
+	}
+	if _, err := SaveKey(path, "../x", "key"); err == nil {
+		t.Error("a key is saved anywhere")
+	}
+	elsewhere := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(elsewhere, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ForgetKey(path, &Context{Name: "prod", TokenFile: elsewhere}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Errorf("a file of the user's is removed: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+// Package secure has what a listening agent is secured with: the flags about TLS, and the warnings
+// where there is too little.
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+
+	"github.com/execagent/execagent/internal/secretfile"
+	"github.com/execagent/execagent/internal/tlsconfig"
+)
+
+// listenerTLS say how a listening server shows who it is, and who its clients have to be.
+type listenerTLS struct {
+	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent, with those of its intermediates (PEM): listen with TLS, at wss://IP:PORT. Read again when it changes."`
+	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM). For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
+	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Authorities (PEM): only clients with a certificate of one of them are let in. It may stand instead of --ws-auth, or beside it."`
+}
+
+// CheckTLS finds TLS without a listener, or without one of its files. listen is the flag as it
+// was given, "" if it was not.
+func (f *listenerTLS) CheckTLS(listen string, remote bool) error {
+	switch {
+	case *f == listenerTLS{}:
+		if strings.HasPrefix(listen, "wss://") {
+			return errors.New("--listen wss:// needs --tls-cert and --tls-key")
+		}
+		return nil
+	case f.TLSCert == "" && f.TLSKey == "":
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+	case f.TLSCert == "" || f.TLSKey == "":
+		return errors.New("--tls-cert and --tls-key need each other")
+	case remote:
+		return errors.New("--tls-cert has no meaning in remote mode, whose streams are encrypted end to end")
+	case strings.HasPrefix(listen, "unix:") || strings.HasPrefix(listen, "stdio"):
+		return errors.New("--tls-cert has no meaning without a port")
+	case strings.HasPrefix(listen, "ws://"):
+		return errors.New("--listen ws:// is without TLS: with --tls-cert it is wss://IP:PORT, or IP:PORT")
+	}
+	return nil
+}
+
+// Secure makes a URL without TLS one with it, if the flags say so.
+func (f *listenerTLS) Secure(listen string) string {
+	if rest, ok := strings.CutPrefix(listen, "ws://"); ok && f.TLSCert != "" {
+		return "wss://" + rest
+	}
+	return listen
+}
+
+// Read reads the files; nil without any.
+func (f *listenerTLS) Read(log *slog.Logger) (*tls.Config, error) {
+	if f.TLSCert == "" {
+		return nil, nil
+	}
+	// Not all are secrets, but who could change one would be the agent, or choose its clients.
+	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA, Check: secretfile.Refuse}.Server(log)
+}
+
+// warnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
+// TLS.
+func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
+	if !address.Addr().Unmap().IsLoopback() {
+		log.Warn("clients send their token in clear text, and all that they do", "url", url,
+			"remedy", "--tls-cert and --tls-key; or listen at a loopback address, with a proxy before it that speaks TLS")
+	}
+}
+
+// warnOfClients logs who can become a client of a listener without
+// authentication, and what to do about that.
+func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
+	who := "every local user, and every container that shares this network"
+	if !address.Addr().Unmap().IsLoopback() {
+		who = "everybody who reaches this address; confined commands with the network are refused"
+	}
+	log.Warn("whoever can connect is a client, and runs anything as the user of this agent: "+who, "url", url,
+		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
+}

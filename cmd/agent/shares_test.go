@@ -1,0 +1,52 @@
+package main
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+
+	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sockets"
+	"github.com/execagent/execagent/relay"
+)
+
+// TestPlan: all parts together are no more than the limit, and where there is
+// plenty each part has its usual bound.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	for mib := int64(128); mib <= 64<<10; mib += mib / 8 {
+		limit := mib << 20
+		m := divide(limit)
+		// rpc.NewBudget(n) may take n for large messages, n/4 for small ones, and
+		// n/2 for large ones whose requests only wait. Where n/4 is less than
+		// 16 MiB, small messages may take that much, and the rest comes out of
+		// ownMemory.
+		if sum := m.Messages + m.Messages/4 + m.Messages/2 + m.Content + m.Output + 2*m.Streams + m.Sockets + ownMemory; sum > limit {
+			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
+		}
+		if m.Messages > maxMessages || m.Content > agent.DefaultContentBytes || m.Output > agent.DefaultRetainTotalBytes || m.Streams > relay.DefaultReserveBytes || m.Sockets > sockets.DefaultBudget {
+			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
+		}
+	}
+	if m := divide(math.MaxInt64); m != (memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}) {
+		t.Errorf("without a limit: %+v", m)
+	}
+	if m := divide(0); m.Messages <= 0 || m.Content <= 0 || m.Output <= 0 || m.Streams <= 0 || m.Sockets <= 0 {
+		t.Errorf("without any memory: %+v", m)
+	}
+}
+
+// TestLimit: the garbage collector gets a limit, unless GOMEMLIMIT is set. The
+// test is not parallel, since the limit is that of the whole process.
+func TestLimit(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	limitGoMemory([]string{"A=b", "GOMEMLIMIT=1GiB"})
+	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+		t.Errorf("%d although GOMEMLIMIT was set", got)
+	}
+	limitGoMemory([]string{"A=b", "XGOMEMLIMIT=1"})
+	if got, all := debug.SetMemoryLimit(-1), linux.MemoryLimit(); got > all/4*3 || got < all/2 {
+		t.Errorf("%d of %d bytes", got, all)
+	}
+}
