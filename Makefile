@@ -104,7 +104,7 @@ vuln: ## look for known vulnerabilities (needs the internet)
 .PHONY: cross
 cross: build-arm64 ## build for arm64 and check the agent, and compile what is not bound to Linux for others
 	E2E_BINARY=$(abspath bin)/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./relay/... ./auth ./sandbox
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests: scripts, README commands, the binary itself

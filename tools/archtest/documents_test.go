@@ -123,7 +123,7 @@ func TestTroubleshooting(t *testing.T) {
 	}
 	var said strings.Builder
 	for _, name := range []string{
-		"cmd/agent/mistakes_test.go", "test/e2e/mistakes_test.go", "cmd/agent/exec_named.go", "cmd/agent/console/events.go", "sandbox/backend.go",
+		"cmd/agent/mistakes_test.go", "test/e2e/mistakes_test.go", "cmd/agent/exec_named.go", "cmd/agent/internal/console/events.go", "sandbox/backend.go",
 	} {
 		said.WriteString(read(name))
 	}

@@ -1,0 +1,195 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/execagent/execagent/"
+
+// A denial names packages that may not depend on others, directly or through any package between
+// them. Ours are written without the module's path. "x/..." is x and all packages below it, and
+// "..." is every package.
+type denial struct {
+	from   string
+	except []string // packages that from covers and that may
+	deny   []string
+	allow  []string // packages that deny covers and that are allowed
+	why    string
+}
+
+var denials = []denial{
+	{from: "cmd/agent", deny: []string{"github.com/nats-io/...", "github.com/prometheus/...", "registry/..."},
+		why: "the agent starts in milliseconds and fits into any image: what a registry needs is not linked into it"},
+	{from: "cmd/agent", deny: []string{"github.com/modelcontextprotocol/...", "harness/..."},
+		why: "MCP is spoken by harnesses, and a harness is another program"},
+	{from: "protocol", deny: []string{"..."}, allow: []string{"protocol", "internal/strictjson"},
+		why: "the wire's types are what every other program shares with ours, and know nothing that runs"},
+	{from: "rpc", deny: []string{"..."}, allow: []string{"rpc", "internal/buffer", "internal/strictjson", "protocol"},
+		why: "the engine knows no methods, sockets or files"},
+	{from: "sandbox", deny: []string{"internal/linux/...", "golang.org/x/sys/unix", "internal/sandbox/..."}, allow: []string{"internal/sandbox/pathname"},
+		why: "a policy is a value that a client on any system can make"},
+	{from: "internal/relay/frame", deny: []string{"google.golang.org/protobuf/..."},
+		why: "protobuf at run time costs every start of the agent more than the frames, which are encoded by hand"},
+	{from: "procs", deny: []string{"protocol", "rpc"}, why: "processes are told of as plain values"},
+	{from: "fsops", deny: []string{"protocol", "rpc"}, why: "file operations return plain errors"},
+	{from: "internal/sandbox/...", except: []string{"internal/sandbox/files"}, deny: []string{"protocol", "rpc"},
+		why: "what confines a command knows policies, and not who asks; the file helper alone has the wire's words, for the discovery of skills"},
+	{from: "agent/...", deny: []string{"transport", "relay", "client/...", "harness/...", "registry/..."},
+		why: "the agent serves an rpc.Listener and cannot tell transports apart"},
+	{from: "client/...", deny: []string{"agent/...", "helper", "internal/sandbox/...", "procs", "fsops", "harness/...", "registry/..."},
+		why: "a client runs on any system, and links nothing that executes"},
+	{from: "harness/...", deny: []string{"agent/...", "helper", "internal/sandbox/...", "procs", "fsops", "registry/...", "relay"},
+		why: "a harness hands in its connections, and executes nothing itself"},
+	{from: "relay", deny: []string{"agent/...", "client/...", "registry/...", "procs", "internal/sandbox/..."},
+		why: "the relay carries messages, whoever speaks"},
+	{from: "registry/...", deny: []string{"internal/relay/noise", "agent/...", "client/...", "procs", "internal/sandbox/..."},
+		why: "a registry passes on what it cannot read, and executes nothing"},
+	{from: "transport", deny: []string{"procs", "fsops", "agent/...", "client/...", "relay"},
+		why: "a transport carries messages and knows no method"},
+	{from: "internal/...", deny: []string{"agent/...", "client/...", "harness/...", "registry/...", "cmd/..."},
+		why: "imports go downwards: what serves several rooms knows none of them"},
+	{from: "...", except: []string{"internal/rpctest", "internal/registry/store/storetest", "internal/sandbox/sandboxtest", "harness/projection/internal/fakemcp", "test/..."},
+		deny: []string{"testing", "github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak", "pgregory.net/rapid", "test/..."},
+		why:  "what only tests need is in no program"},
+}
+
+// covers reports whether pattern, of a denial, covers a package.
+func covers(pattern, name string) bool {
+	if pattern == "..." {
+		return strings.HasPrefix(name, module)
+	}
+	if first, _, _ := strings.Cut(pattern, "/"); !strings.Contains(first, ".") && pattern != "testing" {
+		pattern = module + pattern
+	}
+	tree, whole := strings.CutSuffix(pattern, "/...")
+	return name == tree || whole && strings.HasPrefix(name, tree+"/")
+}
+
+func coveredBy(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
+}
+
+// TestDenials holds every dependency of the module's packages against denials.
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, d := range denials {
+		found := false
+		for _, p := range packages {
+			if p.ForTest != "" || strings.HasSuffix(p.ImportPath, ".test") || !covers(d.from, p.ImportPath) || coveredBy(d.except, p.ImportPath) {
+				continue
+			}
+			found = true
+			for _, dep := range p.Deps {
+				if coveredBy(d.deny, dep) && !coveredBy(d.allow, dep) {
+					t.Errorf("%s must not depend on %s: %s", strings.TrimPrefix(p.ImportPath, module), strings.TrimPrefix(dep, module), d.why)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no package is %s, which must not depend on %s", d.from, strings.Join(d.deny, ", "))
+		}
+	}
+}
+
+// TestFuzzTargets: no package with fuzz targets depends on the NATS server. go test -fuzz instruments
+// a package with everything that it imports, and takes minutes for that server.
+func TestFuzzTargets(t *testing.T) {
+	t.Parallel()
+	target := regexp.MustCompile(`(?m)^func Fuzz[A-Z]`)
+	packages := list(t)
+	fuzzed := map[string]bool{}
+	for _, p := range packages {
+		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			text, err := os.ReadFile(path.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if target.Match(text) {
+				fuzzed[p.ImportPath] = true
+			}
+		}
+	}
+	if len(fuzzed) < 15 {
+		t.Errorf("%d packages have fuzz targets: the expression no longer finds them", len(fuzzed))
+	}
+	for _, p := range packages {
+		if fuzzed[strings.TrimSuffix(p.ImportPath, ".test")] && slices.Contains(p.Deps, "github.com/nats-io/nats-server/v2/server") {
+			t.Errorf("%s has fuzz targets and depends on the NATS server: move what they test to a package of its own", p.ImportPath)
+		}
+	}
+}
+
+// importable finds a row of the table in docs/api.md.
+var importable = regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\|")
+
+// TestImportable: docs/api.md lists exactly the packages that another module can import, apart from
+// those of tests.
+func TestImportable(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said, are []string
+	for _, row := range importable.FindAllStringSubmatch(string(page), -1) {
+		said = append(said, row[1])
+	}
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if p.ForTest != "" || p.Name == "main" || len(p.GoFiles) == 0 || strings.Contains("/"+name+"/", "/internal/") || strings.HasPrefix(name, "test/") || strings.HasSuffix(name, ".test") {
+			continue
+		}
+		are = append(are, name)
+	}
+	slices.Sort(said)
+	slices.Sort(are)
+	if !slices.Equal(said, are) {
+		t.Errorf("docs/api.md lists %q\nimportable are %q", said, are)
+	}
+}
+
+// listed has what the tests need of a package that go list prints.
+type listed struct {
+	ImportPath, Name, Dir, ForTest     string
+	Deps                               []string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+}
+
+// list returns the packages of the module, and the test programs of those that have tests.
+func list(t *testing.T) []listed {
+	t.Helper()
+	packages, err := listOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+var listOnce = sync.OnceValues(func() (packages []listed, err error) {
+	out, err := exec.Command("go", "list", "-test", "-json=ImportPath,Name,Dir,ForTest,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...").Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, errors.New("go list: " + string(exit.Stderr))
+	} else if err != nil {
+		return nil, err
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
+})
