@@ -34,7 +34,7 @@ const (
 // A Stream is a connection of the command, on which HTTP/2 was agreed.
 type Stream struct {
 	Conn *tls.Conn
-	Host string // as policyfile.Host returns it
+	Host string // as rules.Host returns it
 	Port uint16
 	// Dial connects to the destination. It is called more than once if that speaks HTTP/1.
 	Dial func(context.Context) (net.Conn, error)

@@ -12,7 +12,7 @@ import (
 // A Destination is where a request of the command goes.
 type Destination struct {
 	TLS  bool
-	Host string // as policyfile.Host returns it
+	Host string // as rules.Host returns it
 	Port uint16
 	Path string // as it is written in the request, without query
 }
