@@ -551,7 +551,7 @@ const file_relay_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x10\n" +
 	"\x0eRelayHeartbeat\"*\n" +
 	"\x0eRelayHandshake\x12\x18\n" +
-	"\apayload\x18\x01 \x01(\fR\apayloadB.Z,github.com/execagent/execagent/relay/relaypbb\x06proto3"
+	"\apayload\x18\x01 \x01(\fR\apayloadB7Z5github.com/execagent/execagent/internal/relay/relaypbb\x06proto3"
 
 var (
 	file_relay_proto_rawDescOnce sync.Once
