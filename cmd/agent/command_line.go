@@ -86,7 +86,7 @@ var commands = &cli.Program{
 	Hide:   func(command string, flag *cli.Field) bool { return command == "forward" && refusedByForward(flag) },
 }
 
-// refusedByForward tells whether forward takes a flag only to say that it has no meaning there, so
+// refusedByForward reports whether forward takes a flag only to say that it has no meaning there, so
 // that its help does not list it: those about who may connect, and those of the direct transport.
 func refusedByForward(flag *cli.Field) bool {
 	return flag.Section() == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")

@@ -250,7 +250,7 @@ func (e *execution) dir() (string, error) {
 	return below(e.info, e.flags.dir())
 }
 
-// hasStdin tells whether there is standard input to pass on. /dev/null counts as
+// hasStdin reports whether there is standard input to pass on. /dev/null counts as
 // none: without a pipe the command reads the end of input at once, whereas a pipe
 // would stay open at a server that cannot close it.
 func (e *execution) hasStdin() bool {
@@ -260,7 +260,7 @@ func (e *execution) hasStdin() bool {
 	return !e.flags.NoStdin && hasStdin(e.sys)
 }
 
-// hasStdin tells whether this program has standard input.
+// hasStdin reports whether this program has standard input.
 func hasStdin(sys program.System) bool {
 	in, err := sys.Stdin.Stat()
 	if err != nil {

@@ -119,7 +119,7 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 	}
 }
 
-// vacate tells whether the session that c has opened is empty. If it has ended processes only,
+// vacate reports whether the session that c has opened is empty. If it has ended processes only,
 // it is ended, for the next attempt.
 func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (free bool, err error) {
 	if c.Session().Created {

@@ -132,7 +132,7 @@ func (f *uidFlags) validate(listen ...string) error {
 	return nil
 }
 
-// isUnix tells whether a URL is that of a UNIX socket.
+// isUnix reports whether a URL is that of a UNIX socket.
 func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 
 // listen returns the URL to listen on.

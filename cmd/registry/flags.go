@@ -264,7 +264,7 @@ func hostAndPort(address string) bool {
 	return err == nil
 }
 
-// loopback tells whether only this machine can reach a listener on host.
+// loopback reports whether only this machine can reach a listener on host.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

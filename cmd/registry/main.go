@@ -117,7 +117,7 @@ func userFile() string {
 	return path
 }
 
-// onTerminal tells whether w may be a terminal: it is a device for characters.
+// onTerminal reports whether w may be a terminal: it is a device for characters.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -95,7 +95,7 @@ func (t *Terminal) EndAt(control byte) error {
 	return nil
 }
 
-// Gone tells whether the terminal has been closed at its other end.
+// Gone reports whether the terminal has been closed at its other end.
 func (t *Terminal) Gone() bool {
 	if t == nil {
 		return false
@@ -119,7 +119,7 @@ func (t *Terminal) Hide() error {
 	return nil
 }
 
-// IsRaw tells whether raw is in force.
+// IsRaw reports whether raw is in force.
 func (t *Terminal) IsRaw() bool { return t != nil && t.raw }
 
 // Restore undoes Raw, EndAt and Hide. It may be called often.
@@ -155,7 +155,7 @@ func (t *Terminal) Keys() (restore func(), err error) {
 	}, nil
 }
 
-// Writable tells whether there is a terminal that can be written to.
+// Writable reports whether there is a terminal that can be written to.
 func (t *Terminal) Writable() bool {
 	if t == nil {
 		return false
@@ -219,7 +219,7 @@ func (t *Terminal) Await(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Ready tells whether a read would return at once, if only because the terminal is gone.
+// Ready reports whether a read would return at once, if only because the terminal is gone.
 func (t *Terminal) Ready() bool {
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
@@ -232,7 +232,7 @@ func (t *Terminal) InForeground() bool {
 	return err != nil || group == unix.Getpgrp()
 }
 
-// IsShownTerminal tells whether a file is a terminal that a confined command can
+// IsShownTerminal reports whether a file is a terminal that a confined command can
 // find: the link in /proc/self/fd has a name that leads to the same file. A
 // terminal of another devpts, as of the host around a container, has no such name.
 func IsShownTerminal(f *os.File) bool {

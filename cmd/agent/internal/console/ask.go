@@ -29,7 +29,7 @@ func (l lock) free() { <-l }
 // errOver ends a question when the command has ended.
 var errOver = errors.New("the command has ended")
 
-// CanAsk tells whether the user can be asked: they type at a terminal where they see a question.
+// CanAsk reports whether the user can be asked: they type at a terminal where they see a question.
 func (c *Console) CanAsk() bool { return c.stdin.Writable() }
 
 // Ask is an [Ask]. It waits until there is a command. What was typed before the question is

@@ -166,7 +166,7 @@ func visible(word string) bool {
 	})
 }
 
-// isBlank tells whether a letter or a sign is shown as nothing, or as a blank.
+// isBlank reports whether a letter or a sign is shown as nothing, or as a blank.
 func isBlank(r rune) bool {
 	const brailleBlank = '\u2800'
 	return unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r == brailleBlank

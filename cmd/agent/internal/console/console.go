@@ -80,7 +80,7 @@ type Console struct {
 	typist  *typist       // from ready on; nil: the command gets no input
 }
 
-// AtTerminal tells whether the user types at a terminal.
+// AtTerminal reports whether the user types at a terminal.
 func (c *Console) AtTerminal() bool { return c.stdin != nil }
 
 // Say writes a line to standard error beside the command's output.

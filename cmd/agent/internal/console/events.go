@@ -128,7 +128,7 @@ func (c *Console) passSignals(ctx context.Context) {
 // interrupts are the times of the last two Ctrl-C.
 type interrupts [2]time.Time
 
-// enough notes a Ctrl-C, and tells whether it is the third within a second: the command does
+// enough notes a Ctrl-C, and reports whether it is the third within a second: the command does
 // not heed them, and the user wants out.
 func (i *interrupts) enough(now time.Time) bool {
 	third := !i[0].IsZero() && now.Sub(i[0]) <= time.Second

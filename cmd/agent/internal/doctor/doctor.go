@@ -32,7 +32,7 @@ import (
 // Diagnosis is what [Diagnose] finds out, and what agent doctor --json prints.
 // Members keep their names and meaning; later versions may add some.
 type Diagnosis struct {
-	// Enforceable tells whether every policy below can be enforced, for processes
+	// Enforceable reports whether every policy below can be enforced, for processes
 	// and for file requests. Then agent doctor ends with 0.
 	Enforceable bool    `json:"enforceable"`
 	Layers      []Layer `json:"layers"`
@@ -56,7 +56,7 @@ type Layer struct {
 	Remedy string `json:"remedy"`
 }
 
-// Row tells whether this host can enforce one kind of policy.
+// Row reports whether this host can enforce one kind of policy.
 type Row struct {
 	Name        string      `json:"name"`
 	Description string      `json:"description"`
@@ -124,7 +124,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	return d, nil
 }
 
-// judgedNote tells whether rules about commands can be enforced for all that is executed.
+// judgedNote reports whether rules about commands can be enforced for all that is executed.
 func judgedNote() Note {
 	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
 		"Names of programs are a guard rail; the boundary is the sandbox."}

@@ -21,7 +21,7 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Proxy tells whether this host can confine a command to its proxy in one way
+// Proxy reports whether this host can confine a command to its proxy in one way
 // (network.md 9).
 type Proxy struct {
 	Name  string `json:"name"`  // as in sandboxLayers: "proxy:netns", "proxy:supervised"
@@ -147,7 +147,7 @@ func greet(l net.Listener) {
 	}
 }
 
-// getsIn tells whether this process, which nothing confines, gets through to the proxy.
+// getsIn reports whether this process, which nothing confines, gets through to the proxy.
 func getsIn(proxy net.Addr) bool {
 	conn, err := net.Dial("tcp", proxy.String())
 	if err != nil {
@@ -190,7 +190,7 @@ func listenElsewhere() (*elsewhere, error) {
 	return e, nil
 }
 
-// reached tells whether something has come so far.
+// reached reports whether something has come so far.
 func (e *elsewhere) reached() bool {
 	waits := false
 	raw, err := e.udp.SyscallConn()

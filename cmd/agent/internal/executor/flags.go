@@ -128,7 +128,7 @@ func (f *Flags) configuration() error {
 // transportDirect is the value of both flags that name a transport.
 const transportDirect = "direct"
 
-// Direct tells whether the direct transport is asked for, by the reference's flag or by ours.
+// Direct reports whether the direct transport is asked for, by the reference's flag or by ours.
 func (f *Flags) Direct() bool {
 	return f.RemoteTransport == transportDirect || f.Transport == transportDirect
 }

@@ -130,7 +130,7 @@ func (p *Server) Addr() net.Addr {
 	return p.address
 }
 
-// stranger is the key of a context's value that tells whether a user may not ask.
+// stranger is the key of a context's value that reports whether a user may not ask.
 type stranger struct{}
 
 // ServeHTTP answers one probe.
@@ -226,7 +226,7 @@ type probing struct {
 	leave func()
 }
 
-// stranger tells whether the other end of a UNIX socket is a user who may not ask.
+// stranger reports whether the other end of a UNIX socket is a user who may not ask.
 func (p *probing) stranger(allow []uint32) bool {
 	conn, ok := p.Conn.(*net.UnixConn)
 	if !ok {

@@ -101,7 +101,7 @@ func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID stri
 	return nil
 }
 
-// lastLines cuts chunks down to the last n lines of both streams together, and tells whether
+// lastLines cuts chunks down to the last n lines of both streams together, and reports whether
 // anything was cut.
 func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputChunk, cut bool) {
 	if n == 0 {
@@ -130,7 +130,7 @@ func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputC
 	return chunks, false
 }
 
-// note takes notice of what a result says, and tells whether output is missing before it. What an
+// note takes notice of what a result says, and reports whether output is missing before it. What an
 // agent drops is older than all that it keeps, so of the numbers between chunks and behind them no
 // output is missing: those are of the exit and of the end.
 func (l *Logs) note(r *protocol.ReadResult) (missing bool) {

@@ -39,14 +39,14 @@ func ParseSignal(text string) (protocol.Signal, error) {
 	return "", fmt.Errorf("%.32q is no signal that an agent can send: %s", text, strings.Join(known, ", "))
 }
 
-// Unknown tells whether the agent has refused a request because there is no such session or
+// Unknown reports whether the agent has refused a request because there is no such session or
 // process, any more perhaps.
 func Unknown(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeInvalidRequest && strings.HasPrefix(refused.Err.Message, "unknown ")
 }
 
-// Attached tells whether a session was refused because another client has it.
+// Attached reports whether a session was refused because another client has it.
 func Attached(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeSessionAttached

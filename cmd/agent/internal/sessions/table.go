@@ -75,7 +75,7 @@ func commandLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// special tells whether a shell takes a character for something else.
+// special reports whether a shell takes a character for something else.
 func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@%_-+=:,./…", r)
 }

@@ -13,7 +13,7 @@ import (
 // and those that a file requires.
 type Line map[string]string
 
-// Has tells whether a flag is given.
+// Has reports whether a flag is given.
 func (g Line) Has(name string) bool {
 	_, ok := g[name]
 	return ok

@@ -32,7 +32,7 @@ var servers = []cli.Group{{
 	},
 }}
 
-// Serves tells whether a command serves clients.
+// Serves reports whether a command serves clients.
 func Serves(command string) bool { return command == "exec-server" || command == "forward" }
 
 // Grammar is that of the command line.

@@ -161,7 +161,7 @@ type waiting struct {
 	passed bool       // the user hears nothing any more
 }
 
-// failed notes why an attempt failed, and tells whether it was the last.
+// failed notes why an attempt failed, and reports whether it was the last.
 func (w *waiting) failed(err error) (enough bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -293,7 +293,7 @@ func (w *waiting) ignored() string {
 	return " (see --token-file)"
 }
 
-// hopelessLocked tells whether no time changes anything: the connection is there, and the
+// hopelessLocked reports whether no time changes anything: the connection is there, and the
 // server refuses what is asked of it or the credential, or does not speak the protocol. Who asks
 // again with a wrong credential looks like somebody who tries credentials.
 func (w *waiting) hopelessLocked(err error) bool {
@@ -315,12 +315,12 @@ func (w *waiting) hopelessLocked(err error) bool {
 	return refused || foreign || unsupported
 }
 
-// unauthorized tells whether a status says that the credential will not do.
+// unauthorized reports whether a status says that the credential will not do.
 func unauthorized(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// final tells whether an error is one of those that do not pass by themselves: somebody has
+// final reports whether an error is one of those that do not pass by themselves: somebody has
 // to start a program, or to mend a name, a key or a certificate.
 func final(err error) bool {
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok && connect.Final {

@@ -128,7 +128,7 @@ func (c *chosen) token(ctx context.Context, sys program.System) (token string, e
 	return c.known, err
 }
 
-// renews tells whether the token may be another one when it is asked for again.
+// renews reports whether the token may be another one when it is asked for again.
 func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
 
 // ErrNoRegistry is why no environments can be listed.

@@ -78,7 +78,7 @@ func (c *Context) TokenSource() string {
 	return ""
 }
 
-// ValidContextName tells whether a context may have a name: up to 128 of A-Z a-z 0-9 . _ -, of
+// ValidContextName reports whether a context may have a name: up to 128 of A-Z a-z 0-9 . _ -, of
 // which the first is a letter or a digit. So it is also the name of a file.
 func ValidContextName(name string) bool {
 	for i, c := range []byte(name) {
@@ -131,7 +131,7 @@ func (c *Context) check() error {
 // tls are the values that are about TLS.
 func (c *Context) tls() []string { return []string{c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName} }
 
-// equal tells whether two contexts say the same.
+// equal reports whether two contexts say the same.
 func (c *Context) equal(other *Context) bool {
 	return c.Name == other.Name && c.URL == other.URL && c.Registry == other.Registry && c.EnvironmentID == other.EnvironmentID &&
 		c.Transport == other.Transport &&

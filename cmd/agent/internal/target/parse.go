@@ -126,7 +126,7 @@ func (p *parser) context(name string, at tomlfile.Value) {
 	p.file.Contexts = append(p.file.Contexts, c)
 }
 
-// printable tells whether a text is one line of characters that can be shown.
+// printable reports whether a text is one line of characters that can be shown.
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -55,7 +55,7 @@ type Flags struct {
 	chosen *chosen // nil: not looked for yet
 }
 
-// Elsewhere tells whether the agent is outside this process. It is, too, if the context that
+// Elsewhere reports whether the agent is outside this process. It is, too, if the context that
 // says where it is cannot be found: then there is no way to it, and [Flags.Connect] says why.
 func (f *Flags) Elsewhere() bool {
 	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose completes

@@ -66,7 +66,7 @@ func (c *Copy) Run(ctx context.Context) error {
 	return err
 }
 
-// stream tells whether a tar archive is copied.
+// stream reports whether a tar archive is copied.
 func (c *Copy) stream() bool { return c.Target == archive && !c.Up || c.Sources[0] == archive && c.Up }
 
 func (c *Copy) run(ctx context.Context) (err error) {

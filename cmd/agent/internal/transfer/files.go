@@ -111,14 +111,14 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 	})
 }
 
-// isDot tells whether a path, as it was typed, ends in . or .. or stands for the working directory.
+// isDot reports whether a path, as it was typed, ends in . or .. or stands for the working directory.
 func isDot(name string) bool {
 	name = strings.TrimRight(strings.TrimPrefix(name, ":"), "/")
 	last := name[strings.LastIndexByte(name, '/')+1:]
 	return last == "" || last == "." || last == ".."
 }
 
-// around tells whether a path is the working directory or one above it, by whatever links it leads
+// around reports whether a path is the working directory or one above it, by whatever links it leads
 // there. A path that is itself a link is not: only the link would be removed.
 func (f *Files) around(ctx context.Context, name string) bool {
 	real := func(name string) string {
