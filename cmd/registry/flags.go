@@ -21,8 +21,7 @@ import (
 	"github.com/execagent/execagent/registry"
 )
 
-// commandLine is the grammar of the command line: the only place that reads
-// flags and REGISTRY_ variables.
+// commandLine is the grammar of the command line, and lists all commands.
 type commandLine struct {
 	Serve serveFlags `cmd:"" default:"withargs" help:"Serve executors and harnesses. This is the default command."`
 	Keys  struct {
