@@ -202,7 +202,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 		if term, ok := e.sys.Lookup("TERM"); ok {
 			p.Env["TERM"] = term
 		}
-		if rows, cols, ok := e.console.Size(); ok && e.info.Capabilities.ProcessResize {
+		if rows, cols, ok := e.sys.Size(); ok && e.info.Capabilities.ProcessResize {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}

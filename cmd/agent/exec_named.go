@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ func (f *namedFlags) validate(elsewhere bool) error {
 }
 
 func checkKeys(text string) error {
-	if text == "" {
-		return nil
-	}
-	if _, err := console.ParseKeys(text); err != nil {
+	if _, err := console.ParseKeys(cmp.Or(text, defaultKeys)); err != nil {
 		return fmt.Errorf("--detach-keys: %w", err)
 	}
 	return nil
@@ -71,10 +69,7 @@ func (f *namedFlags) detachKeys() []byte { return parseKeys(f.DetachKeys) }
 
 // parseKeys reads keys that checkKeys has accepted; "" stands for defaultKeys.
 func parseKeys(text string) []byte {
-	if text == "" {
-		text = defaultKeys
-	}
-	parsed, _ := console.ParseKeys(text)
+	parsed, _ := console.ParseKeys(cmp.Or(text, defaultKeys))
 	return parsed
 }
 

@@ -250,3 +250,13 @@ func IsShownTerminal(f *os.File) bool {
 	named, err := os.Stat(name)
 	return err == nil && os.SameFile(info, named)
 }
+
+// Size returns the size of the first of standard input, output and error that is a terminal.
+func (s System) Size() (rows, cols uint16, ok bool) {
+	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if rows, cols, ok = NewTerminal(f).Size(); ok {
+			return rows, cols, true
+		}
+	}
+	return 0, 0, false
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -207,7 +206,7 @@ func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bo
 // resize gives the command's terminal the size of ours. It does nothing where one
 // of the two is no terminal, or the server cannot resize.
 func (c *Console) resize(ctx context.Context) {
-	rows, cols, ok := c.Size()
+	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize {
 		return
 	}
@@ -215,21 +214,10 @@ func (c *Console) resize(ctx context.Context) {
 	_ = c.command.Process.Resize(ctx, rows, cols)
 }
 
-// Size is that of our terminal: of the first of standard input, output and error
-// that is one.
-func (c *Console) Size() (rows, cols uint16, ok bool) {
-	for _, t := range []*program.Terminal{c.stdin, program.NewTerminal(c.sys.Stdout), program.NewTerminal(c.sys.Stderr)} {
-		if rows, cols, ok = t.Size(); ok {
-			return rows, cols, true
-		}
-	}
-	return 0, 0, false
-}
-
 // redraw makes a command that fills its terminal draw it again: the size changes, and becomes
 // ours.
 func (c *Console) redraw(ctx context.Context) {
-	rows, cols, ok := c.Size()
+	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize || cols == math.MaxUint16 {
 		return
 	}

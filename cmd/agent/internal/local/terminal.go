@@ -102,14 +102,10 @@ func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
 	}
 }
 
-// size returns the size of the first of standard input, output and error that is a terminal.
+// size returns the size of the user's terminal, zero without one.
 func (t *ownTerminal) size() procs.Winsize {
-	for _, f := range []*os.File{t.sys.Stdin, t.sys.Stdout, t.sys.Stderr} {
-		if rows, cols, ok := program.NewTerminal(f).Size(); ok {
-			return procs.Winsize{Rows: rows, Cols: cols}
-		}
-	}
-	return procs.Winsize{}
+	rows, cols, _ := t.sys.Size()
+	return procs.Winsize{Rows: rows, Cols: cols}
 }
 
 // lend lends the user's terminal to a question, in line mode, see [console.Terminal.LendBy].
