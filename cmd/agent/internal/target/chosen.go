@@ -149,11 +149,11 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	if err != nil {
 		return nil, err
 	}
-	return List(ctx, sys, f.Registry, token)
+	return ListEnvironments(ctx, sys, f.Registry, token)
 }
 
-// List asks a registry for the environments that a token is for.
-func List(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
+// ListEnvironments asks a registry for the environments that a token is for.
+func ListEnvironments(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
 	roots, err := rootsFor(sys, registry)
 	if err != nil {
 		return nil, err

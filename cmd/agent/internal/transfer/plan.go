@@ -54,10 +54,10 @@ func NewPlan(args []string) (*Plan, error) {
 	return p, nil
 }
 
-// Named reads paths in the form of scp, CONTEXT:PATH, and returns the context, with the paths in the
+// SCPPaths reads paths in the form of scp, CONTEXT:PATH, and returns the context, with the paths in the
 // form of agent cp. context is "" if no path has one, or if several differ. isContext reports whether
 // a name is that of a context.
-func Named(args []string, isContext func(name, path string) bool) (context string, paths []string) {
+func SCPPaths(args []string, isContext func(name, path string) bool) (context string, paths []string) {
 	for _, arg := range args {
 		name, rest, ok := strings.Cut(arg, ":")
 		if _, err := os.Lstat(arg); !ok || err == nil || !isContext(name, rest) {
