@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// agentFlags name the agent of a command that asks it something.
+// agentFlags name the agent of a command that is a client.
 type agentFlags struct{ target.Flags }
 
 // validate finds flags that contradict each other.
@@ -24,7 +24,7 @@ func (f *agentFlags) validate() error {
 	return f.Flags.Check()
 }
 
-// validNames refuses what is no name of a session.
+// validNames refuses invalid names of sessions.
 func validNames(names ...string) error {
 	if len(names) == 0 || names[0] == "" {
 		return errors.New("which session? agent ps lists them")
@@ -37,9 +37,9 @@ func validNames(names ...string) error {
 	return nil
 }
 
-// on connects to the agent, and calls do until a signal or --timeout ends its context. If the
-// connection is lost for long, the user hears of it. The result is the exit code; after an error
-// it is failure, after a signal and after --timeout it says that.
+// on connects to the agent and calls do. A signal or --timeout ends its context. If the connection is
+// lost for long, on tells the user. The result is the exit code: that of do, failure after an error,
+// or that of the signal or the timeout.
 func (f *agentFlags) on(sys program.System, failure int, do func(context.Context, *client.Client) (int, error)) int {
 	code := 0
 	lost := func(lost bool) {
@@ -57,7 +57,7 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 		err = ended
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		err = console.SignalError{Signal: syscall.SIGPIPE} // of which a program dies that does not look
+		err = console.SignalError{Signal: syscall.SIGPIPE} // by which a program dies that ignores the error
 	}
 	if err != nil {
 		return failed(sys, err, failure)
@@ -65,8 +65,8 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 	return code
 }
 
-// serve is on for a command that serves others by means of the agent: see [serveUntilSignal]. lost
-// hears when the connection is lost for long, and when it is back; nil: nobody does.
+// serve is on for a command that is itself a server, see [serveUntilSignal]. lost, which may be nil,
+// is called when the connection is lost for long, and when it is back.
 func (f *agentFlags) serve(sys program.System, lost func(bool), do func(context.Context, *client.Client) error) int {
 	return serveUntilSignal(sys, f.Timeout, func(ctx context.Context) error {
 		return unlessEnded(ctx, f.use(ctx, sys, lost, do))

@@ -103,7 +103,7 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 	return code, nil
 }
 
-// wayOut says how the user leaves a command, and that Ctrl-C is another thing.
+// wayOut says how the user leaves a command, and what Ctrl-C does.
 func (f *attachFlags) wayOut(command *console.Command) string {
 	keys := strings.ReplaceAll(cmp.Or(f.DetachKeys, defaultKeys), ",", " ")
 	text := fmt.Sprintf("attached to %s", f.Name)
@@ -119,13 +119,13 @@ func (f *attachFlags) wayOut(command *console.Command) string {
 	return text + "; Ctrl-C leaves it running"
 }
 
-// joined is a process of the session with the handle that its output comes from.
+// joined is a process of the session, with the handle for its output.
 type joined struct {
 	protocol.ListedProcess
 	handle *client.Process
 }
 
-// join finds the process, and follows it from now on, or from the beginning of what is kept.
+// join finds the process, and follows it from now on, or from the oldest output that is kept.
 func join(ctx context.Context, c *client.Client, flags *attachFlags) (joined, error) {
 	for {
 		all, err := c.Processes(ctx)

@@ -1,4 +1,3 @@
-// Package bridge passes connections of clients on to an agent elsewhere, message for message.
 package main
 
 import (
@@ -12,23 +11,20 @@ import (
 )
 
 // maxConnections bounds the connections that are passed on, including those that are
-// still being opened. Without a bound a client could make any number of them while the
-// other end does not answer: it would connect, give that up and connect again, and each
-// time an attempt would be left behind.
+// still being opened. Otherwise a client that connects and disconnects in a loop could
+// leave any number of attempts behind, while the other end does not answer.
 const maxConnections = 128
 
-// bridge opens a connection to the other end for each that it accepts.
+// bridge passes connections of clients on to another server, message for message.
 type bridge struct {
-	// Dial opens a connection to the other end.
-	Dial func(ctx context.Context) (rpc.Conn, error)
-	// Logger hears of connections that could not be passed on.
-	Logger *slog.Logger
+	dial   func(ctx context.Context) (rpc.Conn, error) // opens a connection to the other server
+	logger *slog.Logger
 }
 
-// Serve passes on each connection that the listener yields, until ctx ends or Accept
-// fails. It closes the listener when ctx ends, and returns when all connections have ended;
-// nil unless Accept failed for another reason than that the listener is closed.
-func (b *bridge) Serve(ctx context.Context, l rpc.Listener) error {
+// serve passes on each connection that it accepts, each over a new connection, until ctx
+// ends or Accept fails. It closes the listener when ctx ends, and waits until all
+// connections have ended. It returns nil unless Accept failed while the listener was open.
+func (b *bridge) serve(ctx context.Context, l rpc.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	defer l.Close() // again, to wait until it is closed: its socket is gone then
@@ -53,9 +49,9 @@ func (b *bridge) Serve(ctx context.Context, l rpc.Listener) error {
 		running.Go(func() {
 			defer func() { <-seats }()
 			defer conn.Close()
-			other, err := b.Dial(ctx)
+			other, err := b.dial(ctx)
 			if err != nil {
-				b.Logger.Warn("a connection could not be passed on", "error", err)
+				b.logger.Warn("a connection could not be passed on", "error", err)
 				return
 			}
 			joinConns(ctx, conn, other)
@@ -63,7 +59,7 @@ func (b *bridge) Serve(ctx context.Context, l rpc.Listener) error {
 	}
 }
 
-// joinConns passes messages both ways until one of the two ends, or ctx. Then both are closed.
+// joinConns passes messages both ways until one connection ends, or ctx. Then it closes both.
 func joinConns(ctx context.Context, a, b rpc.Conn) {
 	both := func() {
 		_ = a.Close()
@@ -81,7 +77,7 @@ func joinConns(ctx context.Context, a, b rpc.Conn) {
 	back.Wait()
 }
 
-// pump passes messages on, in one direction, until reading or writing fails.
+// pump passes messages from one connection to another until reading or writing fails.
 func pump(to, from rpc.Conn) {
 	for {
 		message, err := from.Read()

@@ -35,7 +35,7 @@ func (o *offers) Addr() net.Addr { return nil }
 // once still gets no more than maxConnections opened.
 func TestBound(t *testing.T) {
 	t.Parallel()
-	b := &bridge{Logger: slog.New(slog.DiscardHandler), Dial: func(ctx context.Context) (rpc.Conn, error) {
+	b := &bridge{logger: slog.New(slog.DiscardHandler), dial: func(ctx context.Context) (rpc.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
@@ -43,7 +43,7 @@ func TestBound(t *testing.T) {
 		o := &offers{conns: make(chan rpc.Conn), closed: make(chan struct{})}
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { done <- b.Serve(ctx, o) }()
+		go func() { done <- b.serve(ctx, o) }()
 		taken := 0
 		for range maxConnections + 1 {
 			near, far := rpc.Pipe()

@@ -15,17 +15,16 @@ import (
 	"github.com/execagent/execagent/internal/build"
 )
 
-// command is what a command line leads to: the flags of a command, as they are given. Package cli
-// calls two methods more, if they are there: Help, for the help below the line of the grammar, and
-// Check, which finds flags that contradict each other.
+// command is a command with its flags, as a command line gives them. Package cli calls two more
+// methods, if there are such: Help, for the help below the line of the grammar, and Check, which
+// finds flags that contradict each other.
 type command interface {
 	// run does what the flags say, and returns the exit code.
 	run(program.System) int
 }
 
-// commandLine is the grammar of the command line: the only place that reads
-// flags and AGENT_ variables. The name of a field is that of its command, Cp of agent cp; its type
-// is a [command], or has fields that are.
+// commandLine is the grammar of the command line, and lists all commands. The name of a field is that
+// of its command, Cp of agent cp. Its type is a [command], or a struct of commands.
 type commandLine struct {
 	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
@@ -64,12 +63,12 @@ type commandLine struct {
 	Complete   completeFlags   `cmd:"" hidden:"" help:"Print words for a completion script."`
 }
 
-// ownFlags are those of the program itself, which take effect at once.
+// ownFlags are the flags of the program itself, which take effect at once.
 type ownFlags struct {
 	Version bool `help:"Print the version, as agent version does."`
 }
 
-// commands are the commands of the program, with what belongs to all of them.
+// commands is the program for package cli.
 var commands = &cli.Program{
 	Name:        "agent",
 	Description: description,
@@ -86,8 +85,8 @@ var commands = &cli.Program{
 	Hide:   func(command string, flag *cli.Field) bool { return command == "forward" && refusedByForward(flag) },
 }
 
-// refusedByForward tells whether forward takes a flag only to say that it has no meaning there, so
-// that its help does not list it: those about who may connect, and those of the direct transport.
+// refusedByForward reports whether forward takes a flag only to refuse it, so that its help does not
+// list it: the flags about clients, and those of the direct transport.
 func refusedByForward(flag *cli.Field) bool {
 	return flag.Section() == "auth" || strings.HasPrefix(flag.Name, "aws-") || strings.HasSuffix(flag.Name, "transport")
 }
@@ -110,11 +109,11 @@ Examples:
   agent sandbox --workspace . -- make test         run a command that can write only here
   agent doctor                                     tell which sandboxes can be enforced here`
 
-// errEmpty is why a command line of another program is refused that has no program.
+// errEmpty refuses an empty command line of another program.
 var errEmpty = errors.New("the command is empty")
 
-// validCommand refuses a command line of another program that is empty, or that begins with
-// what looks like a flag of ours and is not.
+// validCommand refuses a command line of another program that is empty, or that begins with an
+// unknown flag.
 func validCommand(name string, command []string) error {
 	switch first := first(command); {
 	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
@@ -132,11 +131,9 @@ func first(words []string) string {
 	return words[0]
 }
 
-// parse returns the flags of the command that the arguments name. Their type, for
-// example *execFlags, tells which command it is. If the command line is wrong, the
-// error is a *wrongLine.
-//
-// overrides says what on the line, or in variables, has no effect because of a file.
+// parse returns the command that the arguments name, for example an *execFlags. If the
+// command line is wrong, the error is a *wrongLine. overrides lists flags and variables
+// that have no effect because of a file.
 func parse(args []string) (flags command, overrides []string, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
@@ -172,7 +169,7 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	return line.Flags.(command), line.Overrides, nil
 }
 
-// read reads a line, with what files say. The error is a *wrongLine.
+// read reads a line, with the values from files. The error is a *wrongLine.
 func read(args []string, values cli.Values) (*cli.Line, error) {
 	named, err := commands.Command(args)
 	if err != nil {
@@ -188,24 +185,24 @@ func read(args []string, values cli.Values) (*cli.Line, error) {
 	return line, nil
 }
 
-// grammar finds out what counts beside the line: see [settings.Grammar].
+// grammar adds variables and files to a line, see [settings.Grammar].
 var grammar = settings.Grammar{Program: commands, Client: new(target.Flags)}
 
-// printed is a command that prints what a flag of the program itself asks for.
+// printed is a command for a flag of the program itself, which prints something.
 type printed func(io.Writer) error
 
 func (p printed) run(sys program.System) int { return sys.Exit(p(sys.Stdout)) }
 
-// wrongLine is the error of a command line that is wrong.
+// wrongLine is the error of a wrong command line.
 type wrongLine struct {
-	command string // whose help has the right ones; "" for none
+	command string // whose help to name; "" for none
 	err     error
-	filed   bool // files say something about its options
+	filed   bool // files set options of it
 }
 
 func (e *wrongLine) Error() string { return e.err.Error() }
 
-// help names the help of the command.
+// help returns a line that names the help of the command.
 func (e *wrongLine) help() string {
 	switch {
 	case e.filed:
@@ -216,7 +213,7 @@ func (e *wrongLine) help() string {
 	return fmt.Sprintf("see agent %s --help", e.command)
 }
 
-// commandOf is the word of a command line that names the command, or "".
+// commandOf returns the word of a command line that names the command, or "".
 func commandOf(args []string) string {
 	if first := first(args); !strings.HasPrefix(first, "-") {
 		return first

@@ -14,17 +14,17 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// completeTime is how long somebody who has pressed Tab waits at most.
+// completeTime bounds the wait of a user who has pressed Tab.
 const completeTime = 2 * time.Second
 
-// completeFlags name the words that a completion script asks for.
+// completeFlags say which words a completion script asks for.
 type completeFlags struct {
 	Kind string   `arg:"" help:"What the words are: contexts, environments or sessions."`
 	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
-// kinds are the words that scripts may ask for, see [cli.Program.Completion]. at is what the line
-// so far says of the agent.
+// kinds returns the words of each kind that scripts ask for, see [cli.Program.Completion]. at has the
+// flags of the line so far that name the agent.
 var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
 	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {
 		return at.Contexts(), nil
@@ -52,8 +52,8 @@ var kinds = map[string]func(ctx context.Context, sys program.System, at *target.
 	},
 }
 
-// run prints the words, a line each. An error is no word: nothing is said about it, in the
-// middle of a line that is being typed.
+// run prints the words, a line each. It prints no errors, because the user is in the middle of a
+// line.
 func (f *completeFlags) run(sys program.System) int {
 	ask := kinds[f.Kind]
 	if ask == nil {
@@ -69,7 +69,7 @@ func (f *completeFlags) run(sys program.System) int {
 	loud := sys.Stdout
 	sys.Stdout, sys.Stderr = quiet, quiet
 	done := make(chan []string, 1)
-	// What does not listen to ctx is left behind with the end of the program.
+	// A request that ignores ctx runs until the program ends.
 	go func() {
 		words, _ := ask(ctx, sys, atLine(f.Line))
 		done <- words
@@ -83,7 +83,7 @@ func (f *completeFlags) run(sys program.System) int {
 	return program.ExitOK
 }
 
-// atLine returns what a line that is not complete yet says of the agent, with files and variables.
+// atLine returns the flags of an incomplete line that name the agent, with files and variables.
 func atLine(line []string) *target.Flags {
 	if len(line) > 0 && line[0] == "--" {
 		line = line[1:]

@@ -58,7 +58,7 @@ func (f *connectFlags) run(sys program.System) int {
 }
 
 func connect(ctx context.Context, sys program.System, flags *connectFlags) error {
-	budget := rpc.NewBudget(planShares().Messages)
+	budget := rpc.NewBudget(planShares().messages)
 	if flags.Listen == "stdio" {
 		return connectStdio(ctx, sys, flags, budget)
 	}
@@ -67,7 +67,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		return err
 	}
 	url := target.ListenURL(flags.Listen)
-	token := "" // the file with one that is made here
+	token := "" // the file with a token that is made here
 	if auth == nil && !isUnix(url) {
 		file, err := newToken()
 		if err != nil {
@@ -86,7 +86,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 	if token != "" {
 		program.Complain(sys.Stderr, "clients have to show the token in "+token)
 	}
-	b := &bridge{Logger: program.Logger(sys.Stderr, "warn", "text"), Dial: func(ctx context.Context) (rpc.Conn, error) {
+	b := &bridge{logger: program.Logger(sys.Stderr, "warn", "text"), dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, release, err := flags.Dial(ctx, sys)
 		if err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 	if _, err := fmt.Fprintln(sys.Stdout, listener.URL()); err != nil {
 		return errors.Join(fmt.Errorf("printing the URL: %w", err), listener.Close())
 	}
-	return b.Serve(ctx, listener)
+	return b.serve(ctx, listener)
 }
 
 func connectStdio(ctx context.Context, sys program.System, flags *connectFlags, budget *rpc.Budget) error {
@@ -115,7 +115,7 @@ func connectStdio(ctx context.Context, sys program.System, flags *connectFlags, 
 	return context.Cause(ctx)
 }
 
-// watched is a connection that notes that its other end has ended it.
+// watched is a connection that records that its other end has closed it.
 type watched struct {
 	rpc.Conn
 	ended bool // read after the connection has been joined
@@ -129,10 +129,10 @@ func (c *watched) Read() ([]byte, error) {
 	return message, err
 }
 
-// Intake gives back what Read has returned.
+// Intake takes back messages that Read has returned.
 func (c *watched) Intake() *rpc.Intake { return rpc.IntakeOf(c.Conn) }
 
-// released is a connection that frees what has opened it.
+// released is a connection that calls release when it is closed.
 type released struct {
 	rpc.Conn
 	release func()
@@ -144,7 +144,7 @@ func (c *released) Close() error {
 	return err
 }
 
-// Intake gives back what Read has returned.
+// Intake takes back messages that Read has returned.
 func (c *released) Intake() *rpc.Intake { return rpc.IntakeOf(c.Conn) }
 
 // newToken makes a token in a file that only this user can read, and returns its name.

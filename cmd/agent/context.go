@@ -35,7 +35,7 @@ Examples:
     agent exec --local -- make test`
 }
 
-// configFlags say where the contexts are.
+// configFlags name the file of contexts.
 type configFlags struct {
 	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 }
@@ -49,8 +49,8 @@ func (f *configFlags) read() (*target.ContextFile, error) {
 	return target.ReadContexts(path)
 }
 
-// inForce is the context that commands use, and "" if that is none. It says so if a variable comes
-// before the current one.
+// inForce returns the name of the context that commands use, "" for none. It tells the user if a
+// variable comes before the current one.
 func inForce(sys program.System, file *target.ContextFile) string {
 	for _, name := range []string{"AGENT_URL", "AGENT_REGISTRY", "AGENT_CONTEXT"} {
 		value, set := sys.Lookup(name)
@@ -66,7 +66,7 @@ func inForce(sys program.System, file *target.ContextFile) string {
 	return file.Current
 }
 
-// change changes it.
+// change changes the file of contexts.
 func (f *configFlags) change(change func(*target.ContextFile) error) error {
 	path, err := target.LocateContexts(f.Config)
 	if err != nil {
@@ -75,8 +75,8 @@ func (f *configFlags) change(change func(*target.ContextFile) error) error {
 	return target.ChangeContexts(path, change)
 }
 
-// contextAddFlags say what a context is. They have no variables: what is set for other
-// commands is no part of it.
+// contextAddFlags are the values of a context. They have no variables, because variables are for
+// commands that use an agent.
 type contextAddFlags struct {
 	Name          string `arg:"" help:"Name of the context: letters, digits, . _ and -."`
 	URL           string `name:"url" placeholder:"URL" help:"Agent that listens: ws://HOST:PORT, HOST:PORT or wss://."`

@@ -59,7 +59,7 @@ func (f *cpFlags) Check() error {
 // written here.
 func (f *cpFlags) asOfScp(err error) error {
 	known := f.Contexts()
-	context, paths := transfer.Named(f.Paths, func(name, there string) bool {
+	context, paths := transfer.SCPPaths(f.Paths, func(name, there string) bool {
 		return slices.Contains(known, name) || target.ValidContextName(name) && path.IsAbs(there)
 	})
 	if _, wrong := transfer.NewPlan(paths); context == "" || wrong != nil {

@@ -6,8 +6,6 @@ import (
 
 	"github.com/execagent/execagent/cmd/agent/internal/doctor"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/internal/sandbox/placeholder"
-	"github.com/execagent/execagent/sandbox"
 )
 
 // doctorFlags say how to print, and for which agent to look.
@@ -46,26 +44,4 @@ func (f *doctorFlags) run(sys program.System) int {
 		return program.ExitFailure
 	}
 	return program.ExitOK
-}
-
-// hostFlags are settings of a host. They have to be the same for every agent there
-// and for agent sandbox and agent doctor, so all of these have them.
-type hostFlags struct {
-	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
-	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"Where there are no namespaces: visible lets a command that may not read a file learn its size and times; looking at files costs less then."`
-	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
-}
-
-// stateDir returns the folder for records of placeholders, and makes it if needed.
-// An error says why there is none.
-func (f *hostFlags) stateDir() (string, error) {
-	if f.StateDir != "" {
-		return placeholder.StateDir(f.StateDir)
-	}
-	return placeholder.StateDir(placeholder.StateDirs()...)
-}
-
-// operator returns which layers will do.
-func (f *hostFlags) operator() sandbox.Operator {
-	return sandbox.Operator{RequireNamespaces: f.SandboxMinimum == "full", VisibleMetadata: f.SandboxMetadata == "visible"}
 }

@@ -100,7 +100,7 @@ func (f *execFlags) Check() error {
 	return fmt.Errorf("%w; a shell is: agent exec -t -- bash", errEmpty)
 }
 
-// dir is the directory that the flags name.
+// dir returns the directory that the flags name.
 func (f *execFlags) dir() string { return cmp.Or(f.Workdir, f.Dir) }
 
 // run runs a command through the protocol. The result is its exit code.
@@ -166,7 +166,7 @@ func (e *execution) run() (code int, err error) {
 	return code, leftNamed(e.sys, e.name, err)
 }
 
-// answers has the user answer what the agent asks about commands, if they are at a terminal.
+// answers returns an option by which the user answers questions about commands, at a terminal.
 func answers(con *console.Console) func(*client.Config) {
 	return func(cfg *client.Config) {
 		if con.CanAsk() {
@@ -202,7 +202,7 @@ func (e *execution) params() (protocol.StartParams, error) {
 		if term, ok := e.sys.Lookup("TERM"); ok {
 			p.Env["TERM"] = term
 		}
-		if rows, cols, ok := e.console.Size(); ok && e.info.Capabilities.ProcessResize {
+		if rows, cols, ok := e.sys.Size(); ok && e.info.Capabilities.ProcessResize {
 			p.Rows, p.Cols = &rows, &cols
 		}
 	}
@@ -214,10 +214,10 @@ func (e *execution) params() (protocol.StartParams, error) {
 	return p, nil
 }
 
-// maxEnvFile is how long a file of variables may be, in bytes.
+// maxEnvFile bounds a file of variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// variables are those of the files of --env-file and of -e, in this order.
+// variables returns the variables of --env-file and of -e, in this order.
 func (e *execution) variables() ([]string, error) {
 	var all []string
 	for _, file := range e.flags.EnvFile {
@@ -241,8 +241,8 @@ func (e *execution) variables() ([]string, error) {
 
 // dir returns the absolute directory that the command runs in. A relative -C is
 // below the working directory of the agent. An embedded agent has that of this
-// process. If an agent elsewhere does not tell its own, the home of its user takes
-// the place.
+// process. For an agent elsewhere that does not report its own it is the home of the
+// user.
 func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
 		return filepath.Abs(e.flags.dir())
@@ -250,17 +250,17 @@ func (e *execution) dir() (string, error) {
 	return below(e.info, e.flags.dir())
 }
 
-// hasStdin tells whether there is standard input to pass on. /dev/null counts as
+// hasStdin reports whether there is standard input to pass on. /dev/null counts as
 // none: without a pipe the command reads the end of input at once, whereas a pipe
 // would stay open at a server that cannot close it.
 func (e *execution) hasStdin() bool {
 	if e.flags.Detach {
-		return e.flags.Interactive // for who attaches later
+		return e.flags.Interactive // for a client that attaches later
 	}
 	return !e.flags.NoStdin && hasStdin(e.sys)
 }
 
-// hasStdin tells whether this program has standard input.
+// hasStdin reports whether this program has standard input.
 func hasStdin(sys program.System) bool {
 	in, err := sys.Stdin.Stat()
 	if err != nil {
@@ -270,8 +270,8 @@ func hasStdin(sys program.System) bool {
 	return err != nil || !os.SameFile(in, null)
 }
 
-// meant says what may have been meant by a command that was not found: ssh and docker exec have
-// the host first, and ssh takes a line of shell.
+// meant returns a hint for a command that was not found: ssh and docker exec take the host first, and
+// ssh takes a line of shell.
 func (e *execution) meant(argv []string) string {
 	switch {
 	case slices.Contains(e.flags.Contexts(), argv[0]):

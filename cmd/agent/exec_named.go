@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,16 @@ import (
 )
 
 const (
-	// defaultKeys are docker's.
+	// defaultKeys are those of docker.
 	defaultKeys = "ctrl-p,ctrl-q"
 	// killAfter is how long after the loss of its client a command of --on-disconnect kill
 	// ends. The client looks for its session as long.
 	killAfter = 5 * time.Second
-	// forgetPatience is how long the end of a session may take of which nothing is wanted.
+	// forgetPatience is how long the request to end an unwanted session may take.
 	forgetPatience = 2 * time.Second
 )
 
-// namedFlags say how long a command outlives its client, and how it is found again.
+// namedFlags say how long a command outlives its client, and under which name.
 type namedFlags struct {
 	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave it running. It needs an agent elsewhere, see --context."`
 	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. With -d one is made up if it is not given."`
@@ -58,10 +59,7 @@ func (f *namedFlags) validate(elsewhere bool) error {
 }
 
 func checkKeys(text string) error {
-	if text == "" {
-		return nil
-	}
-	if _, err := console.ParseKeys(text); err != nil {
+	if _, err := console.ParseKeys(cmp.Or(text, defaultKeys)); err != nil {
 		return fmt.Errorf("--detach-keys: %w", err)
 	}
 	return nil
@@ -69,12 +67,9 @@ func checkKeys(text string) error {
 
 func (f *namedFlags) detachKeys() []byte { return parseKeys(f.DetachKeys) }
 
-// parseKeys reads keys that checkKeys has let pass; "" are those that docker has.
+// parseKeys reads keys that checkKeys has accepted; "" stands for defaultKeys.
 func parseKeys(text string) []byte {
-	if text == "" {
-		text = defaultKeys
-	}
-	parsed, _ := console.ParseKeys(text)
+	parsed, _ := console.ParseKeys(cmp.Or(text, defaultKeys))
 	return parsed
 }
 
@@ -85,8 +80,8 @@ func (f *namedFlags) onDisconnect(cfg *client.Config) {
 	}
 }
 
-// connectNamed connects to a session of the name, or of one that is made up, in which nothing
-// is yet. What has ended there is forgotten.
+// connectNamed connects to an empty session with the name of the flags, or with a new one. It ends a
+// session of that name in which nothing runs.
 func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 	for {
 		name := e.flags.SessionName
@@ -119,8 +114,8 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 	}
 }
 
-// vacate tells whether the session that c has opened is empty. If it has ended processes only,
-// it is ended, for the next attempt.
+// vacate reports whether the session that c has opened is empty. If all its processes have ended, it
+// ends the session, for the next attempt.
 func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (free bool, err error) {
 	if c.Session().Created {
 		return true, nil
@@ -180,12 +175,12 @@ func (e *execution) forget() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetPatience)
 	defer cancel()
-	// What had to be said is said; the agent forgets the session by itself some time.
+	// An error changes nothing: the agent ends the session by itself some time.
 	_ = e.client.EndSession(ctx, e.client.SessionID())
 }
 
-// leftNamed says what is to be known when a console ends before the command in a session of
-// that name, and returns what is left to be complained of.
+// leftNamed tells the user how to come back to a command whose console has ended before it, and
+// returns the error that remains to be reported.
 func leftNamed(sys program.System, name string, err error) error {
 	_, late := errors.AsType[timeoutError](err)
 	switch {

@@ -12,8 +12,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// Exit codes besides those of package program and of the command that is run, as env(1) and
-// timeout(1) have them.
+// Exit codes besides those of package program, as for env(1) and timeout(1).
 const (
 	exitTimedOut      = 124
 	exitExecFailure   = 125 // agent itself failed
@@ -22,8 +21,8 @@ const (
 	exitSignal        = 128 // plus the number
 )
 
-// failed complains of an error, unless it is a signal, and returns the exit code: that of the
-// signal or of the timeout if it is one of these, else code.
+// failed prints an error, unless it is a signal, and returns the exit code: that of the signal or of
+// the timeout, else code.
 func failed(sys program.System, err error, code int) int {
 	if killed, ok := errors.AsType[console.SignalError](err); ok {
 		return exitSignal + int(killed.Signal)
@@ -35,7 +34,7 @@ func failed(sys program.System, err error, code int) int {
 	return code
 }
 
-// plainly says in fewer words why a client has lost its agent for good.
+// plainly shortens the error of a client that has lost its agent for good.
 func plainly(err error) error {
 	lost, ok := errors.AsType[*client.DisconnectedError](err)
 	if !ok || lost.Resume == nil {
@@ -50,7 +49,7 @@ func plainly(err error) error {
 	return err
 }
 
-// timeoutError is why a command ends that has taken longer than --timeout.
+// timeoutError says that a command has taken longer than --timeout.
 type timeoutError time.Duration
 
 func (e timeoutError) Error() string { return fmt.Sprintf("timed out after %v", time.Duration(e)) }

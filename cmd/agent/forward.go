@@ -17,13 +17,12 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// forwardFlags say to which exec-server connections are forwarded, and at which
-// registry it is offered (remote.md 11).
+// forwardFlags name an exec-server, and the registry that offers it (remote.md 11).
 type forwardFlags struct {
 	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	health.ListenFlags
 	executor.Flags
-	authFlags // only so that newRemote can say why it refuses them; hidden in the help, see refusedByForward
+	authFlags // only so that newRemote can refuse them; see refusedByForward
 	logFlags
 }
 
@@ -69,7 +68,7 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 		return errors.New("--connect is not of the form ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	}
 	plan := planShares()
-	r.Budget, r.Reserve = rpc.NewBudget(plan.Messages), plan.Streams
+	r.Budget, r.Reserve = rpc.NewBudget(plan.messages), plan.streams
 	r.Metrics = newMetrics(r.Budget)
 	p, err := health.Listen(flags.HealthListen, nil, r.Metrics, logger)
 	if err != nil {
@@ -81,12 +80,12 @@ func forward(ctx context.Context, sys program.System, flags *forwardFlags) error
 	if r.SignIn.Roots != nil {
 		secure = tlsconfig.Client(r.SignIn.Roots)
 	}
-	b := &bridge{Logger: logger, Dial: func(ctx context.Context) (rpc.Conn, error) {
+	b := &bridge{logger: logger, dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, address, transport.DialConfig{TLS: secure})
 		if err != nil {
 			return nil, fmt.Errorf("the exec-server cannot be reached: %w", err) // not conn, which is nil
 		}
 		return conn, nil
 	}}
-	return r.Run(ctx, p, b.Serve)
+	return r.Run(ctx, p, b.serve)
 }

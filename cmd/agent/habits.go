@@ -2,7 +2,7 @@ package main
 
 import "github.com/execagent/execagent/cmd/internal/cli"
 
-// habits are what users of docker, kubectl, ssh and others type, and what that is here.
+// habits maps words that users of docker, kubectl, ssh and others type to ours.
 var habits = cli.Habits{
 	Commands: map[string]string{
 		"run": "exec", "ssh": "exec -t", "shell": "exec -t", "attach": "attach",
@@ -15,7 +15,7 @@ var habits = cli.Habits{
 		"context current": "show", "context inspect": "show", "context get": "list", "context create": "add", "context update": "add --replace",
 		"context delete": "remove", "context switch": "use", "context use-context": "use", "context current-context": "show",
 	},
-	// The first that the command has counts.
+	// Of the replacements, the first that the command has counts.
 	Flags: map[string][]string{
 		"-p": {"--listen 127.0.0.1:PORT"}, "--port": {"--listen 127.0.0.1:PORT"}, "--bind": {"--listen IP:PORT"}, "--socket": {"--listen unix:///PATH", "--url unix:///PATH"},
 		"-H": {"--url"}, "--host": {"--url", "--listen IP:PORT"}, "--server": {"--url"}, "--addr": {"--url", "--listen IP:PORT"}, "--address": {"--url", "--listen IP:PORT"},
@@ -35,6 +35,6 @@ var habits = cli.Habits{
 		"ls -d":           "; agent exec -- ls -d lists directories themselves",
 		"exec-server -H":  "; it comes after the command, as --url or --context",
 	},
-	// docker and kubectl have theirs before the command.
+	// These flags may stand before the command, as with docker and kubectl.
 	Places: []string{"--context", "--config", "--url", "--token-file", "--registry", "--environment-id", "--registry-token-file"},
 }

@@ -68,7 +68,7 @@ func (f *healthFlags) run(sys program.System) int {
 
 func ask(ctx context.Context, sys program.System, flags *healthFlags) error {
 	if flags.Wait == nil {
-		flags.Wait = new(time.Duration) // who probes asks again anyway
+		flags.Wait = new(time.Duration) // a prober asks again anyway
 	}
 	if flags.Probe != "" {
 		return flags.Repeat(ctx, func() error { return health.Ask(ctx, flags.Probe) })

@@ -61,8 +61,8 @@ func (f *killFlags) run(sys program.System) int {
 	})
 }
 
-// send signals a process. If the answer is lost with the connection it does so again: once too
-// often is what users do as well, and never would be worse.
+// send signals a process. If the connection is lost before the answer it does so again, because a
+// second signal does less harm than none.
 func send(ctx context.Context, o *client.Observer, processID string, signal protocol.Signal) error {
 	if signal == protocol.SignalKill {
 		_, err := o.Terminate(ctx, processID) // which reaches more
@@ -76,8 +76,8 @@ func send(ctx context.Context, o *client.Observer, processID string, signal prot
 	}
 }
 
-// eachNamed does something to each of the sessions, and prints the names of those that it was done
-// to. What fails is complained of, and the others are done all the same.
+// eachNamed calls do for each of the sessions, and prints the names of those where it succeeds. It
+// reports an error and goes on.
 func eachNamed(ctx context.Context, sys program.System, c *client.Client, names []string, do func(*sessions.Found) error) (int, error) {
 	code := program.ExitOK
 	for _, name := range names {

@@ -97,7 +97,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askRegistry)
 	defer cancel()
-	environments, err := target.List(ctx, sys, f.Registry, key)
+	environments, err := target.ListEnvironments(ctx, sys, f.Registry, key)
 	if refused, ok := errors.AsType[*relay.RegistryError](err); ok && refused.Status == http.StatusForbidden {
 		return fmt.Errorf("%w: login takes the key of a harness, not that of an agent", err)
 	}

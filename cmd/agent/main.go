@@ -1,6 +1,3 @@
-// Command agent executes processes, file operations and HTTP requests for
-// clients that speak the protocol of codex exec-server, and runs single
-// commands through the same protocol. See agent --help. Linux only.
 package main
 
 import (
@@ -30,7 +27,7 @@ func main() {
 	environ, keys, err := secretenv.Take(procs.Denied, exitOnStdinClose)
 	if err != nil {
 		// The keys stay where the kernel put them, but no command inherits them.
-		// That is worth a warning, and no reason to run nothing.
+		// A warning will do.
 		program.Complain(os.Stderr, fmt.Errorf("keys stay readable in /proc/%d/environ: %w", os.Getpid(), err))
 	}
 	os.Exit(run(program.System{
@@ -43,8 +40,7 @@ func main() {
 	}))
 }
 
-// run parses the command line and does what it says. The result is the exit
-// code.
+// run parses the command line, runs the command and returns its exit code.
 func run(sys program.System) int {
 	args := sys.Args
 	if len(args) > 1 && args[0] == "exec-server" && args[1] == "forward" {
@@ -69,10 +65,10 @@ func run(sys program.System) int {
 	return command.run(sys)
 }
 
-// newGuard returns the guard, which kills the commands of this agent when the
-// agent itself is killed, and the reaper, for the orphans of which the agent is the
-// parent: all of them if it is PID 1, and those of confined commands. The caller
-// closes the guard, then the reaper.
+// newGuard returns the guard, which kills the commands of this agent when the agent
+// itself is killed, and the reaper, which reaps orphans whose parent is the agent: all
+// of them if it is PID 1, and those of confined commands. The caller closes the guard,
+// then the reaper.
 func newGuard() (*procs.Guard, *procs.Reaper) {
 	guard := &procs.Guard{
 		Path: "/proc/self/exe", Argv: []string{os.Args[0], helper.GuardArg},

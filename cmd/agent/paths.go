@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// validPaths finds what is wrong with a line that names an agent and paths there.
+// validPaths refuses empty paths, and contradicting flags.
 func (f *agentFlags) validPaths(paths []string) error {
 	if slices.Contains(paths, "") {
 		return errors.New("a path is empty")
@@ -20,7 +20,7 @@ func (f *agentFlags) validPaths(paths []string) error {
 	return f.validate()
 }
 
-// onFiles does something with the files of the agent, see [agentFlags.on].
+// onFiles calls do with the files of the agent, see [agentFlags.on].
 func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *transfer.Files) error) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		dir, err := workingDir(ctx, c)
@@ -38,7 +38,7 @@ func (f *agentFlags) onFiles(sys program.System, do func(context.Context, *trans
 	})
 }
 
-// workingDir is the directory of an agent that relative paths are below.
+// workingDir returns the directory of an agent that relative paths are below.
 func workingDir(ctx context.Context, c *client.Client) (string, error) {
 	info, err := c.Info(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func workingDir(ctx context.Context, c *client.Client) (string, error) {
 	return below(info, "")
 }
 
-// below is a path at an agent: one that is relative is below the agent's working directory, or
-// the home of its user where it does not tell that.
+// below returns the absolute path of name at an agent. A relative one is below the agent's working
+// directory, or below the home of its user if the agent does not report its directory.
 func below(info *protocol.EnvironmentInfo, name string) (string, error) {
 	if path.IsAbs(name) {
 		return path.Clean(name), nil

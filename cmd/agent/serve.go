@@ -39,7 +39,7 @@ func (f *serverFlags) run(sys program.System) int {
 	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
 
-// serve serves what the flags say, until ctx or the transport ends.
+// serve serves as the flags say, until ctx or the transport ends.
 func serve(ctx context.Context, sys program.System, flags *serverFlags) (err error) {
 	if sys, err = flags.Withhold(sys); err != nil {
 		// As with other keys: no command inherits them.
@@ -47,9 +47,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	}
 	plan := planShares()
 	if flags.RetainTotalBytes != nil {
-		plan.Output = int64(*flags.RetainTotalBytes)
+		plan.output = int64(*flags.RetainTotalBytes)
 	}
-	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.Messages)}
+	s := &server{sys: sys, flags: flags, logger: flags.logger(sys.Stderr), memory: plan, budget: rpc.NewBudget(plan.messages)}
 	s.metrics = newMetrics(s.budget)
 	if err := s.configure(); err != nil {
 		return err
@@ -90,9 +90,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		NamedSessionTTL:    flags.NamedSessionTTL,
 		KeepRevoked:        flags.KeepRevokedSessions,
 		RetainBytes:        int64(flags.RetainBytes),
-		RetainTotalBytes:   plan.Output,
-		ContentBytes:       plan.Content,
-		SocketBytes:        plan.Sockets,
+		RetainTotalBytes:   plan.output,
+		ContentBytes:       plan.content,
+		SocketBytes:        plan.sockets,
 		Metrics:            s.metrics,
 		Transport:          flags.transport(),
 		Reaper:             reaper,
@@ -143,7 +143,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 // cgroups returns the maker of control groups, one for each confined command.
 //
 // A host that delegates no control group gets nil and a line in the log: the
-// agent still kills what a command leaves behind, by ending the command's
+// agent still kills processes that a command leaves behind, by ending the command's
 // namespace. But only a control group can hold --cgroup-pids and the like. If one
 // of these flags is given, a host without delegation is an error.
 func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
@@ -159,12 +159,12 @@ func (f *serverFlags) cgroups(log *slog.Logger) (*procs.Cgroups, error) {
 	return cgroups, nil
 }
 
-// server has what agent exec-server needs besides its agent.
+// server is agent exec-server without its agent.
 type server struct {
 	sys     program.System
 	flags   *serverFlags
 	logger  *slog.Logger
-	memory  memoryShares             // how much it may hold for clients
+	memory  memoryShares             // the bounds of what it holds for clients
 	budget  *rpc.Budget              // for the messages of all connections
 	auth    *transport.Authenticator // checks clients; nil: everybody may connect
 	tls     *tls.Config              // of the listener; nil: it has no TLS
@@ -173,8 +173,8 @@ type server struct {
 	metrics *agent.Metrics
 }
 
-// configure checks what can be checked before anything is started, and begins
-// to answer probes.
+// configure checks everything that can be checked before the start, and begins to
+// answer probes.
 func (s *server) configure() (err error) {
 	if s.flags.Remote != nil {
 		s.remote, err = newRemote(s.sys, &s.flags.Flags, &s.flags.authFlags, s.logger)
@@ -187,7 +187,7 @@ func (s *server) configure() (err error) {
 	if err := checkSecrets(s.logger, s.secretFiles()); err != nil {
 		return err
 	}
-	if s.tls, err = s.flags.listenerTLS.Read(s.logger); err != nil {
+	if s.tls, err = s.flags.listenerTLS.config(s.logger); err != nil {
 		return err
 	}
 	if s.tls != nil {
@@ -197,8 +197,8 @@ func (s *server) configure() (err error) {
 	return err
 }
 
-// newRemote refuses the flags of a server that listens, and then what contradicts itself in those
-// of remote mode.
+// newRemote refuses the flags of a server that listens, and then contradictions in those of remote
+// mode.
 func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, logger *slog.Logger) (*executor.Remote, error) {
 	if err := listening.refuse(); err != nil {
 		return nil, err
@@ -212,8 +212,8 @@ func checkSecrets(logger *slog.Logger, paths []string) error {
 	return secretfile.Report(func(warning string) { logger.Warn("a secret is open to others", "reason", warning) }, paths...)
 }
 
-// secretFiles returns the files with which clients prove who they are, or with which this agent
-// signs in at a registry.
+// secretFiles returns the files with credentials: of clients, of the listener, and of this agent at a
+// registry.
 func (s *server) secretFiles() []string {
 	var paths []string
 	for _, path := range []string{s.flags.WSTokenFile, s.flags.WSSharedSecretFile} {
@@ -230,10 +230,10 @@ func (s *server) secretFiles() []string {
 	return paths
 }
 
-// secrets returns the absolute paths of what no confined command may read, the files of
-// secretFiles, or change: with the authorities of clients it could let itself in, with the policy
-// for its network let itself out. The agent hides the rules about commands itself. The folders are
-// for secrets alone, and are hidden so that files that are put there later are.
+// secrets returns absolute paths that no confined command may read or change: the files of
+// secretFiles, the authorities of clients, because a command could let itself in, and the policy for
+// the network, because a command could let itself out. The agent hides the rules about commands
+// itself. The folders have only secrets, and are hidden because files may be put there later.
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
 	used := secretfile.Used(s.sys.Environ, paths)
@@ -255,8 +255,8 @@ func (s *server) secrets() (files, folders []string) {
 	return files, folders
 }
 
-// listening returns where probes are answered, which nothing confined may reach. It counts as
-// authenticated, since nobody becomes a client there. Otherwise the agent would refuse confined
+// listening returns the address for probes, which no confined command may reach. It counts as
+// authenticated, because nobody becomes a client there. Otherwise the agent would refuse confined
 // commands with the network.
 func (s *server) listening() []agent.Listening {
 	switch address := s.probes.Addr().(type) {
@@ -268,7 +268,7 @@ func (s *server) listening() []agent.Listening {
 	return nil
 }
 
-// ending says that no client can come any more, "" until ctx ends.
+// ending returns why no client can connect any more, "" until ctx ends.
 func ending(ctx context.Context) string {
 	if ctx.Err() != nil {
 		return "it ends"
@@ -276,14 +276,13 @@ func ending(ctx context.Context) string {
 	return ""
 }
 
-// serving is an agent at work. When it has ended, done yields its error or nil,
-// once.
+// serving is a running agent. done yields its error or nil, once, when it has ended.
 type serving struct {
 	agent *agent.Agent
 	done  <-chan error
 }
 
-// begin starts to serve what the flags say.
+// begin starts to serve as the flags say.
 func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) {
 	switch s.flags.transport() {
 	case "relay":
@@ -297,7 +296,7 @@ func (s *server) begin(ctx context.Context, cfg agent.Config) (*serving, error) 
 func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 	done := make(chan error, 1)
 	a := agent.New(cfg)
-	s.remote.Budget, s.remote.Reserve, s.remote.Metrics = s.budget, s.memory.Streams, s.metrics
+	s.remote.Budget, s.remote.Reserve, s.remote.Metrics = s.budget, s.memory.streams, s.metrics
 	s.remote.Holders, s.remote.Revoked = a.Holders, a.Revoke
 	go func() { done <- s.remote.Run(ctx, s.probes, a.Serve) }()
 	return &serving{a, done}
@@ -308,7 +307,7 @@ func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, er
 		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
 	}
 	conn := transport.Stdio(s.sys.Stdin, s.sys.Stdout, s.budget)
-	// Stdio makes a pipe non-blocking, and os.NewFile looks whether its file is. So
+	// Stdio makes a pipe non-blocking, and os.NewFile checks whether its file is. So
 	// duplicate comes after Stdio: only then can Close interrupt a Read of rest.
 	rest, err := duplicate(s.sys.Stdin)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// defaultListen is where the server listens unless it is told otherwise.
+// defaultListen is the URL to listen on without --listen.
 const defaultListen = "ws://127.0.0.1:0"
 
-// serverFlags are the flags of the reference (rpc.md 1) and our own.
+// serverFlags are the flags of exec-server: those of the reference (rpc.md 1) and our own.
 //
 // Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
 // the two.
@@ -105,7 +105,7 @@ func (f *serverFlags) Check() error {
 	if f.Listen != nil {
 		given = *f.Listen
 	}
-	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.listenerTLS.CheckTLS(given, f.Remote != nil), f.CheckPolicy()); err != nil {
+	if err := errors.Join(f.uidFlags.validate(f.listen(), f.HealthListen), f.CheckHealth(), f.auth().Validate(), f.listenerTLS.check(given, f.Remote != nil), f.CheckPolicy()); err != nil {
 		return err
 	}
 	if f.transport() == "unix" || f.transport() == "websocket" {
@@ -121,7 +121,7 @@ type uidFlags struct {
 	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket of --listen and of --health-listen too, besides this one and root. Can be repeated."`
 }
 
-// validate refuses what says nothing about the URLs that are listened on.
+// validate refuses the flag without a UNIX socket among the URLs to listen on.
 func (f *uidFlags) validate(listen ...string) error {
 	if len(f.AllowUID) > 0 && !slices.ContainsFunc(listen, isUnix) {
 		return errors.New("--allow-uid needs --listen unix:///PATH")
@@ -132,15 +132,28 @@ func (f *uidFlags) validate(listen ...string) error {
 	return nil
 }
 
-// isUnix tells whether a URL is that of a UNIX socket.
+// isUnix reports whether a URL is that of a UNIX socket.
 func isUnix(url string) bool { return strings.HasPrefix(url, "unix:") }
 
 // listen returns the URL to listen on.
 func (f *serverFlags) listen() string {
 	if f.Listen == nil {
-		return f.listenerTLS.Secure(defaultListen)
+		return f.listenerTLS.secure(defaultListen)
 	}
-	return f.listenerTLS.Secure(target.ListenURL(*f.Listen))
+	return f.listenerTLS.secure(target.ListenURL(*f.Listen))
+}
+
+// transport returns the way by which clients connect.
+func (f *serverFlags) transport() string {
+	switch listen := f.listen(); {
+	case f.Remote != nil:
+		return "relay"
+	case isUnix(listen):
+		return "unix"
+	case listen == "stdio", listen == "stdio://":
+		return "stdio"
+	}
+	return "websocket"
 }
 
 // authFlags say how WebSocket clients prove that they may connect.
@@ -166,9 +179,8 @@ func (f *authFlags) auth() transport.AuthOptions {
 	}
 }
 
-// refuse returns an error if any of these flags is given: the server does not
-// listen, so they have no meaning. If they do not fit each other either, the error
-// says that.
+// refuse returns an error if any of these flags is given, because they have no meaning
+// for a server that does not listen. A contradiction among them is reported first.
 func (f *authFlags) refuse() error {
 	if _, err := f.auth().Authenticator(); err != nil {
 		return err
@@ -185,7 +197,7 @@ type logFlags struct {
 	LogFormat string `default:"text" enum:"text,json" env:"AGENT_LOG_FORMAT" group:"log" placeholder:"FORMAT" help:"How to log: text or json. Default: ${default}."`
 }
 
-// loggingErrors makes what a program complains of lines of its log, if that has to be JSON.
+// loggingErrors writes complaints of the program to its log, if the log is JSON.
 func (f *logFlags) loggingErrors(sys program.System) program.System {
 	if f.LogFormat == "json" {
 		sys.Errors = func(what any) { f.logger(sys.Stderr).Error(program.Plain(fmt.Sprint(what))) }

@@ -1,4 +1,3 @@
-// Package shares divides the memory that an agent may have among what it holds for clients.
 package main
 
 import (
@@ -12,22 +11,22 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// limitGoMemory sets the limit that the garbage collector keeps this process within:
-// three quarters of the memory of its control group or of the machine. The last
-// quarter is for the commands. If GOMEMLIMIT is set, it stays as it is.
+// limitGoMemory sets the memory limit of the garbage collector to three quarters of the
+// memory of the control group or of the machine. The last quarter is for the commands.
+// It does nothing if GOMEMLIMIT is set.
 func limitGoMemory(environ []string) {
 	if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(linux.MemoryLimit() / 4 * 3)
 	}
 }
 
-// memoryShares says what may be held for clients, in bytes.
+// memoryShares are the bounds of what an agent holds for clients, in bytes.
 type memoryShares struct {
-	Messages int64 // see rpc.NewBudget
-	Content  int64 // see agent.Config.ContentBytes
-	Output   int64 // see agent.Config.RetainTotalBytes
-	Streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
-	Sockets  int64 // see agent.Config.SocketBytes
+	messages int64 // see rpc.NewBudget
+	content  int64 // see agent.Config.ContentBytes
+	output   int64 // see agent.Config.RetainTotalBytes
+	streams  int64 // of each of a link's two reserves: see relay.LinkConfig.ReserveBytes
+	sockets  int64 // see agent.Config.SocketBytes
 }
 
 const (
@@ -37,24 +36,22 @@ const (
 	ownMemory = 96 << 20
 	// maxMessages bounds what the large messages of all connections may take.
 	maxMessages = 128 << 20
-	// least is what each part gets on a machine with next to no memory. A reserve
-	// of the streams gets a quarter of that: each stream has 256 KiB besides. So do sockets: each
-	// has 8 KiB besides.
+	// least is the minimum of each part. For streams and sockets it is a quarter of
+	// that, because each stream has 256 KiB besides, and each socket 8 KiB.
 	least = 4 << 20
 )
 
 // planShares divides the memory below the limit of the garbage collector.
 func planShares() memoryShares { return divide(debug.SetMemoryLimit(-1)) }
 
-// divide divides limit bytes. Where there is plenty, each part gets its usual
-// bound and not more.
+// divide divides limit bytes. No part gets more than its usual bound.
 func divide(limit int64) memoryShares {
 	spare := max(limit-ownMemory, 0)
 	return memoryShares{
-		Messages: min(max(spare/8, least), maxMessages),
-		Content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
-		Output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
-		Streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
-		Sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
+		messages: min(max(spare/8, least), maxMessages),
+		content:  min(max(spare/8*3, least), agent.DefaultContentBytes),
+		output:   min(max(spare/4, least), agent.DefaultRetainTotalBytes),
+		streams:  min(max(spare/16, least/4), relay.DefaultReserveBytes),
+		sockets:  min(max(spare/32, least/4), sockets.DefaultBudget),
 	}
 }

@@ -22,17 +22,17 @@ func TestPlan(t *testing.T) {
 		// n/2 for large ones whose requests only wait. Where n/4 is less than
 		// 16 MiB, small messages may take that much, and the rest comes out of
 		// ownMemory.
-		if sum := m.Messages + m.Messages/4 + m.Messages/2 + m.Content + m.Output + 2*m.Streams + m.Sockets + ownMemory; sum > limit {
+		if sum := m.messages + m.messages/4 + m.messages/2 + m.content + m.output + 2*m.streams + m.sockets + ownMemory; sum > limit {
 			t.Errorf("of %d MiB %d are given away: %+v", mib, sum>>20, m)
 		}
-		if m.Messages > maxMessages || m.Content > agent.DefaultContentBytes || m.Output > agent.DefaultRetainTotalBytes || m.Streams > relay.DefaultReserveBytes || m.Sockets > sockets.DefaultBudget {
+		if m.messages > maxMessages || m.content > agent.DefaultContentBytes || m.output > agent.DefaultRetainTotalBytes || m.streams > relay.DefaultReserveBytes || m.sockets > sockets.DefaultBudget {
 			t.Errorf("%d MiB: %+v is above the usual bounds", mib, m)
 		}
 	}
 	if m := divide(math.MaxInt64); m != (memoryShares{maxMessages, agent.DefaultContentBytes, agent.DefaultRetainTotalBytes, relay.DefaultReserveBytes, sockets.DefaultBudget}) {
 		t.Errorf("without a limit: %+v", m)
 	}
-	if m := divide(0); m.Messages <= 0 || m.Content <= 0 || m.Output <= 0 || m.Streams <= 0 || m.Sockets <= 0 {
+	if m := divide(0); m.messages <= 0 || m.content <= 0 || m.output <= 0 || m.streams <= 0 || m.sockets <= 0 {
 		t.Errorf("without any memory: %+v", m)
 	}
 }

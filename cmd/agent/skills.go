@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
+	"github.com/execagent/execagent/protocol"
 )
 
 // skillsFlags say how the skills at an agent are listed.
@@ -47,4 +49,59 @@ func (f *skillsFlags) run(sys program.System) int {
 		return program.ExitOK, printList(sys.Stdout, f.listFlags, rows, func(row []string) string { return row[0] },
 			skillHeading, func(row []string) []string { return row })
 	})
+}
+
+// skillHeading is the heading of the columns of skillRows.
+const skillHeading = "SKILL\tFROM\tFILE\tDESCRIPTION"
+
+// noSkill stands for the name in the row of a plugin without skills.
+const noSkill = "-"
+
+// skillRows returns a row for each skill, and one for each plugin without.
+func skillRows(found *protocol.DiscoverInstalledResult) (rows [][]string) {
+	add := func(cells ...string) {
+		for i, cell := range cells {
+			// Texts of files must not move columns or the cursor.
+			cells[i] = program.Plain(strings.ReplaceAll(cell, "\t", " "))
+		}
+		rows = append(rows, cells)
+	}
+	for _, plugin := range found.Plugins {
+		for _, skill := range plugin.Skills {
+			add(skill.Name, plugin.ID, where(skill.Path), describe(&skill))
+		}
+		if len(plugin.Skills) == 0 {
+			add(noSkill, plugin.ID, where(plugin.Root), plugin.DisplayName)
+		}
+	}
+	for _, skill := range found.Skills {
+		from := ""
+		if skill.DiscoveryRoot != nil {
+			from = skill.DiscoveryRoot.ID
+		}
+		add(skill.Name, from, where(skill.Path), describe(&skill))
+	}
+	return rows
+}
+
+// where returns a path for people.
+func where(p protocol.PathURI) string {
+	if path, err := p.Native(); err == nil {
+		return path
+	}
+	return p.String()
+}
+
+// maxDescription bounds a description in the table, in characters.
+const maxDescription = 60
+
+func describe(s *protocol.InstalledSkill) string {
+	text := []rune(s.Description)
+	if s.ShortDescription != nil {
+		text = []rune(*s.ShortDescription)
+	}
+	if len(text) > maxDescription {
+		return string(text[:maxDescription-1]) + "…"
+	}
+	return string(text)
 }

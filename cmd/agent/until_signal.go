@@ -18,12 +18,12 @@ import (
 )
 
 // gcPercent is half of Go's own value, so that an agent keeps half as much memory
-// after a burst. The price is that garbage is collected more often. It is low:
-// what is large, messages and output, is pooled and seldom becomes garbage.
+// after a burst. Garbage is collected more often. That costs little, because large
+// buffers, of messages and output, are pooled.
 const gcPercent = 50
 
 // untilSignal calls do with a context that ends with SIGINT, SIGTERM or SIGHUP, and after limit
-// unless that is 0. The error is do's. ended says what has ended the context before do has
+// unless that is 0. err is the error of do. ended says what has ended the context before do has
 // returned: a [console.SignalError] or a timeoutError, else nil.
 func untilSignal(limit time.Duration, do func(context.Context) error) (ended, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -44,9 +44,8 @@ func untilSignal(limit time.Duration, do func(context.Context) error) (ended, er
 	return context.Cause(ctx), err
 }
 
-// serveUntilSignal is untilSignal for what serves others, and returns the exit code. A signal is an
-// orderly end of that, unless serve has an error; after SIGHUP the process dies of it, as it would
-// have without a handler.
+// serveUntilSignal is untilSignal for a server, and returns the exit code. A signal is an orderly end,
+// unless serve fails. After SIGHUP the process dies by that signal, as without a handler.
 func serveUntilSignal(sys program.System, limit time.Duration, serve func(context.Context) error) int {
 	if !slices.ContainsFunc(sys.Environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
 		debug.SetGCPercent(gcPercent)
@@ -68,7 +67,7 @@ func serveUntilSignal(sys program.System, limit time.Duration, serve func(contex
 	return program.ExitOK
 }
 
-// unlessEnded is the error of what has worked until ctx ended: that it has ended is none.
+// unlessEnded returns err, or nil if ctx has ended, because that end is no failure.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// checkVariables finds an -e without a name.
+// checkVariables refuses an -e without a name.
 func checkVariables(entries []string) error {
 	for _, entry := range entries {
 		if name, _, _ := strings.Cut(entry, "="); name == "" {
@@ -18,9 +18,8 @@ func checkVariables(entries []string) error {
 	return nil
 }
 
-// variablesOf returns the variables of entries NAME=VALUE and NAME; of one name the last entry
-// counts. Without a value the variable of this process is passed on, if it is set, as docker run -e
-// does.
+// variablesOf returns the variables of entries NAME=VALUE and NAME. NAME alone passes on the variable
+// of this process, if it is set, as docker run -e does. The last entry for a name counts.
 func variablesOf(sys program.System, entries []string) map[string]string {
 	all := map[string]string{}
 	for _, entry := range entries {
@@ -35,8 +34,7 @@ func variablesOf(sys program.System, entries []string) map[string]string {
 	return all
 }
 
-// withVariables returns an environment in which the variables have taken the place of others of
-// their names.
+// withVariables returns an environment with these variables added or replaced.
 func withVariables(environ []string, variables map[string]string) []string {
 	all := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -7,13 +7,13 @@ import (
 	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
-// groups are the options of which one layer says all.
+// groups are options that have to come from the same layer.
 var groups = []cli.Group{
 	{Heads: []string{"data", "nats-url"}, Rest: []string{"nats-creds", "nats-replicas"}},
 	{Heads: []string{"tls-cert", "behind-proxy"}, Rest: []string{"tls-key"}},
 }
 
-// fileless are the commands that no file is read for: they work whatever is wrong with one.
+// fileless are the commands that read no file, so that they work with a broken one.
 var fileless = []string{"version", "completion"}
 
 // read reads the line of a command, with what files say about its options. An error is about the
@@ -42,7 +42,7 @@ func (s system) read(commands *cli.Program, command string, args []string) (*cli
 	return line, err
 }
 
-// valuesOf returns what files say about the options of a command.
+// valuesOf returns the values that files set for a command.
 func valuesOf(commands *cli.Program, c *cli.Command, files *cli.Files, given map[string]string) (cli.Values, error) {
 	if files.Empty() || len(c.Below()) > 0 {
 		return nil, nil

@@ -21,8 +21,7 @@ import (
 	"github.com/execagent/execagent/registry"
 )
 
-// commandLine is the grammar of the command line: the only place that reads
-// flags and REGISTRY_ variables.
+// commandLine is the grammar of the command line, and lists all commands.
 type commandLine struct {
 	Serve serveFlags `cmd:"" default:"withargs" help:"Serve executors and harnesses. This is the default command."`
 	Keys  struct {
@@ -264,7 +263,7 @@ func hostAndPort(address string) bool {
 	return err == nil
 }
 
-// loopback tells whether only this machine can reach a listener on host.
+// loopback reports whether only this machine can reach a listener on host.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

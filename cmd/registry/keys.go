@@ -168,8 +168,8 @@ type madeKey struct {
 	SecretAccessKey string `json:"secret_access_key,omitempty"`
 }
 
-// hand makes a key and writes it to where the flags say. The file is there before the key:
-// where none can be made, none is.
+// hand makes a key and writes it to the place that the flags name. It creates the file before the key,
+// so that no key is made without a place for it.
 func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create func() (string, store.Key, error)) (err error) {
 	var file *os.File
 	if f.Out != "" {

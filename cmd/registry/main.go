@@ -47,7 +47,7 @@ func main() {
 	}))
 }
 
-// system is what the program is started with.
+// system is the environment of the program.
 type system struct {
 	args        []string         // without the program's name
 	home, state string           // HOME and XDG_STATE_HOME
@@ -58,11 +58,10 @@ type system struct {
 	stderr      io.Writer
 }
 
-// runner is what a command line leads to: the flags of a command, as they are given.
+// runner is a command with its flags, as a command line gives them.
 type runner interface{ run(system) error }
 
-// run parses the command line and does what it says. The result is the exit
-// code.
+// run parses the command line, runs the command and returns its exit code.
 func run(sys system) int {
 	args := sys.args
 	if len(args) > 0 && args[0] == "help" {
@@ -95,7 +94,7 @@ func run(sys system) int {
 	return exitOK
 }
 
-// tell says what there is to say before a command does anything.
+// tell prints remarks before a command runs.
 func (s system) tell(line *cli.Line) {
 	serve, ok := line.Flags.(*serveFlags)
 	logs := ok && serve.LogFormat == "json"
@@ -117,7 +116,7 @@ func userFile() string {
 	return path
 }
 
-// onTerminal tells whether w may be a terminal: it is a device for characters.
+// onTerminal reports whether w may be a terminal: it is a device for characters.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

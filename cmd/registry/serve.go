@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// startTimeout bounds how long a server may take to open the store and to do
-	// there what has to be done before it serves.
+	// startTimeout bounds how long a server may take to open the store and to prepare it.
 	startTimeout = 90 * time.Second
 	// lonelyPatience is the longest drain of a server with an embedded store. No
 	// other server can share that store, so the websockets cannot move anywhere.
@@ -47,7 +46,7 @@ func (f *serveFlags) run(sys system) error {
 	return err
 }
 
-// errLogged is for what the log says already.
+// errLogged is an error that the log has already.
 var errLogged = errors.New("the log says why")
 
 func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
@@ -142,7 +141,7 @@ func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.
 	return st, server, err
 }
 
-// doors are where clients come in.
+// doors are the listeners for clients.
 type doors struct {
 	public  net.Listener
 	config  *tls.Config  // nil if the flags name no certificate

@@ -83,7 +83,7 @@ func (f *statusFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error { return f.look(ctx, sys, st) })
 }
 
-// storeStatus is what a store says of a registry.
+// storeStatus is the status of a registry as its store has it.
 type storeStatus struct {
 	Store      store.Backend       `json:"store"`
 	Servers    []store.Server      `json:"servers"`
@@ -99,7 +99,7 @@ type storeStatus struct {
 // errNotRunning says that the store is there, and nobody serves it.
 var errNotRunning = errors.New("no process of this registry is running")
 
-// look prints what the store says.
+// look prints the status from the store.
 func (f *statusFlags) look(ctx context.Context, sys system, st *store.Store) error {
 	s := storeStatus{Store: st.Backend()}
 	var err error
@@ -166,7 +166,7 @@ func (s *storeStatus) text(w io.Writer) error {
 	return printEnvironments(w, s.Online)
 }
 
-// processStatus is what a process says of itself.
+// processStatus is the status that a process reports.
 type processStatus struct {
 	URL       string             `json:"url"`
 	Ready     bool               `json:"ready"`
@@ -179,7 +179,7 @@ type processStatus struct {
 	Elsewhere bool               `json:"metrics_elsewhere,omitempty"` // so the rest is not known
 }
 
-// ask prints what the process at the URL says.
+// ask prints the status of the process at the URL.
 func (f *statusFlags) ask(ctx context.Context, sys system) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()

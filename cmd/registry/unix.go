@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/unixsocket"
 )
 
-// guarded is a UNIX socket whose clients are this user, root and the users that flags name:
-// where there are such, the file itself lets everybody in.
+// guarded is a UNIX socket whose clients are this user, root and the users that flags name. If flags
+// name users, the file itself lets everybody connect.
 type guarded struct {
 	*unixsocket.Listener
 	allow []uint32
@@ -29,7 +29,7 @@ func listenUnix(url string, allow []uint32, log *slog.Logger) (net.Listener, err
 	return guarded{listener, allow, log}, nil
 }
 
-// Accept returns the next connection of somebody who may connect.
+// Accept returns the next connection of a user who may connect.
 func (g guarded) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.AcceptUnix()

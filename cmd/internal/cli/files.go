@@ -18,15 +18,15 @@ import (
 const (
 	// HostFolder has the files of the host's administrator.
 	HostFolder = "/etc/execagent"
-	// MaxFile is how long a file may be, in bytes.
+	// MaxFile bounds a file, in bytes.
 	MaxFile = 1 << 20
 
 	settings     = "config.toml"
 	requirements = "requirements.toml"
 
-	// registry is the table with those of the commands of registry.
+	// registry is the table with the tables of the commands of registry.
 	registry = "registry"
-	// ClientTable is the table with what commands share that reach an agent.
+	// ClientTable is the table with the options of all commands that connect to an agent.
 	ClientTable = "client"
 )
 
@@ -43,9 +43,9 @@ func HasTable(key string) bool { return key == registry || slices.Contains(agent
 // KnownKey reports whether a key at the top of a file is a table with options.
 func KnownKey(key string) bool { return key == ClientTable || HasTable(key) }
 
-// NearTable returns the table that was meant with a key that is none, "" where none is near.
+// NearTable returns the table whose name is most like key, "" if none is like it.
 func NearTable(key string) string {
-	return Near(key, append([]string{registry, ClientTable}, agentTables...))
+	return nearest(key, append([]string{registry, ClientTable}, agentTables...))
 }
 
 // UserFile is the path of the user's file.
@@ -75,8 +75,8 @@ type file struct {
 	tables map[string]tomlfile.Value // of the program
 }
 
-// Files are the files that are there which set options: those of the host's administrator, and
-// that of the user. Each layer is over the one before it:
+// Files are the files that set options: those of the host's administrator, and that of the user. Each
+// layer overrides the one before it:
 //
 //	the default of the option
 //	/etc/execagent/config.toml
@@ -102,19 +102,19 @@ type file struct {
 //	[registry.serve]
 //	streams = 500
 //
-// Within a file the table of a command is over [client].
+// Within a file the table of a command overrides [client].
 //
-// An option can be set that has a variable: the others are about one call. A path is relative to
+// A file can set the options that have a variable; the others are for one call. A path is relative to
 // the folder of the file, and ~/ stands for the user's home.
 type Files struct {
 	program string
-	files   []*file // the stronger ones first
+	files   []*file // the strongest first
 	hidden  bool
 }
 
 // ReadFiles reads the files, for the program agent or registry. user is the path of the user's file;
-// "" and /dev/null stand for none. A file that is not there says nothing; nor does the folder of the host's administrator
-// if this user may not look into it.
+// "" and /dev/null stand for none. A missing file sets nothing; nor does the folder of the host's
+// administrator if this user may not look into it.
 func ReadFiles(program, user string) (*Files, error) { return readFiles(program, HostFolder, user) }
 
 // readFiles is ReadFiles with another folder, for tests.
@@ -199,15 +199,15 @@ func (f *Files) Empty() bool { return len(f.files) == 0 }
 // Hidden reports whether this user may not look into the folder of the host's administrator.
 func (f *Files) Hidden() bool { return f.hidden }
 
-// Shared is what a command shares with others: the options that the table [ClientTable] may have, and
-// the groups among them. Without options that table is not looked at.
+// Shared are the options that a command shares with others, those of the table [ClientTable], and the
+// groups among them. Without options the table does not count.
 type Shared struct {
 	Options []Option
 	Groups  []Group
 }
 
-// Of returns what the files say about the options of a command, "exec" or "keys create". In each
-// file the table of the command is over the one that it shares. An error names the file and the
+// Of returns the values that the files have for the options of a command, "exec" or "keys create". In
+// each file the table of the command overrides the shared one. An error names the file and the
 // line.
 func (f *Files) Of(command string, options []Option, shared Shared) (*Layers, error) {
 	l := new(Layers)
@@ -241,8 +241,8 @@ func (v Values) of(options, shared []Option) Values {
 	return mine
 }
 
-// over returns v with what common says besides. Of a group common counts for nothing if both have
-// heads and these differ, as between layers: see [Layers.Merge].
+// over returns v with the additional values of common. If both have heads of a group, and the heads
+// differ, common does not count for the group, as between layers: see [Layers.Merge].
 func (v Values) over(common Values, groups []Group) Values {
 	for _, group := range groups {
 		mine, theirs := v.heads(group), common.heads(group)
@@ -256,8 +256,7 @@ func (v Values) over(common Values, groups []Group) Values {
 	return common
 }
 
-// Known finds tables that are of none of the commands, for a program whose commands have others
-// below them.
+// Known refuses tables that belong to none of the commands, for a program with commands below others.
 func (f *Files) Known(commands []string) error {
 	for _, file := range f.files {
 		if file.known("", file.tables, commands); file.doc.Err() != nil {
@@ -267,7 +266,7 @@ func (f *Files) Known(commands []string) error {
 	return nil
 }
 
-// known notes what is no command; above are the tables around these, with a blank behind.
+// known records unknown commands; above are the tables around these, with a blank behind.
 func (f *file) known(above string, tables map[string]tomlfile.Value, commands []string) {
 	for key, at := range tables {
 		name := above + key
@@ -276,12 +275,12 @@ func (f *file) known(above string, tables map[string]tomlfile.Value, commands []
 		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
 			f.known(name+" ", f.doc.Table(key, at), commands)
 		default:
-			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, Meant(Near(name, commands)))
+			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, Meant(nearest(name, commands)))
 		}
 	}
 }
 
-// values are those of the options of a command in one file.
+// values returns the values of a command in one file.
 func (f *file) values(program, command string, options []Option) (Values, error) {
 	tables := f.tables
 	for word := range strings.SplitSeq(command, " ") {
@@ -302,7 +301,7 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 			if command == ClientTable {
 				whose = "commands that reach an agent share"
 			}
-			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, Meant(Near(key, settable(options))))
+			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, Meant(nearest(key, settable(options))))
 		case !options[i].Settable():
 			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
 		default:

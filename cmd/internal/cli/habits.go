@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Habits are what users of other programs type, and what that is here.
+// Habits map words that users of other programs type to ours.
 type Habits struct {
 	// Commands are words with the commands above them, and the nearest command below those.
 	Commands map[string]string
 	// Flags are flags, with what may be meant: the first that the command has counts.
 	Flags map[string][]string
-	// Advice is the end of what is said of a flag that a command does not have, by both of them,
-	// where there is nothing like it among its flags.
+	// Advice ends the error of an unknown flag, by "COMMAND FLAG", if no flag is like it.
 	Advice map[string]string
 	// Places are flags with a value that may come before the command.
 	Places []string
@@ -32,7 +31,7 @@ func (c *Command) UnknownFlag(word string) string {
 	name, _, _ := strings.Cut(word, "=")
 	near := ""
 	if strings.HasPrefix(name, "--") {
-		near = Meant(Near(name, known))
+		near = Meant(nearest(name, known))
 	}
 	for _, habit := range c.program.Habits.Flags[name] {
 		flag, _, _ := strings.Cut(habit, " ")
@@ -44,7 +43,7 @@ func (c *Command) UnknownFlag(word string) string {
 	return fmt.Sprintf("unknown flag %s%s", name, cmp.Or(near, c.program.Habits.Advice[c.Path+" "+name]))
 }
 
-// Here makes a line as the program reads it of one as users of other programs type it.
+// Here rewrites a line in the form of other programs to the form that the program reads.
 func (p *Program) Here(args []string) ([]string, error) { return p.withoutHelp(p.commandFirst(args)) }
 
 // commandFirst moves a command before the flags that say where it works.
@@ -70,15 +69,15 @@ func (p *Program) commandFirst(args []string) []string {
 	return slices.Concat(args[n:n+words], args[:n], args[n+words:])
 }
 
-// withoutHelp takes -h out of several letters behind one dash, where it would be help: who types
-// ls -lh wants sizes for people, and gets them. Other commands have no such flag.
+// withoutHelp replaces -h among several letters behind one dash, where it would mean help: a user who
+// types ls -lh wants sizes for people. Other commands have no such flag.
 func (p *Program) withoutHelp(args []string) ([]string, error) {
 	c, rest, err := p.command(args)
 	letters := func(word string) bool {
 		return len(word) > 2 && word[0] == '-' && word[1] != '-' && strings.Contains(word, "h")
 	}
 	if err != nil || len(c.Below()) > 0 || !slices.ContainsFunc(rest, letters) {
-		return args, nil // what is wrong is found when the line is read
+		return args, nil // reading the line finds the mistake
 	}
 	fields := c.Of(c.New())
 	program := slices.ContainsFunc(fields, func(f Field) bool { return f.Passthrough })

@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// Layers are what each of the files says about the options of a command.
+// Layers holds the values of a command's options by file.
 type Layers struct{ by [ranks]Values }
 
-// Required are the values that are over flags and variables.
+// Required returns the values that override flags and variables.
 func (l *Layers) Required() Values { return l.by[required] }
 
 // Group are options that mean one thing together, such as which agent a command is for.
 type Group struct {
-	Heads []string // each says it in another way
-	Rest  []string // what belongs to one of them, such as the token
+	Heads []string // alternatives, such as the URL or the context
+	Rest  []string // options that belong to one of them, such as the token
 }
 
-// Merge puts the files together. given tells what a flag or a variable says.
+// Merge merges the files. given returns the value of a flag or a variable.
 //
-// Of a group the strongest layer counts that has one of its heads. What a weaker one says about
-// the group, if it has a head that says something else, counts as a whole for nothing: a token
-// must not be shown to another agent than the one it stands beside.
+// In a group the strongest layer with a head counts. If a weaker layer has another head, or another
+// value of the head, Merge ignores all its values of the group, because a token must not go to another
+// agent than the one that it stands beside.
 func (l *Layers) Merge(groups []Group, given func(option string) (text string, ok bool)) Values {
 	merged := Values{}
 	yields := [ranks]map[string]bool{}
@@ -40,7 +40,7 @@ func (l *Layers) Merge(groups []Group, given func(option string) (text string, o
 	return merged
 }
 
-// yield notes which options of a group do not count, by layer.
+// yield records the options of a group that do not count, by layer.
 func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(string) (string, bool)) {
 	said := map[string]string{}
 	for _, head := range group.Heads {
@@ -67,7 +67,7 @@ func (l *Layers) yield(yields *[ranks]map[string]bool, group Group, given func(s
 	}
 }
 
-// heads returns what v says about the heads of a group.
+// heads returns the values that v has for the heads of a group.
 func (v Values) heads(group Group) map[string]string {
 	says := map[string]string{}
 	for _, head := range group.Heads {
@@ -81,7 +81,7 @@ func (v Values) heads(group Group) map[string]string {
 	return says
 }
 
-// Variable returns the first of some variables that is set. No path is empty.
+// Variable returns the first of the variables that is set. An empty path counts as not set.
 func Variable(names []string, path bool) (name, text string, ok bool) {
 	for _, name := range names {
 		if text, ok := os.LookupEnv(name); ok && (text != "" || !path) {
@@ -91,7 +91,7 @@ func Variable(names []string, path bool) (name, text string, ok bool) {
 	return "", "", false
 }
 
-// Override says that a file is over what a flag or a variable asks for; by is its name.
+// Override says that a file overrides the flag or the variable with the name by.
 func (v Value) Override(by string) string {
 	return fmt.Sprintf("%s has no effect: %s requires another value", by, v.place())
 }

@@ -10,7 +10,7 @@ type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// Meant asks whether a word was meant; it is "" for none.
+// Meant returns a question whether the user meant a word, "" for no word.
 func Meant(word string) string {
 	if word == "" {
 		return ""
@@ -18,8 +18,8 @@ func Meant(word string) string {
 	return fmt.Sprintf("; did you mean %s?", word)
 }
 
-// Near returns the word that was meant, or "" where none is near.
-func Near(word string, known []string) string {
+// nearest returns the known word that is most like word, or "" if none is like it.
+func nearest(word string, known []string) string {
 	letters := len(strings.TrimLeft(word, "-"))
 	best, least := "", min(2, max(1, letters/3))+1
 	for _, k := range known {
@@ -30,7 +30,7 @@ func Near(word string, known []string) string {
 	return best
 }
 
-// distance is how many letters have to be changed, added, removed or exchanged with the next one.
+// distance counts the letters to change, add, remove or exchange with the next one.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

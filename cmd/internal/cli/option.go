@@ -19,27 +19,27 @@ type Option struct {
 	Default string
 	Enum    []string // nil: any value
 	Path    bool     // it is a path, or several
-	Secret  bool     // its value is shown to nobody
+	Secret  bool     // its value is never shown
 }
 
-// fileOption names the user's file, which thus cannot set it.
+// fileOption names the user's file, so no file can set it.
 const fileOption = "config"
 
 // Settable reports whether a file can set the option.
 func (o *Option) Settable() bool { return len(o.Env) > 0 && o.Name != fileOption }
 
-// Value is what a file says about an option.
+// Value is the value of an option in a file.
 type Value struct {
 	Texts    []string // as on a command line; one, unless it is a list
 	Path     string   // of the file
 	Line     int
-	Required bool // it is over flags and variables
+	Required bool // it overrides flags and variables
 }
 
-// Values are those of the options of a command, by their names.
+// Values are the values of the options of a command, by name.
 type Values map[string]Value
 
-// read makes a value of what a file in folder has. The error says what was expected.
+// read converts a value of a file in folder. The error says what was expected.
 func (o *Option) read(raw any, folder string) (v Value, err error) {
 	t := o.Type
 	if t.Kind() == reflect.Pointer {
@@ -71,7 +71,7 @@ func (o *Option) read(raw any, folder string) (v Value, err error) {
 	return v, nil
 }
 
-// text is one value as on a command line.
+// text returns one value in the form of a command line.
 func (o *Option) text(t reflect.Type, raw any, folder string) (string, error) {
 	wrong := errors.New(expected(t))
 	switch raw := raw.(type) {
@@ -98,7 +98,7 @@ func (o *Option) text(t reflect.Type, raw any, folder string) (string, error) {
 	return "", wrong
 }
 
-// resolve makes a path absolute. - is not one, but standard input.
+// resolve makes a path absolute. - stays, because it stands for standard input.
 func resolve(path, folder string) (string, error) {
 	rest, home := strings.CutPrefix(path, "~/")
 	switch {
@@ -116,7 +116,7 @@ func resolve(path, folder string) (string, error) {
 	return filepath.Join(folder, path), nil
 }
 
-// expected says what a value has to be.
+// expected describes the values of a type.
 func expected(t reflect.Type) string {
 	switch kind := t.Kind(); {
 	case t == duration:
@@ -138,7 +138,7 @@ func plural(t reflect.Type) string {
 	return "whole numbers"
 }
 
-// Set gives a field of the option's type the value.
+// Set sets a field of the option's type.
 func (v Value) Set(field reflect.Value) {
 	_ = set(field, v.Texts) // it was tried when the file was read
 }

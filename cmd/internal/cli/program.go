@@ -1,7 +1,6 @@
-// Package cli reads the command line of a program, by the tags of the structs that its commands
-// fill in: flags, arguments, the variables of the environment and the files that say the same, and
-// what is wrong with a line, with the word that was meant. Help and completion are made of the
-// same tags.
+// Package cli reads the command line of a program into structs, one for each command. The tags of the
+// fields name flags, arguments and variables of the environment. Files can set the same options. Help,
+// completion and hints about mistyped words come from the same tags.
 //
 // A [Program] has a struct with a field for each command, and each command a struct of its own:
 //
@@ -18,8 +17,9 @@
 //		Dirs []string `arg:"" optional:"" type:"path" name:"dir" help:"Where."`
 //	}
 //
-// Only the struct of the command that a line names is looked at: a program starts as fast with a
-// hundred commands as with one.
+// [Program.Read] reads a line. [ReadFiles] reads the files, and [Layers.Merge] decides which of them
+// counts. Only the struct of the command that a line names is examined, so a program starts as fast
+// with a hundred commands as with one.
 package cli
 
 import (
@@ -38,9 +38,9 @@ type Program struct {
 	Own         any    // a struct with the flags of the program itself: every command has them, and they take effect at once
 	Sections    []Section
 	Habits      Habits
-	// Vars are what ${NAME} in a default or in a help stands for.
+	// Vars are the values of ${NAME} in defaults and help.
 	Vars map[string]string
-	// Hide tells of a flag that the help of a command does not list.
+	// Hide reports whether the help of a command leaves a flag out.
 	Hide func(command string, f *Field) bool
 
 	once sync.Once
@@ -192,7 +192,7 @@ func (c *Command) mistake(word string) error {
 	if above != "" {
 		above += " "
 	}
-	meant := Near(word, known)
+	meant := nearest(word, known)
 	habit := c.program.Habits.Commands[above+word]
 	if name, _, _ := strings.Cut(habit, " "); meant == "" && slices.Contains(known, name) {
 		meant = habit

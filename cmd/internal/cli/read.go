@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// checker is a command that finds what is wrong with its flags together. [Program.Read] calls Check
-// when all are filled in; required ones may be missing.
+// checker is a command that checks its flags together. [Program.Read] calls Check when all flags are
+// filled in; required ones may be missing.
 type checker interface{ Check() error }
 
 // Line is a line that was read.
@@ -20,7 +20,7 @@ type Line struct {
 	Command   *Command
 	Flags     any      // of the command, filled in; nil if AtOnce is set
 	AtOnce    string   // the first flag of the program itself that is given, such as help; "" for none
-	Overrides []string // what on the line, or in variables, has no effect because of a file
+	Overrides []string // flags and variables that have no effect because of a file
 }
 
 // Command returns the command that a line names with its first words: the program itself if these
@@ -43,9 +43,9 @@ func (p *Program) command(args []string) (c *Command, rest []string, err error) 
 	return c, args, nil
 }
 
-// Read fills in the flags of the command that a line names, and checks them. values are those that
-// files have for this command. Of a wrong line the first thing that is wrong is told, what is wrong
-// with a single word before what is wrong with the whole.
+// Read fills in the flags of the command that a line names, and checks them. values are the values
+// from files for this command. The error is about the first mistake, in a single word before one in
+// the whole line.
 func (p *Program) Read(args []string, values Values) (*Line, error) {
 	command, rest, err := p.command(args)
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *reader) words(args []string) (err error) {
 	return err
 }
 
-// argument is the field that the next argument is for, or nil.
+// argument returns the field for the next argument, or nil.
 func (r *reader) argument() *Field {
 	if r.ahead != nil {
 		return nil
@@ -129,8 +129,8 @@ func (r *reader) argument() *Field {
 	return nil
 }
 
-// flag reads the flag at the front of args, and returns what is behind it. In front of the command
-// line of another program a word that is no flag begins that one: [checker] says what is wrong.
+// flag reads the flag at the front of args, and returns the words behind it. If the command line of
+// another program may follow, an unknown flag begins that line, and [checker] reports it.
 func (r *reader) flag(args []string, argument *Field) (rest []string, err error) {
 	f, value, rest, err := r.own.flag(args)
 	if f != nil && err == nil {
@@ -151,7 +151,7 @@ func (r *reader) flag(args []string, argument *Field) (rest []string, err error)
 		}
 		return r.take(argument, append([]string{word}, rest...))
 	case ok:
-		unknown.near = cmp.Or(unknown.near, Near(unknown.Flag, r.own.names()))
+		unknown.near = cmp.Or(unknown.near, nearest(unknown.Flag, r.own.names()))
 		return nil, unknown
 	case err != nil:
 		return nil, err
@@ -181,8 +181,8 @@ func (r *reader) take(f *Field, args []string) (rest []string, err error) {
 	return args[n:], nil
 }
 
-// branch goes on with the command that a word names. Behind flags only a command may be that
-// another one is asked about, as in --help exec: files were read for the command in front.
+// branch goes on with the command that a word names. Behind flags a command may only come after
+// --help, as in --help exec, because files were read for the command in front.
 func (r *reader) branch(word string) error {
 	child := r.command.child(word)
 	switch {
@@ -225,7 +225,7 @@ func (fs Fields) flag(args []string) (f *Field, value string, rest []string, err
 		name, tail, inline = word[:1+size], word[1+size:], false
 	}
 	if f = fs.Find(name); f == nil {
-		return nil, "", rest, &UnknownFlag{name, Near(name, fs.names())}
+		return nil, "", rest, &UnknownFlag{name, nearest(name, fs.names())}
 	}
 	switch {
 	case f.Boolean() && tail != "":
@@ -283,7 +283,7 @@ func (fs Fields) Given(args []string) (given map[string]string, unknown *Unknown
 	return given, unknown
 }
 
-// check finds what is wrong with the values of a line.
+// check checks the values of a line.
 func (r *reader) check() error {
 	for i := range r.fields {
 		if err := r.fields[i].checkEnum(); err != nil {
@@ -322,7 +322,7 @@ func (f *Field) checkEnum() error {
 	return UsageError(fmt.Sprintf("%s must be one of %s but got %q", f.name(), quoted(f.choices(), ","), v))
 }
 
-// choices are the words that the field takes, but for the empty one, which nobody types.
+// choices are the words that the field takes, without the empty one.
 func (f *Field) choices() []string {
 	return slices.DeleteFunc(slices.Clone(f.Enum), func(word string) bool { return word == "" })
 }

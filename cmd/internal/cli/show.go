@@ -30,8 +30,8 @@ const (
 	notShown = "(not shown)"
 )
 
-// Explain tells of the options of a command that can be set in several places which one counts.
-// given has those on a command line.
+// Explain returns the options of a command that can be set in several places, with the place that
+// counts. given has the flags on a command line.
 func Explain(command string, options []Option, values Values, given map[string]string) (all []Shown) {
 	for i := range options {
 		o := &options[i]
@@ -66,9 +66,9 @@ func Explain(command string, options []Option, values Values, given map[string]s
 	return all
 }
 
-// harmless is a value without what is secret in it: in a URL, or several of them, who signs in, the
-// query and the fragment. A comma is between URLs only if one begins behind it: passwords and
-// queries have commas too.
+// harmless returns a value without secrets: it removes the user and password, the query and the
+// fragment of a URL, or of several. A comma separates URLs only if a URL begins behind it, because
+// passwords and queries have commas too.
 func harmless(text string, secret bool) string {
 	switch {
 	case secret && text != "":
@@ -102,10 +102,10 @@ func harmless(text string, secret bool) string {
 	return strings.Join(urls, ",")
 }
 
-// Set reports whether something says the value but its default.
+// Set reports whether the value is set, and not the default.
 func (s *Shown) Set() bool { return s.Source != sourceDefault }
 
-// From says where the value is from.
+// From says where the value is set.
 func (s *Shown) From() string {
 	switch s.Source {
 	case sourceFile:

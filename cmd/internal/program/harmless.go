@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Harmless returns where a text of several lines goes that others have written and somebody is to
-// read: if the file is a terminal, all that it could act upon is replaced but new lines and tabs.
-// Other files get the text as it is.
+// Harmless returns a writer for text of others that the user reads. If the file is a terminal, the
+// writer replaces control characters except new lines and tabs. Other files get the text unchanged.
 func Harmless(f *os.File) io.Writer {
 	if NewTerminal(f) == nil {
 		return f

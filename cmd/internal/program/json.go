@@ -10,8 +10,7 @@ import (
 	"unicode/utf16"
 )
 
-// PrintJSON writes v, indented, with escapes for all that a terminal could act upon: much of it is
-// as a server says.
+// PrintJSON writes v, indented. It escapes control characters, because strings may come from a server.
 func PrintJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

@@ -1,5 +1,6 @@
-// Package program is what every command of a program with subcommands starts with: its
-// environment, its three standard files, and how it complains and ends.
+// Package program is the base of a command line program: [System] holds its arguments, environment and
+// standard files, [Complain] prints an error, Fail and Exit return exit codes. [Terminal] is a
+// terminal, and [Catch] catches signals.
 package program
 
 import (
@@ -21,7 +22,7 @@ const (
 	ExitUsage   = 2
 )
 
-// System is what the program is started with.
+// System is the environment of the program.
 type System struct {
 	Args    []string // without the program's name
 	Environ []string
@@ -29,11 +30,11 @@ type System struct {
 	Stdin   *os.File
 	Stdout  *os.File
 	Stderr  *os.File
-	// Errors gets what Tell would write to Stderr; nil: nobody does.
+	// Errors, if not nil, gets the errors that Tell would write to Stderr.
 	Errors func(what any)
 }
 
-// Tell says what went wrong, by [Complain] unless all that the program says is a log.
+// Tell reports an error, by [Complain] unless Errors is set.
 func (s System) Tell(what any) {
 	if s.Errors != nil {
 		s.Errors(what)
@@ -56,9 +57,8 @@ func (s System) Lookup(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// Withhold returns s with more variables among its keys: commands do not inherit them, and they
-// are cleared from the memory that other processes can see, as those are that secretenv.Take
-// finds at the start.
+// Withhold returns s with more variables among its keys. As with the keys that secretenv.Take finds at
+// the start, commands do not inherit them, and they are cleared from memory that other processes see.
 func (s System) Withhold(secret func(name string) bool) (System, error) {
 	var rest []string
 	for _, entry := range s.Environ {
@@ -74,9 +74,9 @@ func (s System) Withhold(secret func(name string) bool) (System, error) {
 	return s, err
 }
 
-// Complain writes one line about what went wrong: the name of the program, and
-// what. No line holds a secret, and none does anything to a terminal: what it is made of may come
-// from an agent. Of several lines each is one; a return at the end is for a raw terminal.
+// Complain writes an error, each line after the name of the program. It replaces control characters,
+// because the error may come from an agent; a return at the end stays, for a raw terminal. The caller
+// must not pass secrets.
 func Complain(w io.Writer, what any) {
 	text, raw := strings.CutSuffix(fmt.Sprint(what), "\r")
 	lines := strings.Split(text, "\n")
@@ -91,8 +91,8 @@ func Complain(w io.Writer, what any) {
 	_, _ = io.WriteString(w, "agent: "+strings.Join(lines, "\n")+end)
 }
 
-// Plain makes a text harmless for a terminal: every character that is not printed, new lines and
-// tabs among them, is replaced.
+// Plain makes a text harmless for a terminal: it replaces every character that is not printable, new
+// lines and tabs among them.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

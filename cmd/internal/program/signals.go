@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Catch has the named signals sent to the channel, and SIGHUP unless it is ignored,
-// as under nohup(1).
+// Catch passes the named signals to the channel, and SIGHUP unless it is ignored, as
+// under nohup(1).
 //
 // It also catches SIGPIPE, into a channel that nobody reads. Writing to a pipe
 // without a reader then returns EPIPE and does not kill this process: a server

@@ -73,8 +73,8 @@ func (t *Terminal) Raw() error {
 	return nil
 }
 
-// EndAt has what is typed handed over at each of this control character too, not only at the end
-// of a line, until Restore. Everything else stays as it is: the terminal edits lines and echoes.
+// EndAt makes the terminal pass input on also at this control character, not only at the end of a
+// line, until Restore. The terminal still edits lines and echoes.
 func (t *Terminal) EndAt(control byte) error {
 	if t == nil {
 		return nil
@@ -95,7 +95,7 @@ func (t *Terminal) EndAt(control byte) error {
 	return nil
 }
 
-// Gone tells whether the terminal has been closed at its other end.
+// Gone reports whether the terminal has been closed at its other end.
 func (t *Terminal) Gone() bool {
 	if t == nil {
 		return false
@@ -104,7 +104,7 @@ func (t *Terminal) Gone() bool {
 	return err != nil
 }
 
-// Hide makes the terminal show nothing of what is typed, until Restore.
+// Hide switches echo off, until Restore.
 func (t *Terminal) Hide() error {
 	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if err != nil {
@@ -119,10 +119,10 @@ func (t *Terminal) Hide() error {
 	return nil
 }
 
-// IsRaw tells whether raw is in force.
+// IsRaw reports whether raw is in force.
 func (t *Terminal) IsRaw() bool { return t != nil && t.raw }
 
-// Restore undoes Raw, EndAt and Hide. It may be called often.
+// Restore undoes Raw, EndAt and Hide. It may be called more than once.
 func (t *Terminal) Restore() {
 	if t == nil || t.saved == nil {
 		return
@@ -132,8 +132,8 @@ func (t *Terminal) Restore() {
 	t.saved, t.raw = nil, false
 }
 
-// Keys has every key handed over as it is typed and none shown, until restore is called. Keys that
-// send a signal still do, unless the terminal is Raw.
+// Keys makes the terminal pass on each key as it is typed, without echo, until restore is called. Keys
+// that send a signal still do so, unless the terminal is Raw.
 func (t *Terminal) Keys() (restore func(), err error) {
 	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if err != nil {
@@ -149,13 +149,13 @@ func (t *Terminal) Keys() (restore func(), err error) {
 		return nil, err
 	}
 	return func() {
-		if t.InForeground() { // else it is somebody else's, and a change stops this program (SIGTTOU)
+		if t.InForeground() { // in the background a change would stop this program (SIGTTOU)
 			_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, saved) // it fails only if the terminal is gone
 		}
 	}, nil
 }
 
-// Writable tells whether there is a terminal that can be written to.
+// Writable reports whether there is a terminal that can be written to.
 func (t *Terminal) Writable() bool {
 	if t == nil {
 		return false
@@ -164,8 +164,8 @@ func (t *Terminal) Writable() bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }
 
-// Background is how often a program in the background looks whether it is in the foreground
-// again. A shell tells it so only if it was stopped.
+// Background is how often a program in the background checks whether it is in the foreground again. A
+// shell signals that only to a program that was stopped.
 const Background = 250 * time.Millisecond
 
 // AwaitForeground waits until this program is in the foreground of the terminal.
@@ -182,9 +182,8 @@ func (t *Terminal) AwaitForeground(ctx context.Context) error {
 	return nil
 }
 
-// Await waits until something can be read, and this program is in the foreground of the terminal:
-// to read in the background would stop it (SIGTTIN). If somebody else can read, too, there may be
-// nothing when they look, see Ready.
+// Await waits until there is input and this program is in the foreground of the terminal, because a
+// read in the background would stop it (SIGTTIN). Another reader may be faster, see Ready.
 func (t *Terminal) Await(ctx context.Context) error {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -219,20 +218,21 @@ func (t *Terminal) Await(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Ready tells whether a read would return at once, if only because the terminal is gone.
+// Ready reports whether a read would return at once, if only because the terminal is gone.
 func (t *Terminal) Ready() bool {
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
-// InForeground is true for a terminal that does not control this program, too.
+// InForeground reports whether this program is in the foreground of the terminal. It does so also for
+// a terminal that does not control this program.
 func (t *Terminal) InForeground() bool {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }
 
-// IsShownTerminal tells whether a file is a terminal that a confined command can
+// IsShownTerminal reports whether a file is a terminal that a confined command can
 // find: the link in /proc/self/fd has a name that leads to the same file. A
 // terminal of another devpts, as of the host around a container, has no such name.
 func IsShownTerminal(f *os.File) bool {
@@ -249,4 +249,14 @@ func IsShownTerminal(f *os.File) bool {
 	}
 	named, err := os.Stat(name)
 	return err == nil && os.SameFile(info, named)
+}
+
+// Size returns the size of the first of standard input, output and error that is a terminal.
+func (s System) Size() (rows, cols uint16, ok bool) {
+	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
+		if rows, cols, ok = NewTerminal(f).Size(); ok {
+			return rows, cols, true
+		}
+	}
+	return 0, 0, false
 }

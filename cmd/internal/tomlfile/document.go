@@ -1,5 +1,5 @@
-// Package tomlfile reads files of TOML that say what the program does: only those that nobody
-// else can have written, and with the line of what is wrong in them.
+// Package tomlfile reads TOML files with settings. [Read] refuses a file that other users can write,
+// and [Parse] returns the values of a [Document], whose errors name the line.
 package tomlfile
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/tomltext"
 )
 
-// maxNesting is how deep brackets and dotted keys may nest.
+// maxNesting bounds the nesting of brackets and dotted keys.
 const maxNesting = 8
 
 // Value is a value in a document that is not decoded yet.
@@ -27,8 +27,7 @@ type Document struct {
 	err  error
 }
 
-// Parse returns the values of a text, by key. No error quotes the text, which may be that of a
-// secret.
+// Parse returns the values of a text, by key. No error quotes the text, because it may be a secret.
 func Parse(path, text string) (*Document, map[string]Value, error) {
 	switch {
 	case !utf8.ValidString(text):
@@ -57,10 +56,10 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 	return nil, nil, err
 }
 
-// Err returns the first error of Fail, by its place in the file.
+// Err returns the error that is first in the file.
 func (d *Document) Err() error { return d.err }
 
-// Fail notes an error about a value, unless there is one above it in the file.
+// Fail records an error about a value, unless there is one above it in the file.
 func (d *Document) Fail(at Value, format string, args ...any) {
 	line := d.Line(at)
 	if d.err == nil || line < d.line {
@@ -77,7 +76,7 @@ func (d *Document) Line(at Value) int {
 	return 0
 }
 
-// Any returns a value as the decoder has it: a string, an int64, a bool, a []any, a
+// Any returns a value as the decoder returns it: a string, an int64, a bool, a []any, a
 // map[string]any and so on.
 func (d *Document) Any(at Value) any {
 	var t taking
@@ -93,7 +92,7 @@ func (d *Document) Table(key string, at Value) (values map[string]Value) {
 	return values
 }
 
-// As returns the value of a key, which has to be a V; want says so.
+// As returns the value of a key, which has to be a V; want describes V in the error.
 func As[V any](d *Document, key, want string, at Value) (v V, ok bool) {
 	if v, ok = d.Any(at).(V); !ok {
 		d.Fail(at, "%s is not %s", key, want)

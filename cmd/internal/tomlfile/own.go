@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/internal/paths"
 )
 
-// Read reads a file that this user or root has written. One that others could have written is
-// refused; harm is what they could do then. others says why others can read it, "" if they
-// cannot. What was opened is looked at, so it does not matter which links lead there.
+// Read reads a file of this user or root. It refuses a file that others can write; harm says in the
+// error what they could do. others says why others can read the file, "" if they cannot. Read checks
+// the opened file, so links to it make no difference.
 func Read(path string, limit int64, harm string) (text, others string, err error) {
 	f, info, err := paths.OpenRegular(path, 0)
 	if err != nil {

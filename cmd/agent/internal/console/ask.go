@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// lock is held by whoever has put a value into it.
+// lock is a mutex that can be taken until a context ends. Its holder has put a value into it.
 type lock chan struct{}
 
 func newLock() lock { return make(lock, 1) }
@@ -29,12 +29,12 @@ func (l lock) free() { <-l }
 // errOver ends a question when the command has ended.
 var errOver = errors.New("the command has ended")
 
-// CanAsk tells whether the user can be asked: they type at a terminal where they see a question.
+// CanAsk reports whether the user can be asked: they type at a terminal where they see a question.
 func (c *Console) CanAsk() bool { return c.stdin.Writable() }
 
-// Ask is an [Ask]. It waits until there is a command. What was typed before the question is
-// for the command, and what is typed afterwards is not. Output of the command waits meanwhile: it
-// could pretend to be another question.
+// Ask is an [Ask]. It waits until a command has joined. Input from before the question goes to the
+// command, later input does not. The command's output waits until there is an answer, because it
+// could imitate another question.
 func (c *Console) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -58,7 +58,7 @@ func (c *Console) endAsking() {
 	c.screen.free()
 }
 
-// errContinued ends a question that is asked anew, since this program was stopped meanwhile.
+// errContinued ends a question that is asked again, because this program was stopped meanwhile.
 var errContinued = errors.New("continued")
 
 // untilContinued returns a context that ends with errContinued when this program goes on after it
@@ -82,9 +82,9 @@ func untilContinued(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// converse asks until there is an answer. A shell that has stopped this program has used the
-// terminal, which edits lines again: then the question is asked once more, and what was typed of an
-// answer is forgotten.
+// converse asks until there is an answer. If a shell stops and continues this program, the shell has
+// used the terminal and left it in line mode. So the question is asked again, and a part of an
+// answer is dropped.
 func (c *Console) converse(ctx context.Context, lines []string, take func(string) bool) error {
 	if !c.typing.take(ctx) {
 		return context.Cause(ctx)
@@ -100,11 +100,11 @@ func (c *Console) converse(ctx context.Context, lines []string, take func(string
 	}
 }
 
-// question asks once. In the background it waits: there the terminal is somebody else's.
+// question asks once. It waits while this program is in the background of the terminal.
 func (c *Console) question(ctx context.Context, lines []string, take func(string) bool) error {
 	say := func(text string) { _, _ = io.WriteString(c.sys.Stdin, text) } // a terminal that is gone yields no answer
 	if !c.stdin.InForeground() {
-		say(QuestionWaits)
+		say(questionWaits)
 	}
 	if err := c.stdin.AwaitForeground(ctx); err != nil {
 		return err
@@ -119,13 +119,13 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 			return context.Cause(ctx)
 		}
 	}
-	columns, last := Columns(c.stdin), len(lines)-1
-	say(QuestionHeading(lines[:last], columns))
+	columns, last := columnsOf(c.stdin), len(lines)-1
+	say(questionHeading(lines[:last], columns))
 	if err := c.settle(ctx); err != nil {
 		c.withdraw(err, say)
 		return err
 	}
-	for text := QuestionText(lines[last:], MaxQuestion); ; {
+	for text := questionText(lines[last:], maxQuestion); ; {
 		say(text)
 		line, err := c.line(ctx, say)
 		if err != nil {
@@ -134,17 +134,17 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 		}
 		say("\r\n")
 		switch {
-		case line != QuestionInterrupted && c.stdin.Ready(): // what was pasted is no answer
+		case line != Interrupted && c.stdin.Ready(): // what was pasted is no answer
 			for c.stdin.Ready() {
 				if n, err := c.sys.Stdin.Read(make([]byte, 4<<10)); n == 0 || err != nil {
-					return ErrNobody
+					return errNobody
 				}
 			}
 		case line == "~.":
 			c.leave()
 			return context.Cause(c.ctx)
 		case take(line):
-			if line == QuestionInterrupted && c.typist != nil {
+			if line == Interrupted && c.typist != nil {
 				c.typist.pass(ctx, []byte{ctrlC})
 			}
 			return nil
@@ -152,15 +152,15 @@ func (c *Console) question(ctx context.Context, lines []string, take func(string
 	}
 }
 
-// withdraw tells the user that a question needs no answer any more, unless it comes again.
+// withdraw tells the user that a question needs no answer any more, unless it is asked again.
 func (c *Console) withdraw(why error, say func(string)) {
 	if !errors.Is(why, errContinued) {
-		say(QuestionWithdrawn)
+		say(questionWithdrawn)
 	}
 }
 
-// settle waits until nobody has typed for a moment. What is typed until then was typed by somebody
-// who has not read the question: it is for the command.
+// settle waits until nothing has been typed for a moment. Input until then goes to the command,
+// because a user who still types has not read the question.
 func (c *Console) settle(ctx context.Context) error {
 	for {
 		quiet, stop := context.WithTimeout(ctx, c.pause)
@@ -172,12 +172,12 @@ func (c *Console) settle(ctx context.Context) error {
 		case err != nil:
 			return nil
 		case c.stdin.Ready() && !c.before(ctx):
-			return ErrNobody
+			return errNobody
 		}
 	}
 }
 
-// before hands on what was typed before a question.
+// before passes on input from before the question.
 func (c *Console) before(ctx context.Context) bool {
 	if c.typist != nil {
 		return c.typist.read(ctx)
@@ -189,27 +189,24 @@ func (c *Console) before(ctx context.Context) bool {
 const (
 	ctrlU      = 21 // VKILL
 	ctrlH, del = 8, 127
-
-	// maxLine bounds an answer, in bytes.
-	maxLine = 64
 )
 
-// line reads a line in a terminal that edits and shows none.
+// line reads a line at a raw terminal, which neither edits nor shows what is typed.
 func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
-	line, key := make([]byte, 0, maxLine), make([]byte, 1)
+	line, key := make([]byte, 0, maxAnswer), make([]byte, 1)
 	for {
 		if err := c.stdin.Await(ctx); err != nil {
 			return "", err
 		}
 		n, err := c.sys.Stdin.Read(key)
 		if err != nil || n == 0 {
-			return "", ErrNobody
+			return "", errNobody
 		}
 		switch k := key[0]; {
 		case k == '\r' || k == '\n':
 			return string(line), nil
 		case k == ctrlC:
-			return QuestionInterrupted, nil
+			return Interrupted, nil
 		case (k == del || k == ctrlH) && len(line) > 0:
 			line = line[:len(line)-1]
 			say("\b \b")
@@ -218,7 +215,7 @@ func (c *Console) line(ctx context.Context, say func(string)) (string, error) {
 				say("\b \b")
 			}
 			line = line[:0]
-		case ' ' <= k && k < del && len(line) < maxLine:
+		case ' ' <= k && k < del && len(line) < maxAnswer:
 			line = append(line, k)
 			say(string(k))
 		}

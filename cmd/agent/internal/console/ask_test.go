@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,23 +37,6 @@ func asks(t *testing.T) (c *Console, typed <-chan []byte, ptmx *os.File) {
 	return c, input, ptmx
 }
 
-func sees(t *testing.T, ptmx *os.File, end string) {
-	t.Helper()
-	var seen strings.Builder
-	for b := make([]byte, 1); !strings.HasSuffix(seen.String(), end); seen.Write(b) {
-		if _, err := ptmx.Read(b); err != nil {
-			t.Fatalf("waiting for %q: %v", end, err)
-		}
-	}
-}
-
-func types(t *testing.T, ptmx *os.File, text string) {
-	t.Helper()
-	if _, err := ptmx.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestTypedOn: who types on while a question appears, such as a password or the answer to another
 // one, types for the command.
 func TestTypedOn(t *testing.T) {
@@ -81,8 +63,8 @@ func TestTypedOn(t *testing.T) {
 	}
 }
 
-// TestPasted: no line answers behind which more was typed already, nor is that for the command.
-func TestPasted(t *testing.T) {
+// TestPastedAtConsole: no line answers behind which more was typed already, nor is that for the command.
+func TestPastedAtConsole(t *testing.T) {
 	t.Parallel()
 	c, typed, ptmx := asks(t)
 	done, answers := make(chan error), make(chan string, 4)

@@ -1,5 +1,3 @@
-// Package console makes this program the console of a command that runs on an agent:
-// its input, its output, the signals that it gets and the terminal that it has.
 package console
 
 import (
@@ -28,14 +26,13 @@ const (
 	lossPatience = 2 * time.Second
 )
 
-// SignalError is why a console ends that a signal has to end: no command has joined
-// it yet, the server refused to pass the signal on, or the reader of the output has
-// gone (SIGPIPE).
+// SignalError says that a signal has ended the console: no command had joined it yet,
+// the server refused to pass the signal on, or the reader of the output has gone (SIGPIPE).
 type SignalError struct{ syscall.Signal }
 
 func (e SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
 
-// Command is what joins a console.
+// Command is the command that joins a console.
 type Command struct {
 	Client       *client.Client
 	Process      *client.Process
@@ -44,16 +41,16 @@ type Command struct {
 	Stdin        bool                  // it gets our standard input
 	// Keep lets the command run on when the console ends before it: it can be joined again.
 	Keep bool
-	// DetachKeys are what the user types for that, see [ParseKeys]; they count only at a
-	// terminal, and with Keep.
+	// DetachKeys are the keys, see [ParseKeys], by which a user at a terminal ends the console
+	// and keeps the command. They count only with Keep.
 	DetachKeys []byte
-	// KeepSignals has signals end the console, and not the command.
+	// KeepSignals: a signal ends the console and does not reach the command.
 	KeepSignals bool
-	// Redraw makes a command that fills its terminal draw it again, for a user who comes to it.
+	// Redraw makes a full-screen command draw its terminal again, for a user who joins it late.
 	Redraw bool
 }
 
-// ErrDetached is why a console ends that the user leaves while the command runs on.
+// ErrDetached says that the user has left the console and the command runs on.
 var ErrDetached = errors.New("detached")
 
 // Console has at most one command.
@@ -68,19 +65,19 @@ type Console struct {
 	running sync.WaitGroup
 
 	command Command     // from joined on
-	lost    atomic.Bool // the user was told so, and the connection is not back
+	lost    atomic.Bool // the user was told that the connection is lost, and it is not back
 
 	// For questions, see [Console.Ask].
 	asking  context.Context
 	endAsks context.CancelCauseFunc
 	ready   chan struct{} // closed when the terminal is as the command needs it
-	screen  lock          // of who writes
-	pause   time.Duration // see [QuestionPause]
-	typing  lock          // of who reads the terminal
+	screen  lock          // its holder writes to the terminal
+	pause   time.Duration // see [questionPause]
+	typing  lock          // its holder reads the terminal
 	typist  *typist       // from ready on; nil: the command gets no input
 }
 
-// AtTerminal tells whether the user types at a terminal.
+// AtTerminal reports whether the user types at a terminal.
 func (c *Console) AtTerminal() bool { return c.stdin != nil }
 
 // Say writes a line to standard error beside the command's output.
@@ -95,7 +92,7 @@ func (c *Console) Say(text string) {
 func Open(sys program.System) *Console {
 	c := &Console{
 		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), joined: make(chan struct{}),
-		ready: make(chan struct{}), pause: QuestionPause, screen: newLock(), typing: newLock(),
+		ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.asking, c.endAsks = context.WithCancelCause(c.ctx)
@@ -111,16 +108,16 @@ func (c *Console) Context() context.Context { return c.ctx }
 // End ends the console for a reason, and the command if there is one that is not to be kept.
 func (c *Console) End(reason error) { c.end(reason) }
 
-// Close lets go of the terminal. Signals stay caught: the program is about to end, and one
-// that comes now, as a Ctrl-C too many does, must not change its exit code.
+// Close restores the terminal. Signals stay caught, because the program is about to end, and a
+// late signal, such as one Ctrl-C too many, must not change its exit code.
 func (c *Console) Close() {
 	c.end(nil)
 	c.running.Wait()
 	c.stdin.Restore()
 }
 
-// Join is the command's console until that ends. With an error the command is ended, unless it
-// is to be kept, as its output goes nowhere from now on. It is called at most once.
+// Join serves the command until the command ends. If Join fails it ends the command, unless Keep
+// is set, because nobody reads the output any more. Join is called at most once.
 func (c *Console) Join(command Command) (exitCode int, err error) {
 	// Close restores the terminal as well. This is for a panic: it would leave the
 	// user's shell in a raw terminal, where typing shows nothing.

@@ -1,9 +1,10 @@
-// Package asking asks the user of a terminal: whether a command may run, and what else a command
-// wants that somebody has to decide.
+// Package console is the user's side of a command: its input and output, its signals, its terminal,
+// and the questions that the user answers there.
 //
-//	agent sandbox ─ Terminal.Ask ◄─┬─ Commands ◄─ questions about commands
-//	agent exec ─ Console.Ask ◄─────┘
+//	agent exec, attach ─ Open ─ Console ─ Join(Command)   a command on an agent
+//	agent sandbox ─ OpenTerminal ─ Terminal               a command on this machine
+//	Console.Ask or Terminal.Ask ─ Ask ─ AskCommands       questions about commands
 //
-// Both ask one question at a time. No answer is what was typed before it, and what they show does
-// nothing to the terminal, whatever is asked about.
+// At most one question is on the screen. Text that was typed before a question does not answer the
+// question, and no text of a command can control the terminal from within a question.
 package console

@@ -2,7 +2,7 @@ package console
 
 import "errors"
 
-// errLeft is why a console ends that the user leaves by ~. .
+// errLeft says that the user has left the console by ~. .
 var errLeft = errors.New("ended by ~. at the terminal")
 
 const (
@@ -10,7 +10,7 @@ const (
 	escapesHelpKept = "at the start of a line: ~. leaves and lets the command run on, ~~ is a ~ for the command, ~? is this"
 )
 
-// asked is what an escape of the user asks for.
+// asked is the wish of an escape that the user types.
 type asked int
 
 const (
@@ -19,14 +19,14 @@ const (
 	list
 )
 
-// escapes finds what is typed for the console and not for the command: as in ssh(1), a ~ at
-// the start of a line and the letter after it. The zero value is at the start of a line.
+// escapes finds input for the console among input for the command: as in ssh(1), a ~ at the start
+// of a line and the letter after it. The zero value is at the start of a line.
 type escapes struct {
 	within bool // a line, not at its start
 	tilde  bool // it came last, at the start of a line, and was kept back
 }
 
-// filter returns what is for the command. What comes after leave is dropped.
+// filter returns the input for the command. Input after leave is dropped.
 func (e *escapes) filter(typed []byte) (rest []byte, a asked) {
 	rest = make([]byte, 0, len(typed)+1)
 	for _, b := range typed {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -20,7 +19,7 @@ import (
 // Processes that the command has left in the background may hold the streams open
 // for ever. So once the command has exited, copyOutput also returns when nothing
 // has come for the time quiet. It loses nothing that the command itself wrote: an
-// agent sends all of that before it tells of the exit (rpc.md 4.6).
+// agent sends all of that before it reports the exit (rpc.md 4.6).
 func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -52,7 +51,7 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 	return code, nil
 }
 
-// errSilent ends the events when quiet is over.
+// errSilent ends the events when the time quiet is over.
 var errSilent = errors.New("no output for a while")
 
 // write writes a chunk of output to the stream of ours that the command wrote to.
@@ -128,8 +127,8 @@ func (c *Console) passSignals(ctx context.Context) {
 // interrupts are the times of the last two Ctrl-C.
 type interrupts [2]time.Time
 
-// enough notes a Ctrl-C, and tells whether it is the third within a second: the command does
-// not heed them, and the user wants out.
+// enough records a Ctrl-C, and reports whether it is the third within a second: then the command
+// ignores them, and the user wants out.
 func (i *interrupts) enough(now time.Time) bool {
 	third := !i[0].IsZero() && now.Sub(i[0]) <= time.Second
 	i[0], i[1] = i[1], now
@@ -171,7 +170,7 @@ const LostText = "the connection is lost, waiting for it to come back; Ctrl-C gi
 
 // WatchLoss calls changed, once for each loss, when the connection of a client is lost and does
 // not come back at once, and when it has come back after that. It returns when ctx ends or the
-// client has failed, which is told elsewhere.
+// client has failed, which its calls report.
 func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bool)) {
 	told := false
 	patience := time.NewTimer(0)
@@ -207,7 +206,7 @@ func WatchLoss(ctx context.Context, watched *client.Client, changed func(lost bo
 // resize gives the command's terminal the size of ours. It does nothing where one
 // of the two is no terminal, or the server cannot resize.
 func (c *Console) resize(ctx context.Context) {
-	rows, cols, ok := c.Size()
+	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize {
 		return
 	}
@@ -215,21 +214,10 @@ func (c *Console) resize(ctx context.Context) {
 	_ = c.command.Process.Resize(ctx, rows, cols)
 }
 
-// Size is that of our terminal: of the first of standard input, output and error
-// that is one.
-func (c *Console) Size() (rows, cols uint16, ok bool) {
-	for _, t := range []*program.Terminal{c.stdin, program.NewTerminal(c.sys.Stdout), program.NewTerminal(c.sys.Stderr)} {
-		if rows, cols, ok = t.Size(); ok {
-			return rows, cols, true
-		}
-	}
-	return 0, 0, false
-}
-
 // redraw makes a command that fills its terminal draw it again: the size changes, and becomes
 // ours.
 func (c *Console) redraw(ctx context.Context) {
-	rows, cols, ok := c.Size()
+	rows, cols, ok := c.sys.Size()
 	if !ok || !c.command.TTY || !c.command.Capabilities.ProcessResize || cols == math.MaxUint16 {
 		return
 	}

@@ -14,7 +14,7 @@ const (
 	ctrlD = 4 // VEOF
 )
 
-// input is standard input, but for what is typed for us.
+// input returns standard input without the keys that are for the console.
 func (c *Console) input() io.Reader {
 	if !c.command.TTY && c.stdin == nil {
 		return onlyReader{c.sys.Stdin}
@@ -59,11 +59,10 @@ func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
 // keystrokes is how many reads of a terminal may wait for the connection.
 const keystrokes = 256
 
-// readAhead reads standard input also while nothing can be sent, for the sake of what is typed
-// for us: in a raw terminal Ctrl-C is a byte for the command, but once the user was told
-// that the connection is lost, it ends the console. So does ~. at any time, see [escapes]. A
-// terminal that edits lines hands ~. over with the end of its line. Of a terminal it reads what no
-// question is answered by.
+// readAhead reads standard input even while nothing can be sent, because some input is for the
+// console: ~. at any time, see [escapes], and Ctrl-C once the user was told that the connection is
+// lost, although it is a byte for the command in a raw terminal. A terminal in line mode passes ~.
+// on with the end of its line. Questions take their answers before readAhead reads them.
 func (r *typist) readAhead(ctx context.Context) {
 	for goes := true; goes; {
 		if r.stdin != nil && r.stdin.Await(ctx) != nil {
@@ -80,11 +79,11 @@ func (r *typist) readAhead(ctx context.Context) {
 	close(r.typed)
 }
 
-// typist hands over what is typed for the command.
+// typist passes the user's input on to the command.
 type typist struct {
 	*Console
 	typed   chan<- []byte
-	over    bool // nothing comes any more. Who has typing owns it
+	over    bool // the input has ended; the holder of typing owns it
 	escapes escapes
 	keys    keys
 }
@@ -96,7 +95,7 @@ func (r *typist) read(ctx context.Context) bool {
 	return r.pass(ctx, p[:n]) && err == nil
 }
 
-// pass passes on what is not for us.
+// pass passes on the input that is not for the console.
 func (r *typist) pass(ctx context.Context, input []byte) bool {
 	if r.lost.Load() && bytes.IndexByte(input, ctrlC) >= 0 && r.command.TTY {
 		r.end(SignalError{syscall.SIGINT})
@@ -131,7 +130,7 @@ func (r *typist) pass(ctx context.Context, input []byte) bool {
 	}
 }
 
-// leave ends the console for a user who wants to leave it.
+// leave ends the console because the user wants it.
 func (c *Console) leave() {
 	if c.command.Keep {
 		c.end(ErrDetached)

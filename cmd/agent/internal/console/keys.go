@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// keys finds the keys that detach in what is typed. The zero value has none.
+// keys finds the detach keys in the input. The zero value has none.
 type keys struct {
 	wanted  []byte
 	matched int // how many of them came last, and were kept back
 }
 
-// filter returns what is for the command. What comes after the keys is dropped.
+// filter returns the input for the command. Input after the keys is dropped.
 func (k *keys) filter(typed []byte) (rest []byte, a asked) {
 	if len(k.wanted) == 0 {
 		return typed, nothing

@@ -3,36 +3,33 @@ package console
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 )
 
-// Terminal is the terminal of the user and of a command that runs there, too. Its methods may be
-// called at once, also on nil, at which nobody answers.
+// Terminal is the user's terminal, at which a command runs too. Its methods may be called
+// concurrently. On nil, Ask fails and the others do nothing.
 type Terminal struct {
 	file  *os.File
 	tty   *program.Terminal
-	pause time.Duration // see Pause
+	pause time.Duration // see questionPause
 	lend  func() func() // see LendBy; nil: nobody lends it
 	turn  chan struct{} // has a value while nobody asks
 	over  context.Context
 	close func() error
 }
 
-// New returns a terminal, which owns the file.
+// NewTerminal returns a terminal, which owns the file.
 func NewTerminal(file *os.File) *Terminal {
-	t := &Terminal{file: file, tty: program.NewTerminal(file), pause: QuestionPause, turn: make(chan struct{}, 1)}
+	t := &Terminal{file: file, tty: program.NewTerminal(file), pause: questionPause, turn: make(chan struct{}, 1)}
 	over, end := context.WithCancel(context.Background())
 	t.over, t.close = over, sync.OnceValue(func() error {
 		end()
@@ -56,8 +53,8 @@ func OpenTerminal() *Terminal {
 	return NewTerminal(tty)
 }
 
-// LendBy names who has the terminal while nobody asks. A question begins with lend, which returns
-// once the terminal edits lines and nobody else reads or writes it, and ends with what lend returns.
+// LendBy sets the function by which a question borrows the terminal. lend returns when the terminal
+// edits lines and nothing else reads or writes it; back returns the terminal after the question.
 func (t *Terminal) LendBy(lend func() (back func())) {
 	if t != nil {
 		<-t.turn
@@ -66,17 +63,14 @@ func (t *Terminal) LendBy(lend func() (back func())) {
 	}
 }
 
-// ErrNobody is why a question was not answered at a terminal that there is not, or is no more.
-var ErrNobody = errors.New("nobody is at a terminal")
-
 // Ask is an [Ask].
 func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line string) bool) error {
 	if t == nil {
-		return ErrNobody
+		return errNobody
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.over, func() { cancel(ErrNobody) })()
+	defer context.AfterFunc(t.over, func() { cancel(errNobody) })()
 	select {
 	case <-t.turn:
 		defer func() { t.turn <- struct{}{} }()
@@ -94,53 +88,49 @@ func (t *Terminal) Ask(ctx context.Context, lines []string, take func(line strin
 	if t.lend != nil {
 		defer t.lend()()
 	}
-	columns, last := Columns(t.tty), len(lines)-1
-	if _, err := io.WriteString(t.file, QuestionHeading(lines[:last], columns)); err != nil {
+	columns, last := columnsOf(t.tty), len(lines)-1
+	if _, err := io.WriteString(t.file, questionHeading(lines[:last], columns)); err != nil {
 		return err
 	}
 	select {
 	case <-time.After(t.pause):
 	case <-ctx.Done():
-		_, _ = io.WriteString(t.file, QuestionWithdrawn) // the error says more
+		_, _ = io.WriteString(t.file, questionWithdrawn) // the error says more
 		return context.Cause(ctx)
 	}
-	for text := QuestionText(lines[last:], MaxQuestion); ; {
+	for text := questionText(lines[last:], maxQuestion); ; {
 		t.forget()
 		if _, err := io.WriteString(t.file, text); err != nil {
 			return err
 		}
 		line, err := t.line(ctx)
 		if err != nil {
-			_, _ = io.WriteString(t.file, QuestionWithdrawn) // the error says more
+			_, _ = io.WriteString(t.file, questionWithdrawn) // the error says more
 			return err
 		}
-		// What was pasted is none.
-		if (line == QuestionInterrupted || !t.tty.Ready()) && take(line) {
+		// A line with more input behind it was pasted, and is no answer.
+		if (line == Interrupted || !t.tty.Ready()) && take(line) {
 			return nil
 		}
 	}
 }
 
-// QuestionPause is how long a question is on the screen before it takes answers: what is typed meanwhile
-// was typed by somebody who has not read it.
-const QuestionPause = 500 * time.Millisecond
-
-// front waits until this program is in the foreground of the terminal: only who is there can read.
-// If a part of the command is there, such as a job of its shell, it lends the terminal, and gets it
-// back by back. It is not taken from anybody else, such as the shell of the user.
+// front waits until this program is in the foreground of the terminal, because only the foreground
+// can read. If a part of the command is there, such as a job of its shell, front takes the terminal
+// from it, and back returns it. front takes it from nothing else, such as the user's shell.
 func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	fd := -1
 	raw, err := t.file.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	_ = raw.Control(func(descriptor uintptr) { fd = int(descriptor) }) // the file is open: who asks has the turn
+	_ = raw.Control(func(descriptor uintptr) { fd = int(descriptor) }) // it cannot fail: the file stays open while we have the turn
 	look := time.NewTicker(program.Background)
 	defer look.Stop()
 	for told := false; !t.tty.InForeground(); told = true {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		if err == nil && isOurs(group) {
-			signal.Ignore(syscall.SIGTTOU) // who changes the foreground from behind is stopped
+			signal.Ignore(syscall.SIGTTOU) // which the kernel sends to a background process that changes the foreground
 			_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
 			return func() {
 				_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, group) // a group that has ended needs no terminal
@@ -148,7 +138,7 @@ func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 			}, nil
 		}
 		if !told {
-			_, _ = io.WriteString(t.file, QuestionWaits)
+			_, _ = io.WriteString(t.file, questionWaits)
 		}
 		select {
 		case <-look.C:
@@ -159,112 +149,35 @@ func (t *Terminal) front(ctx context.Context) (back func(), err error) {
 	return func() {}, nil
 }
 
-// QuestionWaits tells a user whose shell has the terminal that there is a question.
-const QuestionWaits = "\r\nagent: a question waits until this is in the foreground\r\n"
-
-// QuestionWithdrawn tells the user of a question that it needs no answer any more.
-const QuestionWithdrawn = "\r\nagent: no answer is needed any more\r\n"
-
-// calm ends what a command may have begun to tell a terminal, so that the question is seen, whole
-// and alone: the sequence that it is in, a picture that it holds back, colours that hide, letters
-// that are lines, margins in which all but one row scrolls away, ends of lines that overwrite each
-// other; and what is on the screen from here on.
-const calm = "\x18\x1b\\" + "\x1b[?2026l" + colours + "\x1b[m\x1b(B\x0f" + "\x1b7\x1b[?69l\x1b[r\x1b8" + "\x1b[4l\x1b[?7h\x1b[?25h" + "\r\x1b[J"
-
-// colours has the terminal forget the colours that it was told: those by number, of letters, of the
-// ground and of the cursor, as xterm and those after it do, and with ]R the console of Linux.
-// Letters with the colour of their ground would be a question that nobody sees, and answers all the
-// same, below one of the command that is coloured otherwise.
-const colours = "\x1b]104\x1b\\" + "\x1b]110\x1b\\" + "\x1b]111\x1b\\" + "\x1b]112\x1b\\" + "\x1b]R\x1b\\"
-
-// QuestionHeading is how the lines before the last one of a question are written.
-func QuestionHeading(lines []string, columns int) string {
-	text := "\r"
-	if term := os.Getenv("TERM"); term != "" && term != "dumb" {
-		text = calm
-	}
-	for _, line := range lines {
-		text += QuestionText([]string{line}, columns) + "\r\n"
-	}
-	return text
-}
-
-// Columns are those of a terminal, or what most have.
-func Columns(t *program.Terminal) int {
-	if _, columns, ok := t.Size(); ok {
-		return int(columns)
-	}
-	return 80
-}
-
-// MaxQuestion is for the line with the choices, in which nothing is that is asked about: the terminal
-// may go on with it at the beginning of a row.
-const MaxQuestion = 1 << 20
-
-const (
-	name      = "agent: "
-	continued = "agent:   | " // begins a row that goes on with a line
-	minRow    = 8             // letters of a row
-)
-
-// QuestionText is how lines of a question are written, each of them harmless for a terminal. The user types
-// behind the last one. No row is begun by what is asked about: it could look like another question.
-func QuestionText(lines []string, columns int) string {
-	var b strings.Builder
-	for i, line := range lines {
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(name)
-		width := max(columns-1, len(continued)+minRow)
-		left := width - len(name)
-		for _, r := range program.Plain(line) {
-			takes := 1
-			if r > unicode.MaxASCII {
-				takes = 2 // at most
-			}
-			if left -= takes; left < 0 {
-				b.WriteString("\r\n" + continued)
-				left = width - len(continued) - takes
-			}
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// forget drops what was typed before a question: the command sees that something was typed for it,
-// and could have its question answered by that.
+// forget drops input from before a question. The command sees that there is input for it, and could
+// time a question so that this input answers it.
 func (t *Terminal) forget() {
 	if raw, err := t.file.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) }) // it fails on no terminal
 	}
 }
 
-// maxAnswer bounds an answer, in bytes.
-const maxAnswer = 256
-
-// line reads one line, and nothing behind it, which may be for the command. The command may have
-// switched the terminal so that each letter comes by itself: also then only Enter ends a line.
+// line reads one line and nothing behind it, which may be for the command. Only Enter ends the line,
+// even if the command has switched line mode off.
 func (t *Terminal) line(ctx context.Context) (string, error) {
 	text := make([]byte, 0, maxAnswer)
-	for len(text) < maxAnswer && !bytes.ContainsAny(text, "\r\n"+QuestionInterrupted) {
+	for len(text) < maxAnswer && !bytes.ContainsAny(text, "\r\n"+Interrupted) {
 		if err := t.tty.Await(ctx); err != nil {
 			return "", err
 		}
 		n, err := t.file.Read(text[len(text) : len(text)+1])
 		if err != nil || n == 0 {
-			return "", ErrNobody
+			return "", errNobody
 		}
 		text = text[:len(text)+n]
 	}
-	if bytes.Contains(text, []byte(QuestionInterrupted)) {
-		return QuestionInterrupted, nil
+	if bytes.Contains(text, []byte(Interrupted)) {
+		return Interrupted, nil
 	}
 	return string(text), nil
 }
 
-// Close ends what waits for an answer. It may be called often.
+// Close ends a question that waits for an answer. It may be called more than once.
 func (t *Terminal) Close() error {
 	if t == nil {
 		return nil

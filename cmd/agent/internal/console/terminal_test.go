@@ -30,21 +30,20 @@ func atTerminal(t *testing.T) (terminal *Terminal, ptmx, tty *os.File) {
 	return terminal, ptmx, tty
 }
 
-func typesAnswer(t *testing.T, ptmx *os.File, text string) {
+func types(t *testing.T, ptmx *os.File, text string) {
 	t.Helper()
 	if _, err := ptmx.WriteString(text); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 }
 
-// seesQuestion reads what is on the screen up to a text.
-func seesQuestion(t *testing.T, ptmx *os.File, end string) string {
+// sees reads what is on the screen up to a text.
+func sees(t *testing.T, ptmx *os.File, end string) string {
 	t.Helper()
 	var seen strings.Builder
 	for b := make([]byte, 1); !strings.HasSuffix(seen.String(), end); {
 		if _, err := ptmx.Read(b); err != nil {
-			t.Errorf("waiting for %q: %v", end, err)
-			return ""
+			t.Fatalf("waiting for %q: %v", end, err)
 		}
 		seen.Write(b)
 	}
@@ -66,18 +65,18 @@ func TestTypedForTheCommand(t *testing.T) {
 			})
 		}()
 		for _, text := range answers {
-			seesQuestion(t, ptmx, "yes? ")
-			typesAnswer(t, ptmx, text)
+			sees(t, ptmx, "yes? ")
+			types(t, ptmx, text)
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		return line
 	}
-	typesAnswer(t, ptmx, "yes\n")
+	types(t, ptmx, "yes\n")
 	for n := 0; n < len("yes\n"); n, _ = unix.IoctlGetInt(int(tty.Fd()), unix.TIOCINQ) {
 	}
-	seesQuestion(t, ptmx, "\n") // the echo
+	sees(t, ptmx, "\n") // the echo
 	if got := asked("no\n"); got != "no" {
 		t.Errorf("what was typed before the question: %s", got)
 	}
@@ -100,8 +99,8 @@ func TestTypedForTheCommand(t *testing.T) {
 	}
 }
 
-// TestPastedAnswer: a line behind which more was typed answers nothing.
-func TestPastedAnswer(t *testing.T) {
+// TestPastedAtTerminal: a line behind which more was typed answers nothing.
+func TestPastedAtTerminal(t *testing.T) {
 	t.Parallel()
 	a, ptmx, _ := atTerminal(t)
 	done := make(chan error, 1)
@@ -112,10 +111,10 @@ func TestPastedAnswer(t *testing.T) {
 			return true
 		})
 	}()
-	seesQuestion(t, ptmx, "yes? ")
-	typesAnswer(t, ptmx, "yes\nno\n")
-	seesQuestion(t, ptmx, "yes? ")
-	typesAnswer(t, ptmx, "no\n")
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "yes\nno\n")
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "no\n")
 	if err := <-done; err != nil || !slices.Equal(lines, []string{"no\n"}) {
 		t.Errorf("the answers are %q, %v", lines, err)
 	}
@@ -137,9 +136,9 @@ func TestPause(t *testing.T) {
 			return true
 		})
 	}()
-	seesQuestion(t, ptmx, "a question")
-	typesAnswer(t, ptmx, "yes\n")
-	seesQuestion(t, ptmx, "yes\r\n") // the echo
+	sees(t, ptmx, "a question")
+	types(t, ptmx, "yes\n")
+	sees(t, ptmx, "yes\r\n") // the echo
 	why := errors.New("another question")
 	cancel(why)
 	if err := <-done; !errors.Is(err, why) {
@@ -155,7 +154,7 @@ func TestRows(t *testing.T) {
 	t.Parallel()
 	for columns := range 100 {
 		fill := strings.Repeat("é", 40) + strings.Repeat("agent: ls ", 100)
-		got := strings.Split(QuestionText([]string{"x" + strings.Repeat(" ", columns) + fill, "yes? "}, columns), "\r\n")
+		got := strings.Split(questionText([]string{"x" + strings.Repeat(" ", columns) + fill, "yes? "}, columns), "\r\n")
 		var line strings.Builder
 		for i, row := range got[:len(got)-1] {
 			if begin := map[bool]string{true: name, false: continued}[i == 0]; !strings.HasPrefix(row, begin) {
@@ -185,25 +184,25 @@ func TestWithdrawn(t *testing.T) {
 		done <- a.Ask(ctx, []string{"a question", "yes? "}, func(line string) bool { return line == "yes\n" })
 	}
 	go ask(ctx)
-	seesQuestion(t, ptmx, "yes? ")
-	typesAnswer(t, ptmx, "yes")  // without Enter
-	seesQuestion(t, ptmx, "yes") // the echo
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "yes") // without Enter
+	sees(t, ptmx, "yes")  // the echo
 	cancel(why)
 	if err := <-done; !errors.Is(err, why) {
 		t.Errorf("the question has ended with %v", err)
 	}
-	seesQuestion(t, ptmx, strings.TrimSpace(QuestionWithdrawn))
+	sees(t, ptmx, strings.TrimSpace(questionWithdrawn))
 	go ask(t.Context())
-	seesQuestion(t, ptmx, "yes? ")
-	typesAnswer(t, ptmx, "\n")
-	seesQuestion(t, ptmx, "yes? ") // it is no answer, and asked again
+	sees(t, ptmx, "yes? ")
+	types(t, ptmx, "\n")
+	sees(t, ptmx, "yes? ") // it is no answer, and asked again
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; !errors.Is(err, ErrNobody) {
+	if err := <-done; !errors.Is(err, errNobody) {
 		t.Errorf("the question has ended with %v", err)
 	}
-	if err := a.Ask(t.Context(), nil, nil); !errors.Is(err, ErrNobody) {
+	if err := a.Ask(t.Context(), nil, nil); !errors.Is(err, errNobody) {
 		t.Errorf("a question at a closed terminal: %v", err)
 	}
 }
@@ -223,7 +222,7 @@ func TestCalm(t *testing.T) {
 		"":     nil,
 	} {
 		t.Setenv("TERM", term)
-		got := QuestionHeading([]string{"a question"}, 80)
+		got := questionHeading([]string{"a question"}, 80)
 		if want == nil && got != "\ragent: a question\r\n" {
 			t.Errorf("TERM=%s: %q", term, got)
 		}

@@ -1,8 +1,6 @@
-// Package doctor finds out what a host can enforce, and says how to get what is
-// missing. It infers nothing from versions. It tries each layer in a process that
-// ends at once, and hands an example of each kind of policy to the code that
-// chooses the layers of commands and to a helper that serves file requests. Linux
-// only.
+// Package doctor finds out which policies a host can enforce, and how to get the
+// layers of the sandbox that are missing. It tries each layer in a process, and an
+// example of each kind of policy, because versions say too little. Linux only.
 //
 // [Diagnose] returns plain facts. Their JSON names are a promise to scripts;
 // [Diagnosis.Print] is for people and promises nothing.
@@ -32,15 +30,14 @@ import (
 // Diagnosis is what [Diagnose] finds out, and what agent doctor --json prints.
 // Members keep their names and meaning; later versions may add some.
 type Diagnosis struct {
-	// Enforceable tells whether every policy below can be enforced, for processes
+	// Enforceable reports whether every policy below can be enforced, for processes
 	// and for file requests. Then agent doctor ends with 0.
 	Enforceable bool    `json:"enforceable"`
 	Layers      []Layer `json:"layers"`
 	Policies    []Row   `json:"policies"`
-	// Proxies are the ways to leave a command nothing of the network but a proxy. One
-	// of them is enough.
+	// Proxies are the ways to confine a command to a proxy. One of them is enough.
 	Proxies []Proxy `json:"proxies"`
-	// Notes tell of things on which no policy depends.
+	// Notes are about things on which no policy depends.
 	Notes []Note `json:"notes"`
 }
 
@@ -56,7 +53,7 @@ type Layer struct {
 	Remedy string `json:"remedy"`
 }
 
-// Row tells whether this host can enforce one kind of policy.
+// Row reports whether this host can enforce one kind of policy.
 type Row struct {
 	Name        string      `json:"name"`
 	Description string      `json:"description"`
@@ -64,8 +61,8 @@ type Row struct {
 	Files       Enforcement `json:"files"` // of file requests
 }
 
-// Enforcement tells what becomes of a policy: it is enforced exactly, or what asks
-// for it is refused.
+// Enforcement says whether a policy is enforced. Otherwise requests with that policy
+// are refused.
 type Enforcement struct {
 	OK bool `json:"ok"` // enforced
 	// Layers are those that sandboxLayers in the answer to process/start would
@@ -77,8 +74,8 @@ type Enforcement struct {
 	Remedy string `json:"remedy"`
 }
 
-// Note tells of something that makes confinement better, or of a gap that an
-// operator should know.
+// Note is about something that improves confinement, or about a gap that an operator
+// should know.
 type Note struct {
 	Name string `json:"name"` // "cgroups", "landlock", "procfs", "state", "execPolicyTree"
 	OK   bool   `json:"ok"`   // this host has it, or has no such gap
@@ -96,8 +93,8 @@ type Config struct {
 	NoState error
 }
 
-// Diagnose tries everything, which takes some tenths of a second. What is missing
-// is a part of the result and no error; an error means that nothing could be tried.
+// Diagnose tries everything, which takes some tenths of a second. Missing layers are
+// in the result; an error means that nothing could be tried.
 func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	host, err := probe.Host(ctx, cfg.Argv0)
 	if err != nil {
@@ -124,7 +121,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 	return d, nil
 }
 
-// judgedNote tells whether rules about commands can be enforced for all that is executed.
+// judgedNote reports whether rules about commands can be enforced for all that is executed.
 func judgedNote() Note {
 	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
 		"Names of programs are a guard rail; the boundary is the sandbox."}
@@ -138,7 +135,7 @@ func judgedNote() Note {
 	return n
 }
 
-// layersOf lists all layers, with what a host says of each.
+// layersOf lists all layers, with the findings about each.
 func layersOf(h sandbox.Host) []Layer {
 	var layers []Layer
 	for _, l := range sandbox.AllLayers() {
@@ -151,7 +148,7 @@ func layersOf(h sandbox.Host) []Layer {
 	return layers
 }
 
-// example is a policy as clients ask for it.
+// example is a policy such as clients ask for.
 type example struct {
 	name, description string
 	profile           sandbox.Profile
@@ -184,7 +181,7 @@ func examples() []example {
 	}
 }
 
-// processEnforcement tells what process/start would do with a policy, in a
+// processEnforcement returns what process/start would do with a policy, in a
 // workspace where names like .git do not exist. Such names need placeholders, and
 // those need a folder for their records.
 func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) Enforcement {
@@ -203,8 +200,8 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 	return result
 }
 
-// fileEnforcement starts a helper as for a file request and has it do what none of
-// the policies allows: create a directory below /. The policy is enforced if the
+// fileEnforcement starts a helper as for a file request, and tries what none of the
+// policies allows: create a directory below /. The policy is enforced if the
 // helper refuses. A policy that restricts no files has no helper; its requests are
 // always served.
 func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Policy) Enforcement {
@@ -247,7 +244,7 @@ func notes(h sandbox.Host, noState error) []Note {
 // and ioctls of devices (landlock(7)).
 const scopes, ioctls = 6, 5
 
-// landlockNote tells what the host's version of Landlock does not confine.
+// landlockNote says what the host's version of Landlock does not confine.
 func landlockNote(h sandbox.Host) Note {
 	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
 	switch {
@@ -261,7 +258,7 @@ func landlockNote(h sandbox.Host) Note {
 	return n
 }
 
-// procfsNote tells what confined processes see of others in /proc.
+// procfsNote says what confined processes see of other processes in /proc.
 func procfsNote(h sandbox.Host) Note {
 	n := Note{Name: "procfs", OK: h.Has(sandbox.Procfs), Text: "processes that are confined see only themselves in /proc"}
 	if n.OK {
@@ -274,8 +271,8 @@ func procfsNote(h sandbox.Host) Note {
 	return n
 }
 
-// Print writes the diagnosis for people, as four tables and the reasons of what is
-// missing. Its form may change.
+// Print writes the diagnosis for people, as four tables and a list of what is missing
+// and why. Its form may change.
 func (d *Diagnosis) Print(w io.Writer) error {
 	var page bytes.Buffer
 	const layer, policy = "%-12s%-9s%s\n", "%-25s%-11s%-15s%s\n"

@@ -21,14 +21,14 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Proxy tells whether this host can confine a command to its proxy in one way
+// Proxy reports whether this host can confine a command to its proxy in one way
 // (network.md 9).
 type Proxy struct {
 	Name  string `json:"name"`  // as in sandboxLayers: "proxy:netns", "proxy:supervised"
-	OK    bool   `json:"ok"`    // the proxy was reached, and all that was tried to go round it has failed
+	OK    bool   `json:"ok"`    // the proxy was reached, and every attempt to bypass it has failed
 	Tried string `json:"tried"` // what was done to find out
-	// Error says what is missing, or what could be done; Remedy how to change that,
-	// where that is known. Both are empty if OK.
+	// Error says what is missing, or which attempts succeeded; Remedy how to change
+	// that, if it is known. Both are empty if OK.
 	Error  string `json:"error"`
 	Remedy string `json:"remedy"`
 }
@@ -62,7 +62,7 @@ func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config) Pr
 	return p
 }
 
-// attempts confines a process to a proxy, and returns what it could do and must not.
+// attempts confines a process to a proxy, and returns the forbidden things that it could do.
 func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []string, err error) {
 	elsewhere, err := listenElsewhere()
 	if err != nil {
@@ -135,7 +135,7 @@ func run(ctx context.Context, held *confine.Held, args []string) (string, error)
 	return out.String(), stage
 }
 
-// greet is the proxy.
+// greet serves as the proxy.
 func greet(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -147,7 +147,7 @@ func greet(l net.Listener) {
 	}
 }
 
-// getsIn tells whether this process, which nothing confines, gets through to the proxy.
+// getsIn reports whether this process, which is not confined, can connect to the proxy.
 func getsIn(proxy net.Addr) bool {
 	conn, err := net.Dial("tcp", proxy.String())
 	if err != nil {
@@ -158,7 +158,7 @@ func getsIn(proxy net.Addr) bool {
 	return string(text) == probe.RoundGreeting
 }
 
-// elsewhere is what a confined process must not reach.
+// elsewhere has addresses that a confined process must not reach.
 type elsewhere struct {
 	tcp      net.Listener
 	udp      *net.UDPConn
@@ -190,7 +190,7 @@ func listenElsewhere() (*elsewhere, error) {
 	return e, nil
 }
 
-// reached tells whether something has come so far.
+// reached reports whether anything has arrived.
 func (e *elsewhere) reached() bool {
 	waits := false
 	raw, err := e.udp.SyscallConn()

@@ -1,5 +1,7 @@
-// Package executor has what an executor needs to register: the flags of remote mode, which the
-// server and forward share, and the credentials that they name.
+// Package executor connects an agent, or agent forward, to a registry: remote mode.
+//
+// [Flags] are the flags of remote mode. [NewRemote] checks them and reads the environment into a
+// [SignIn], the credentials for the registry. [Remote.Run] registers and serves streams.
 package executor
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given: an
-// empty value is something else. TLSCA is ignored without --remote: clients have the same variable.
+// Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given,
+// because an empty value has a meaning. TLSCA is ignored without --remote: clients have the same variable.
 type Flags struct {
 	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
@@ -128,7 +130,7 @@ func (f *Flags) configuration() error {
 // transportDirect is the value of both flags that name a transport.
 const transportDirect = "direct"
 
-// Direct tells whether the direct transport is asked for, by the reference's flag or by ours.
+// Direct reports whether the direct transport is asked for, by the reference's flag or by ours.
 func (f *Flags) Direct() bool {
 	return f.RemoteTransport == transportDirect || f.Transport == transportDirect
 }

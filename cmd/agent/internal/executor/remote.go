@@ -57,9 +57,9 @@ func NewRemote(sys program.System, flags *Flags, logger *slog.Logger) (*Remote, 
 	return &Remote{Flags: flags, SignIn: s, stdin: sys.Stdin, logger: logger}, nil
 }
 
-// Run signs in, registers and has serve accept streams from the link, until
-// everything has ended. Probes hear that it is ready while the link is up. Run returns nil when
-// ctx ends, or standard input where the flags say so. It returns an error when the
+// Run signs in, registers and calls serve, which accepts streams from the link, until everything has
+// ended. Probes are answered with ready while the link is up. Run returns nil when ctx ends, or
+// standard input if the flags say so. It returns an error when the
 // registry refuses the executor or its credentials are no longer valid.
 func (r *Remote) Run(ctx context.Context, p *health.Server, serve func(context.Context, rpc.Listener) error) error {
 	err := r.work(ctx, p, serve)
@@ -69,7 +69,7 @@ func (r *Remote) Run(ctx context.Context, p *health.Server, serve func(context.C
 	return target.Untrusted(err, "--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names the file with its authority")
 }
 
-// work is Run without the judgement which ends are in order.
+// work is Run, but it returns an error for every end.
 func (r *Remote) work(ctx context.Context, p *health.Server, serve func(context.Context, rpc.Listener) error) error {
 	source, err := r.SignIn.source(ctx, r.stdin, r.Flags)
 	if err != nil {
@@ -138,9 +138,9 @@ func (r *Remote) watchInput(ctx context.Context, source auth.TokenSource) error 
 	return errStdinClosed
 }
 
-// endOf reads the input away, so nobody else may read it, and closes the channel at
-// its end. The goroutine may last until the program ends: a read of a terminal
-// cannot be interrupted.
+// endOf reads and drops the input, and closes the channel at its end. Nothing else may read the
+// input. The goroutine may last until the program ends, because a read of a terminal cannot be
+// interrupted.
 func endOf(input io.Reader) <-chan struct{} {
 	closed := make(chan struct{})
 	go func() {

@@ -17,9 +17,9 @@ import (
 	"github.com/execagent/execagent/internal/sigv4"
 )
 
-// SignIn has what the environment says about how an executor proves to a registry
-// who it is (remote.md 2 and 12). Only this file reads these variables. The flags
-// say which credential is used: see [SignIn.source].
+// SignIn holds what the environment says about the credentials of an executor for a
+// registry (remote.md 2 and 12). Only this file reads these variables. The flags say
+// which credential is used: see [SignIn.source].
 type SignIn struct {
 	token string // an agent identity or an API key; empty: none is used
 
@@ -28,15 +28,14 @@ type SignIn struct {
 	jwksBase    string
 	refreshURL  string
 	aws         sigv4.Config // with the variables that it needs, if the flags ask for AWS signatures
-	// Roots are trusted by what signs in, and by the requests to the registry unless Registry is
-	// set; nil for a registry over plain http.
+	// Roots are the trusted roots for signing in, nil for a registry over plain http.
 	Roots *x509.CertPool
-	// Registry are the only authorities that the registry's certificate may be from.
+	// Registry are the trusted roots for the registry: those of --tls-ca alone, or Roots.
 	Registry *x509.CertPool
 	logger   *slog.Logger
 }
 
-// errNoKey says how an executor gets the key that it has not.
+// errNoKey says that there is no credential, and how to give one.
 var errNoKey = errors.New("no credential for the registry: set CODEX_API_KEY, name a file with --api-key-file, pass it with --registration-bearer-stdin, or sign in with codex login")
 
 // newSignIn reads the environment and keeps the one key that the flags ask for. It
@@ -73,7 +72,7 @@ func newSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	s.Roots, err = target.Roots(*flags.Remote, value("SSL_CERT_FILE"), value("CODEX_CA_CERTIFICATE"))
 	s.Registry = s.Roots
 	if err == nil && flags.TLSCA != "" {
-		// Who could change it would be the registry, and choose the clients.
+		// A user who can change the file can pose as the registry, and choose the clients.
 		if err = secretfile.Refuse(flags.TLSCA); err == nil {
 			s.Registry, err = target.Authorities(flags.TLSCA)
 		}

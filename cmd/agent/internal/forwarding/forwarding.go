@@ -19,10 +19,10 @@ import (
 // kernel's queue.
 const maxConnections = 200
 
-// Forwarder forwards what it accepts.
+// Forwarder forwards the connections that it accepts.
 type Forwarder struct {
 	Client *client.Client
-	// Say tells the user what is not as it should be.
+	// Say tells the user about a problem.
 	Say func(string)
 
 	routes []route
@@ -51,15 +51,15 @@ func (f *Forwarder) Listen(ctx context.Context, s Spec) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Close ends the listening.
+// Close closes the listeners.
 func (f *Forwarder) Close() {
 	for _, r := range f.routes {
 		_ = r.listener.Close() // it may be closed
 	}
 }
 
-// Serve forwards until ctx ends, and returns when nothing of it runs any more. An
-// error is why it cannot go on.
+// Serve forwards until ctx ends, and waits for everything that it has started. The
+// error says why it cannot go on.
 func (f *Forwarder) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(ctx, f.Close)
@@ -85,7 +85,7 @@ func (f *Forwarder) Serve(ctx context.Context) error {
 	return nil
 }
 
-// accept forwards what comes to one listener.
+// accept forwards the connections of one listener.
 func (f *Forwarder) accept(ctx context.Context, r route, seats chan struct{}) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -109,7 +109,7 @@ func (f *Forwarder) accept(ctx context.Context, r route, seats chan struct{}) er
 	}
 }
 
-// forward joins one connection with one of the agent's.
+// forward forwards one connection.
 func (f *Forwarder) forward(ctx context.Context, conn net.Conn, r route) {
 	remote, err := f.Client.DialSocket(ctx, r.remote, nil)
 	if err != nil {
@@ -173,7 +173,7 @@ func join(ctx context.Context, from io.ReadCloser, to halfCloser, remote *client
 	return err
 }
 
-// copyUp sends all that comes, and then that it was all.
+// copyUp sends everything from a reader, and then its end.
 func copyUp(remote *client.Socket, from io.Reader) error {
 	buf := make([]byte, 64<<10)
 	if _, err := io.CopyBuffer(remote, struct{ io.Reader }{from}, buf); err != nil {
@@ -182,7 +182,7 @@ func copyUp(remote *client.Socket, from io.Reader) error {
 	return remote.CloseWrite()
 }
 
-// Name is an address for people.
+// Name returns an address for people.
 func Name(remote string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(remote, "tcp://"), "unix://")
 }

@@ -1,4 +1,7 @@
-// Package forwarding brings connections of this machine to addresses on an agent's side.
+// Package forwarding passes connections on this machine on to addresses on an agent's side.
+//
+// [ParseSpec] reads a [Spec], and a [Forwarder] listens at it and forwards. [Standard] forwards
+// standard input and output.
 package forwarding
 
 import (
@@ -11,7 +14,7 @@ import (
 	"strings"
 )
 
-// Spec is what is listened at here, and what is connected to there.
+// Spec is an address to listen at here, and an address to connect to there.
 type Spec struct {
 	Network, Local string // tcp and HOST:PORT, or unix and a path
 	Remote         string // tcp://HOST:PORT or unix:///PATH
@@ -24,8 +27,8 @@ type Spec struct {
 //	LOCAL:HOST:PORT
 //	LOCAL:/PATH
 //
-// LOCAL is a port of ours, 0 or nothing for a free one, or an absolute path. host
-// is where ports of ours are.
+// LOCAL is a port here, 0 or nothing for a free one, or an absolute path. host is the address
+// for a port here.
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
 	if _, err := netip.ParseAddr(local); err == nil && strings.Contains(local, ".") {
@@ -47,7 +50,7 @@ func ParseSpec(text, host string) (Spec, error) {
 	return s, nil
 }
 
-// listening reads what is left of the first colon.
+// listening reads LOCAL.
 func listening(local, host string) (network, address string, err error) {
 	if path.IsAbs(local) {
 		return "unix", local, nil

@@ -2,19 +2,15 @@ package local
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/approval"
-	"github.com/execagent/execagent/internal/egress"
-	"github.com/execagent/execagent/internal/httpclient"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/probe"
@@ -23,11 +19,11 @@ import (
 	"github.com/execagent/execagent/sandbox"
 )
 
-// Command is one command. It runs once.
+// Command is a command to run here. Run may be called once.
 type Command struct {
 	Sys  program.System
 	Argv []string
-	Dir  string // the working directory, of this program, too
+	Dir  string // the working directory, also that of this program
 	TTY  bool   // the command has a terminal of its own
 
 	Profile sandbox.Profile
@@ -35,15 +31,15 @@ type Command struct {
 	Rules   *approval.Operator // nil: no rules
 
 	Operator sandbox.Operator
-	// StateDir returns the folder for records of placeholders, or why there is none.
+	// StateDir returns the folder for records of placeholders, or an error that says why there is none.
 	StateDir func() (string, error)
 
 	terminal     *console.Terminal         // nil: nobody is asked
 	placeholders *placeholder.Placeholders // nil: the sandbox needs none
 }
 
-// Run runs the command and returns its exit code, or returns why it did not run, with the code of
-// a shell for that or with 0.
+// Run runs the command and returns its exit code. With an error, the command did not run: code is the
+// one that a shell has for that, or 0.
 func (c *Command) Run() (code int, err error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return 0, errors.New("the command is empty")
@@ -63,7 +59,7 @@ func (c *Command) Run() (code int, err error) {
 	return c.run(r)
 }
 
-// run runs a command that the rules allow.
+// run runs the command, which the rules allow.
 func (c *Command) run(r *ruled) (code int, err error) {
 	held, err := c.enter()
 	defer c.leave(held)
@@ -77,12 +73,12 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		return confine.ShellCode(err), err
 	}
 	p.Env, p.Dir, p.TTY = c.Sys.Environ, c.Dir, program.IsShownTerminal(c.Sys.Stdin)
-	var network *Network // nil: it is not managed
+	var network *managedNetwork
 	if c.Network.Managed {
 		if network, err = c.manage(held); err != nil {
 			return 0, err
 		}
-		p.Env = network.Environ()
+		p.Env = network.environ()
 	}
 	if c.TTY {
 		code, err = c.runAtOwnTerminal(held, p)
@@ -91,10 +87,10 @@ func (c *Command) run(r *ruled) (code int, err error) {
 			program.Catch(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 		})
 	}
-	return code, errors.Join(err, c.terminal.Close(), network.Close(c.Sys.Stderr))
+	return code, errors.Join(err, c.terminal.Close(), network.close(c.Sys.Stderr))
 }
 
-// enter enters the sandbox. Whether or not it fails, leave gives back what it has taken.
+// enter enters the sandbox. The caller calls leave, also if enter fails.
 func (c *Command) enter() (*confine.Held, error) {
 	stateDir, noState := c.StateDir()
 	door := confine.Door{
@@ -124,7 +120,7 @@ func (c *Command) enter() (*confine.Held, error) {
 	return door.Enter(c.Profile)
 }
 
-// leave gives back what enter has taken from the host. Held may be nil.
+// leave returns to the host what enter has taken. held may be nil.
 func (c *Command) leave(held *confine.Held) {
 	held.Release()
 	if c.placeholders != nil {
@@ -134,16 +130,7 @@ func (c *Command) leave(held *confine.Held) {
 	}
 }
 
-// manage gives the command its network.
-func (c *Command) manage(held *confine.Held) (*Network, error) {
-	return StartNetwork(NetworkConfig{
-		Words: c.Network, Operator: egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)}, Roots: sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots),
-		Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Environ: c.Sys.Environ, Terminal: c.terminal,
-	})
-}
-
-// become replaces this process by a command that nothing confines. It returns only
-// with an error.
+// become replaces this process by a command without a sandbox. It returns only if it fails.
 func become(program string, argv, environ []string) error {
 	path, err := procs.LookPath(program, "", environ)
 	if err != nil {

@@ -7,68 +7,55 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/egress"
-	"github.com/execagent/execagent/internal/sandbox/gate"
+	"github.com/execagent/execagent/internal/httpclient"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/sandbox"
 )
 
-// Network is that of a command that runs.
-type Network struct {
+// managedNetwork is the network of a command, a proxy with a policy.
+type managedNetwork struct {
 	networks egress.Networks
 	network  *egress.Network
 	reports  egress.Reports
 	tally    tally
 }
 
-// NetworkConfig says how a network starts.
-type NetworkConfig struct {
-	Words    NetworkWords
-	Operator egress.Operator
-	// Roots are as in [egress.Networks].
-	Roots func() *x509.CertPool
-	// Gate has the listeners of the proxy. OnHost tells that they are ports of this host.
-	Gate   *gate.Gate
-	OnHost bool
-	// Environ is that of the command, without the network.
-	Environ []string
-	// Terminal is where the user is asked; nil: nobody is, and what is not allowed is refused. It
-	// is closed before the network.
-	Terminal *console.Terminal
-}
-
-// StartNetwork begins to serve the command.
-func StartNetwork(cfg NetworkConfig) (*Network, error) {
-	n := &Network{}
+// manage starts the network of the command.
+func (c *Command) manage(held *confine.Held) (*managedNetwork, error) {
+	n := &managedNetwork{}
 	n.reports.Tell = func(d *protocol.PolicyDecision) bool {
 		n.tally.add(d)
 		return true
 	}
-	n.networks.Set(cfg.Operator)
-	n.networks.Roots = cfg.Roots
+	n.networks.Set(egress.Operator{Upstream: egress.UpstreamOf(c.Sys.Environ)})
+	n.networks.Roots = sync.OnceValue[*x509.CertPool](httpclient.TrustedRoots)
 	client := egress.Client{Reports: &n.reports}
-	if cfg.Terminal != nil {
-		client.Ask = newAsker(cfg.Terminal).answer
+	if c.terminal != nil {
+		client.Ask = newAsker(c.terminal).answer
 	}
-	plan, err := cfg.Words.plan(cfg.Terminal != nil)
+	plan, err := c.Network.plan(c.terminal != nil)
 	if err != nil {
 		return nil, err
 	}
-	start := egress.Start{Environ: cfg.Environ, Gate: cfg.Gate, OnHost: cfg.OnHost, Enforced: true}
+	start := egress.Start{Environ: c.Sys.Environ, Gate: held.Gate(), OnHost: !held.Has(sandbox.NetNS), Enforced: true}
 	if n.network, err = n.networks.Open(plan, start, client); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// Environ is the environment of the command.
-func (n *Network) Environ() []string { return n.network.Environ() }
+// environ is the environment of the command.
+func (n *managedNetwork) environ() []string { return n.network.Environ() }
 
-// Close ends the network, and says what the command has reached, and what not. It may be called on
-// nil.
-func (n *Network) Close(stderr io.Writer) error {
+// close ends the network, and prints what the command has reached and what was refused. On nil it
+// does nothing.
+func (n *managedNetwork) close(stderr io.Writer) error {
 	if n == nil {
 		return nil
 	}
@@ -81,12 +68,12 @@ func (n *Network) Close(stderr io.Writer) error {
 	return n.networks.Close()
 }
 
-// asker asks the user, and remembers what they have said for the whole run.
+// asker asks the user, and remembers the answers that are for the whole run.
 type asker struct {
 	terminal *console.Terminal
 	turn     chan struct{} // has a value while nobody asks
 
-	answers map[protocol.PolicyRequest]protocol.PolicyChoice // who has the turn owns it
+	answers map[protocol.PolicyRequest]protocol.PolicyChoice // its owner is the holder of the turn
 }
 
 func newAsker(terminal *console.Terminal) *asker {
@@ -98,7 +85,7 @@ func newAsker(terminal *console.Terminal) *asker {
 // maxAnswers is how many answers for the whole run are remembered.
 const maxAnswers = 4096
 
-// answer is for [egress.Client].
+// answer is the Ask of an [egress.Client].
 func (a *asker) answer(ctx context.Context, _ string, params, result any) error {
 	asked, ok := params.(*protocol.PolicyRequestParams)
 	answer, ok2 := result.(*protocol.PolicyAnswer)
@@ -129,18 +116,17 @@ func (a *asker) answer(ctx context.Context, _ string, params, result any) error 
 	return err
 }
 
-// refusedByUser is the reason of a user's no.
+// refusedByUser is the reason of a refusal by the user.
 const refusedByUser = "refused by the user"
 
-// answerOf reads an answer, and whether it is for the rest of the run; ok is false for what is
-// none.
+// answerOf reads an answer; keep: it is for the rest of the run. ok is false if the line is none.
 func answerOf(line string) (choice protocol.PolicyChoice, keep, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "o", "once", "y", "yes":
 		return protocol.PolicyChoice{Type: protocol.PolicyAllow}, false, true
 	case "a", "always":
 		return protocol.PolicyChoice{Type: protocol.PolicyAllow}, true, true
-	case "n", "no", "", console.QuestionInterrupted:
+	case "n", "no", "", console.Interrupted:
 		return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(refusedByUser)}, true, true
 	}
 	return choice, false, false

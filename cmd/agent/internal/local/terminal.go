@@ -15,21 +15,21 @@ import (
 	"github.com/execagent/execagent/procs"
 )
 
-// ownTerminal joins the terminal that a command has of its own to that of the user: what they type
-// goes there, what it shows is written here, and it has the size of this one.
+// ownTerminal connects the command's own terminal with the user's: input of the user goes there,
+// output comes here, and the size follows the user's terminal.
 type ownTerminal struct {
 	sys     program.System
 	process *procs.Process
 	exited  chan int   // gets the exit code
-	failed  chan error // gets why the output of the command goes nowhere
+	failed  chan error // gets the error of a write of output
 
-	mu   sync.Mutex        // held by who uses the user's terminal: reader, writer, or a question
+	mu   sync.Mutex        // its holder uses the user's terminal: reader, writer, or a question
 	user *program.Terminal // nil: standard input is no terminal
 }
 
-// runAtOwnTerminal runs the program at a terminal of its own. Its exit code, and the error, are those
-// of [confine.Held.Run]. When the program has ended it ends all questions, and kills what the program
-// has left behind.
+// runAtOwnTerminal runs the program at a terminal of its own. The exit code and the error are as for
+// [confine.Held.Run]. After the end of the program it ends all questions, and kills the processes
+// that the program has left behind.
 func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code int, err error) {
 	t := &ownTerminal{sys: c.Sys, exited: make(chan int, 1), failed: make(chan error, 1), user: program.NewTerminal(c.Sys.Stdin)}
 	signals := make(chan os.Signal, 8)
@@ -63,7 +63,7 @@ func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code 
 	return code, errors.Join(err, c.terminal.Close())
 }
 
-// take is the [procs.Spec.Sink]. The command waits while the user is slow to read, or is asked.
+// take is the [procs.Spec.Sink]. The command waits while the user reads slowly, or has a question.
 func (t *ownTerminal) take(ev procs.Event) {
 	switch ev.Kind {
 	case procs.Output:
@@ -81,7 +81,7 @@ func (t *ownTerminal) take(ev procs.Event) {
 	}
 }
 
-// pass passes signals on until the command has ended, or its output goes nowhere.
+// pass passes signals on until the command has ended, or its output cannot be written.
 func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
 	for {
 		select {
@@ -102,17 +102,13 @@ func (t *ownTerminal) pass(signals <-chan os.Signal) (code int, err error) {
 	}
 }
 
-// size is that of the first of standard input, output and error that is a terminal.
+// size returns the size of the user's terminal, zero without one.
 func (t *ownTerminal) size() procs.Winsize {
-	for _, f := range []*os.File{t.sys.Stdin, t.sys.Stdout, t.sys.Stderr} {
-		if rows, cols, ok := program.NewTerminal(f).Size(); ok {
-			return procs.Winsize{Rows: rows, Cols: cols}
-		}
-	}
-	return procs.Winsize{}
+	rows, cols, _ := t.sys.Size()
+	return procs.Winsize{Rows: rows, Cols: cols}
 }
 
-// lend gives the user's terminal to a question, for which it edits lines.
+// lend lends the user's terminal to a question, in line mode, see [console.Terminal.LendBy].
 func (t *ownTerminal) lend() (back func()) {
 	t.mu.Lock()
 	t.user.Restore()
@@ -124,7 +120,7 @@ func (t *ownTerminal) lend() (back func()) {
 
 const ctrlD = "\x04" // VEOF in termios(3)
 
-// passInput passes standard input on to the command, and at its end the end of input.
+// passInput passes standard input and its end on to the command.
 func (t *ownTerminal) passInput(ctx context.Context) {
 	input, last := make([]byte, 4<<10), byte('\n')
 	for id := 0; ; id++ {
@@ -148,8 +144,7 @@ func (t *ownTerminal) passInput(ctx context.Context) {
 	}
 }
 
-// read reads standard input. Of a terminal it reads what no question is answered by; it may return
-// nothing, since a question may have been faster.
+// read reads standard input. At a terminal a question may have been faster: then read returns 0.
 func (t *ownTerminal) read(ctx context.Context, input []byte) (n int, err error) {
 	if t.user == nil {
 		return t.sys.Stdin.Read(input)

@@ -1,5 +1,3 @@
-// Package rules has what the program does with rules about commands: the flags of a serving agent
-// that name them, and what agent execpolicy check does.
 package policyfile
 
 import (
@@ -15,7 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rulefile"
 )
 
-// A Check is a question to files of rules.
+// RuleCheck asks files of rules about a command.
 type RuleCheck struct {
 	Files   []string
 	Command []string
@@ -24,8 +22,8 @@ type RuleCheck struct {
 	Pretty  bool
 }
 
-// Run answers on stdout. If a file cannot be used, it prints nothing there and returns an error
-// that names the file.
+// Run prints the answer. If a file cannot be used, Run prints nothing and returns an error that
+// names the file.
 func (c *RuleCheck) Run(stdout io.Writer) error {
 	all, bounds := &rule.Set{}, execpolicy.OperatorBounds()
 	for _, file := range c.Files {

@@ -1,5 +1,11 @@
-// Package netpolicy reads the operator's policy for the network of commands: the ceiling of
-// what any client can give them. It is a TOML file, read strictly.
+// Package policyfile reads the operator's policies from files: which commands may run, and what
+// commands may reach over the network.
+//
+// [RuleFlags] name a folder of rules about commands (Starlark). ReadPolicy reads them for a serving
+// agent, ReadHere for a command of this program. [RuleCheck] is agent execpolicy check.
+//
+// [ReadNetwork] reads the policy for the network, the limit of what any client can allow. It is a
+// TOML file, read strictly:
 //
 //	allow = ["packages.example.net", "*.example.org:443"]
 //	deny  = ["internal.example.org"]
@@ -12,4 +18,6 @@
 //	env = ["FORGE_TOKEN"]
 //	patterns = ["fg_[a-z0-9]{40}"]
 //	url_prefixes = ["https://forge.example.org/api"]
+//
+// [FollowRules] and [FollowNetwork] read a policy again at each signal.
 package policyfile

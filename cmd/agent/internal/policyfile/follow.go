@@ -4,23 +4,37 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/execagent/execagent/agent"
+	"github.com/execagent/execagent/internal/approval"
 )
 
-// FollowNetwork reads the file of the policy p again at each signal, until ctx ends. What it finds goes to
-// set, and what that changes into the log. A file that cannot be read changes nothing.
-func FollowNetwork(ctx context.Context, p *agent.NetworkPolicy, path string, signals <-chan os.Signal, set func(*agent.NetworkPolicy) error, log *slog.Logger) {
-	for current := p; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
+// FollowRules reads the rules of an agent again at each signal. stop ends that, and waits. Without
+// rules it does nothing.
+func FollowRules(p *agent.ExecPolicy, signals <-chan os.Signal, log *slog.Logger) (stop func()) {
+	if p == nil {
+		return func() {}
+	}
+	return follow(signals, func() {
+		if err := flagged(p.Reread()); err != nil {
+			log.Error(approval.NotReread, "error", err)
 		}
+	})
+}
+
+// FollowNetwork reads the file of the policy p again at each signal. stop ends that, and waits. It
+// passes a changed policy to set, and logs the changes. A file that cannot be read changes nothing.
+// Without a policy it does nothing.
+func FollowNetwork(p *agent.NetworkPolicy, path string, signals <-chan os.Signal, set func(*agent.NetworkPolicy) error, log *slog.Logger) (stop func()) {
+	if p == nil {
+		return func() {}
+	}
+	return follow(signals, func() {
 		next, err := ReadNetwork(path)
 		changed := ""
 		if err == nil {
-			changed = changes(current, next)
+			changed = changes(p, next)
 		}
 		if changed != "" {
 			err = set(next)
@@ -31,8 +45,28 @@ func FollowNetwork(ctx context.Context, p *agent.NetworkPolicy, path string, sig
 		case changed == "":
 			log.Info("the network policy was read again: nothing has changed")
 		default:
-			current = next
+			p = next
 			log.Info("the network policy has changed, for commands that are started from now on", "changes", changed)
 		}
+	})
+}
+
+// follow calls reread at each signal. stop ends that, and waits.
+func follow(signals <-chan os.Signal, reread func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+				reread()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		following.Wait()
 	}
 }

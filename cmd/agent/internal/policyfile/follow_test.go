@@ -1,20 +1,18 @@
 package policyfile
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/agent"
 )
 
-// TestFollow: each signal has the file read again; what is wrong with it changes nothing.
-func TestFollow(t *testing.T) {
+// TestFollowNetwork: each signal reads the file again; a file with a mistake changes nothing.
+func TestFollowNetwork(t *testing.T) {
 	t.Parallel()
 	path := write(t, `allow = ["a.org"]`)
 	p, err := ReadNetwork(path)
@@ -34,17 +32,13 @@ func TestFollow(t *testing.T) {
 			lines <- string(buf[:n])
 		}
 	}()
-	ctx, cancel := context.WithCancel(t.Context())
 	signals := make(chan os.Signal)
-	var following sync.WaitGroup
 	var got []*agent.NetworkPolicy
-	following.Go(func() {
-		set := func(p *agent.NetworkPolicy) error {
-			got = append(got, p)
-			return nil
-		}
-		FollowNetwork(ctx, p, path, signals, set, slog.New(slog.NewTextHandler(log, nil)))
-	})
+	set := func(p *agent.NetworkPolicy) error {
+		got = append(got, p)
+		return nil
+	}
+	stop := FollowNetwork(p, path, signals, set, slog.New(slog.NewTextHandler(log, nil)))
 	for _, tt := range []struct {
 		text, says string
 		sets       int
@@ -62,8 +56,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%s: %s and %d policies, want %s and %d", tt.text, line, len(got), tt.says, tt.sets)
 		}
 	}
-	cancel()
-	following.Wait()
+	stop()
 	_ = log.Close()
 	<-lines
 }

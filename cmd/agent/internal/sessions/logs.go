@@ -12,10 +12,10 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Logs says what of a process's output is printed, and how.
+// Logs prints the output of a process. Its fields say which part, and how.
 type Logs struct {
 	Stdout, Stderr io.Writer
-	// Missing is called where output was not kept.
+	// Missing is called at a gap, where the agent has not kept output.
 	Missing    func()
 	Follow     bool      // print what comes, until the process ends
 	Timestamps bool      // before each line
@@ -59,8 +59,8 @@ func (l *Logs) Print(ctx context.Context, o *client.Observer, processID string) 
 	return nil
 }
 
-// printTail prints the last lines of what is kept. While it reads, it holds no more than
-// these lines.
+// printTail prints the last lines of the output that is kept. It holds no more than these lines in
+// memory.
 func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID string) error {
 	var (
 		kept  []protocol.OutputChunk
@@ -101,7 +101,7 @@ func (l *Logs) printTail(ctx context.Context, o *client.Observer, processID stri
 	return nil
 }
 
-// lastLines cuts chunks down to the last n lines of both streams together, and tells whether
+// lastLines cuts chunks down to the last n lines of both streams together, and reports whether
 // anything was cut.
 func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputChunk, cut bool) {
 	if n == 0 {
@@ -130,9 +130,9 @@ func lastLines(chunks []protocol.OutputChunk, n uint64) (rest []protocol.OutputC
 	return chunks, false
 }
 
-// note takes notice of what a result says, and tells whether output is missing before it. What an
-// agent drops is older than all that it keeps, so of the numbers between chunks and behind them no
-// output is missing: those are of the exit and of the end.
+// note records a result, and reports whether output is missing before it. An agent drops only output
+// that is older than all that it keeps. So a number that is missing between or behind chunks is that
+// of the exit or of the end, not of output.
 func (l *Logs) note(r *protocol.ReadResult) (missing bool) {
 	through := r.NextSeq - 1
 	if through <= l.after {
@@ -195,7 +195,7 @@ func (l *Logs) write(chunk *protocol.OutputChunk) error {
 	return err
 }
 
-// stamped puts the time before each line that begins.
+// stamped puts the time before each line.
 func (l *Logs) stamped(data []byte, within *bool, atMs int64) []byte {
 	stamp := at(atMs).Format("2006-01-02T15:04:05.000Z ")
 	l.line = l.line[:0]

@@ -1,5 +1,5 @@
-// Package sessions finds, by their names, the sessions of an agent and the processes in them,
-// and shows them: as a table, as JSON, and what they have printed.
+// Package sessions finds the named sessions of an agent and their processes: [All], [Named] and [Find]
+// return them as [Found]. [Rows] and [JSON] show them, and [Logs] prints their output.
 package sessions
 
 import (
@@ -17,7 +17,7 @@ import (
 // Main is the id of the process that agent exec starts in a session with a name.
 const Main = "main"
 
-// CheckName refuses what is no name of a session.
+// CheckName refuses an invalid name of a session.
 func CheckName(name string) error {
 	if !protocol.ValidSessionName(name) {
 		return fmt.Errorf("%.130q is no name of a session: it has up to 128 letters, digits and . _ -, and begins with a letter or digit", name)
@@ -41,7 +41,7 @@ func All(ctx context.Context, c *client.Client) ([]*Found, error) {
 	return look(ctx, c, listed)
 }
 
-// NoSuch says that there is no session of a name.
+// NoSuch is the error for a name without a session.
 func NoSuch(name string) error {
 	return fmt.Errorf("no session named %s: agent ps lists what there is", name)
 }
@@ -58,8 +58,7 @@ func Named(ctx context.Context, c *client.Client, name string) (*Found, error) {
 	return found[0], nil
 }
 
-// Find returns the sessions of these names, in their order. If one does not exist, that is
-// an error.
+// Find returns the sessions of these names, in the same order. It fails if one does not exist.
 func Find(ctx context.Context, c *client.Client, names ...string) ([]*Found, error) {
 	all, err := c.Sessions(ctx)
 	if err != nil {
@@ -80,10 +79,10 @@ func Find(ctx context.Context, c *client.Client, names ...string) ([]*Found, err
 	return look(ctx, c, listed)
 }
 
-// lookers is how many sessions are looked into at once.
+// lookers is the number of sessions whose processes are listed at once.
 const lookers = 16
 
-// look asks for the processes of sessions. A session that has ended meanwhile is left out.
+// look lists the processes of sessions. It leaves out a session that has ended meanwhile.
 func look(ctx context.Context, c *client.Client, listed []protocol.ListedSession) ([]*Found, error) {
 	found, errs := make([]*Found, len(listed)), make([]error, len(listed))
 	slots := make(chan struct{}, lookers)
@@ -122,13 +121,12 @@ func (f *Found) Running() []protocol.ListedProcess {
 	return running
 }
 
-// Process returns the process of an id, or, if that is "", the only one among those of the
-// session.
+// Process returns the process with an id; with "" the only process of the session.
 func (f *Found) Process(id string) (protocol.ListedProcess, error) {
 	return pick(f.Name, f.Processes, id)
 }
 
-// Joinable is Process for those that run.
+// Joinable is Process among those that run.
 func (f *Found) Joinable(id string) (protocol.ListedProcess, error) {
 	running := f.Running()
 	if len(running) == 0 {
@@ -137,7 +135,7 @@ func (f *Found) Joinable(id string) (protocol.ListedProcess, error) {
 	return pick(f.Name, running, id)
 }
 
-// maxShown is how many processes an error names.
+// maxShown bounds the processes that an error names.
 const maxShown = 8
 
 func pick(session string, all []protocol.ListedProcess, id string) (protocol.ListedProcess, error) {
@@ -161,7 +159,7 @@ func pick(session string, all []protocol.ListedProcess, id string) (protocol.Lis
 	return protocol.ListedProcess{}, fmt.Errorf("session %s has no process %q, but %s", session, id, strings.Join(ids, ", "))
 }
 
-// NewName makes up a name that people can tell from others, type, and remember for a while.
+// NewName makes up a name that people can tell apart, type and remember.
 func NewName() string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // it never fails

@@ -11,7 +11,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// signals are those that the wire has a name for.
+// signals are the signals that have a name in the protocol.
 var signals = []struct {
 	name   string
 	number syscall.Signal
@@ -39,14 +39,14 @@ func ParseSignal(text string) (protocol.Signal, error) {
 	return "", fmt.Errorf("%.32q is no signal that an agent can send: %s", text, strings.Join(known, ", "))
 }
 
-// Unknown tells whether the agent has refused a request because there is no such session or
-// process, any more perhaps.
+// Unknown reports whether the agent has refused a request because there is no such session or
+// process, or no longer one.
 func Unknown(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeInvalidRequest && strings.HasPrefix(refused.Err.Message, "unknown ")
 }
 
-// Attached tells whether a session was refused because another client has it.
+// Attached reports whether a session was refused because another client has it.
 func Attached(err error) bool {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	return ok && refused.Err.Code == protocol.CodeSessionAttached

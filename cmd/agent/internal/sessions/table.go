@@ -10,14 +10,14 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxCommand is how much of a command line the table shows, in characters.
+// maxCommand bounds a command line in the table, in characters.
 const maxCommand = 60
 
-// Heading is over the columns of [Rows].
+// Heading is the heading of the columns of [Rows].
 const Heading = "NAME\tPROCESS\tSTATUS\tSTARTED\tCOMMAND"
 
-// Rows returns a row for each process of the sessions, and one for each session without. None
-// has anything that a terminal would act upon.
+// Rows returns a row for each process of the sessions, and one for each session without a process.
+// The rows have no control characters.
 func Rows(all []*Found, now time.Time) (rows [][]string) {
 	for _, s := range all {
 		attached := ""
@@ -75,12 +75,12 @@ func commandLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// special tells whether a shell takes a character for something else.
+// special reports whether a character has a meaning for a shell.
 func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@%_-+=:,./…", r)
 }
 
-// plain makes a text harmless for a terminal, and shortens it.
+// plain removes control characters from a text, and shortens it.
 func plain(text string, most int) string {
 	if short := []rune(text); len(short) > most {
 		text = string(short[:most]) + "…"

@@ -1,5 +1,8 @@
-// Package settings finds out what counts of what is said about the options of a command: on the
-// line, by variables and in files.
+// Package settings decides which value of an option counts if the command line, variables of the
+// environment and files each have one.
+//
+// [Grammar.Line] reads a command line into a [Line], and Grammar.Values adds the files. Grammar.Explain
+// lists each option with the place of its value, for agent config show.
 package settings
 
 import (
@@ -13,14 +16,14 @@ import (
 // and those that a file requires.
 type Line map[string]string
 
-// Has tells whether a flag is given.
+// Has reports whether a flag is given.
 func (g Line) Has(name string) bool {
 	_, ok := g[name]
 	return ok
 }
 
-// Nameless finds an agent that is named by nothing, as by a variable of a shell that is not
-// set: the command must not run here instead.
+// Nameless refuses an empty name of an agent, as from an unset shell variable, because the command
+// must not run on this machine instead.
 func (g Line) Nameless() error {
 	for _, name := range []string{"url", "registry"} {
 		if g.Has(name) && g[name] == "" {
@@ -30,12 +33,11 @@ func (g Line) Nameless() error {
 	return nil
 }
 
-// Prefer takes variables out of this process's environment that would contradict a flag on the
-// command line, or variables that come before them. An agent is named by a context, by its URL
-// or by its registry. A token without what it is for is of no use, and that of a variable is not
-// shown to another agent or registry than the variables name.
+// Prefer removes variables from this process's environment that contradict a flag on the command
+// line, or a variable that comes before them. An agent is named by a context, by its URL or by its
+// registry. A token in a variable goes only to the agent or registry that variables name.
 //
-// Of a server AGENT_TLS_CA is about its registry.
+// serves: the command is a server, for which AGENT_TLS_CA is about its registry.
 func (g Line) Prefer(serves bool) {
 	set := func(name string) bool { return os.Getenv(name) != "" }
 	other := func(flag, name string) bool { return g.Has(flag) && set(name) && g[flag] != os.Getenv(name) }

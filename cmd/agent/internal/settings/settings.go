@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
-// groups are the options of which one layer says all.
+// groups are options that have to come from the same layer.
 var groups = []cli.Group{
 	{
 		Heads: []string{"url", "registry", "context", "local", "probe"},
@@ -22,7 +22,7 @@ var groups = []cli.Group{
 	{Heads: []string{"dir", "workdir"}},
 }
 
-// servers are those of the commands that serve.
+// servers are the groups of the commands that serve.
 var servers = []cli.Group{{
 	Heads: []string{"listen", "remote"},
 	Rest: []string{
@@ -32,17 +32,17 @@ var servers = []cli.Group{{
 	},
 }}
 
-// Serves tells whether a command serves clients.
+// Serves reports whether a command serves clients.
 func Serves(command string) bool { return command == "exec-server" || command == "forward" }
 
-// Grammar is that of the command line.
+// Grammar is the grammar of the command line.
 type Grammar struct {
 	Program *cli.Program // the commands
-	// Client are empty flags that commands share which reach an agent, a pointer to a struct.
+	// Client points to an empty struct with the flags of all commands that connect to an agent.
 	Client any
 }
 
-// fields are those of the flags of a command; nil for what is none, or has others below it.
+// fields returns the flags of a command, nil if there is no such command or it has subcommands.
 func (g Grammar) fields(command string) cli.Fields {
 	if c := g.Program.Find(command); c != nil && len(c.Below()) == 0 {
 		return c.Of(c.New())
@@ -50,7 +50,7 @@ func (g Grammar) fields(command string) cli.Fields {
 	return nil
 }
 
-// commandOf is the command of a line.
+// commandOf returns the command of a line.
 func commandOf(args []string) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return "exec-server"
@@ -58,7 +58,7 @@ func commandOf(args []string) string {
 	return args[0]
 }
 
-// Line returns what is given on a command line; nothing for a command that has others below it.
+// Line returns the flags that a command line gives; none for a command with subcommands.
 func (g Grammar) Line(args []string) Line {
 	line, _ := g.line(args)
 	return line
@@ -81,13 +81,13 @@ func (g Grammar) line(args []string) (line Line, unknown error) {
 	return line, unknown
 }
 
-// Values returns what files say about the options of the command of a line. It takes variables out
-// of this process's environment that contradict the line or what is required, as [Line.Prefer]
-// does. An error names the file and the line in it.
+// Values returns the values that files set for the command of a line. It removes variables from this
+// process's environment that contradict the line or a required value, as [Line.Prefer] does. An error
+// names the file and the line in it.
 func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 	command := commandOf(args)
 	if !cli.HasTable(command) {
-		if command != "config" { // which tells of all variables
+		if command != "config" { // which shows all variables
 			line.Prefer(false)
 		}
 		return nil, nil
@@ -103,8 +103,8 @@ func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 	return g.settle(line, files, command, g.fields(command))
 }
 
-// Explain tells which options of the command of a line are from where; without a line, which of
-// all commands are set. tell hears what there is to say besides.
+// Explain returns the options of the command of a line, each with the place of its value; without a
+// command the options of all commands that are set. tell is called with remarks for the user.
 func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err error) {
 	line, err := g.line(args)
 	if err != nil {
@@ -148,7 +148,7 @@ func (g Grammar) explain(files *cli.Files, command string, line Line) ([]cli.Sho
 	return cli.Explain(command, fields.Options(), values, line), nil
 }
 
-// read reads the files, the user's as the line and AGENT_CONFIG name it.
+// read reads the files. The line or AGENT_CONFIG names the user's file.
 func (g Line) read() (*cli.Files, error) {
 	user, err := target.LocateContexts(cmp.Or(g["config"], os.Getenv("AGENT_CONFIG")))
 	if err != nil {
@@ -157,7 +157,7 @@ func (g Line) read() (*cli.Files, error) {
 	return cli.ReadFiles("agent", user)
 }
 
-// settle returns what files say, with variables that contradict that or the line taken away.
+// settle returns the values of files, and removes variables that contradict them or the line.
 func (g Grammar) settle(line Line, files *cli.Files, command string, fields cli.Fields) (cli.Values, error) {
 	var shared cli.Shared
 	if !Serves(command) {

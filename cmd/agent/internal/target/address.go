@@ -9,12 +9,12 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// ListenURL makes a URL to listen on of the short forms that a command line takes:
+// ListenURL returns the URL to listen on for the short forms that a command line takes:
 // 127.0.0.1:7000, :7000 for all addresses of this machine (IPv4), localhost:7000 for its
-// loopback address. Everything else is returned as it is.
+// loopback address. It returns everything else as it is.
 func ListenURL(address string) string { return short(address, "0.0.0.0", "127.0.0.1") }
 
-// DialURL makes a URL to connect to of the same forms; :7000 is on this machine.
+// DialURL returns the URL to connect to for the same forms; :7000 is on this machine.
 func DialURL(address string) string { return short(address, "127.0.0.1", "localhost") }
 
 func short(address, all, local string) string {
@@ -37,7 +37,7 @@ func short(address, all, local string) string {
 	return scheme + rest
 }
 
-// CheckURL finds what is wrong with the URL of an agent, without asking anybody.
+// CheckURL refuses a URL that cannot be that of an agent. It connects to nothing.
 func CheckURL(address string) error {
 	u, err := url.Parse(DialURL(address))
 	switch {
@@ -55,7 +55,7 @@ func CheckURL(address string) error {
 	return nil
 }
 
-// CheckEnvironment finds what is wrong with the id of an environment; "" is none.
+// CheckEnvironment refuses an invalid id of an environment; "" stands for no environment.
 func CheckEnvironment(id string) error {
 	if id != "" && !wire.ValidEnvironmentID(id) {
 		return fmt.Errorf("--environment-id %.100q is not 1 to 256 of A-Z, a-z, 0-9, _ and -", id)

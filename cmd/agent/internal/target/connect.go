@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// defaultWait is how long is waited for what passes by itself.
+	// defaultWait is how long Connect waits for failures to pass that pass by themselves.
 	defaultWait = 30 * time.Second
-	// silence is how long the user is not told that there is something to wait for.
+	// silence is how long Connect waits before it tells the user why.
 	silence = time.Second
-	// firstPause is between two attempts to connect; it doubles, up to longestPause.
+	// firstPause is the first pause between attempts; the pause doubles up to longestPause.
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
-	// attachedPatience is how long is waited for a session that another client has, who may
-	// have ended just now: the agent hears of that a little later.
+	// attachedPatience is how long Connect waits for a session of another client. That client
+	// may have ended already, and the agent learns of it a little later.
 	attachedPatience = 2 * time.Second
 )
 
-// Connect connects a client to the agent, which is [Flags.Elsewhere], within the time of
-// --wait. After a second without success it says why on standard error, and again when that
+// Connect connects a client to the agent, which has to be [Flags.Elsewhere], within the time of
+// --wait. After a second without success it says why on standard error, and again when the reason
 // changes. Its error is the last reason. adapt changes how the client connects.
 func (f *Flags) Connect(ctx context.Context, sys program.System, adapt ...func(*client.Config)) (c *client.Client, err error) {
 	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
@@ -49,8 +49,8 @@ func (f *Flags) Connect(ctx context.Context, sys program.System, adapt ...func(*
 	return c, err
 }
 
-// Dial is Connect for somebody else's client: it opens only the connection. The caller closes
-// that, and calls release then.
+// Dial is Connect for a client in another program: it opens only the connection. The caller closes
+// the connection, and then calls release.
 func (f *Flags) Dial(ctx context.Context, sys program.System) (conn rpc.Conn, release func(), err error) {
 	err = f.reach(ctx, sys, func(ctx context.Context, cfg client.Config) (err error) {
 		release = cfg.Release
@@ -102,7 +102,7 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	}
 }
 
-// telling is dial that logs each connection, also those after a loss, and with what it is made.
+// telling returns dial with a log of each connection, also after a loss, and of what it uses.
 func (f *Flags) telling(sys program.System, dial func(context.Context) (rpc.Conn, error)) func(context.Context) (rpc.Conn, error) {
 	log := f.Logger(sys)
 	how := []any{"agent", f.Name()}
@@ -132,7 +132,7 @@ func (f *Flags) telling(sys program.System, dial func(context.Context) (rpc.Conn
 	}
 }
 
-// Repeat calls attempt until it succeeds or the time of --wait is over, without the flag once.
+// Repeat calls attempt until it succeeds or the time of --wait is over; without --wait, once.
 func (f *Flags) Repeat(ctx context.Context, attempt func() error) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -156,19 +156,19 @@ type waiting struct {
 	mu     sync.Mutex // guards what follows
 	last   error      // why the last attempt failed
 	busy   time.Time  // since when another client has the session
-	loud   bool       // the user hears of it
-	told   string     // what the user has heard last
-	passed bool       // the user hears nothing any more
+	loud   bool       // the user is told the reason
+	told   string     // the reason that the user was told last
+	passed bool       // the user is told nothing any more
 }
 
-// failed notes why an attempt failed, and tells whether it was the last.
+// failed notes why an attempt failed, and reports whether it was the last.
 func (w *waiting) failed(err error) (enough bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passed {
 		return false // connected once, and looking for the way back
 	}
-	// The end of the time is no reason: the one before it is.
+	// That the time is over is no reason. The error before it is.
 	if w.ctx.Err() == nil || w.last == nil {
 		w.last = err
 	}
@@ -179,7 +179,7 @@ func (w *waiting) failed(err error) (enough bool) {
 	return false
 }
 
-// overdue makes the waiting heard.
+// overdue tells the user from now on why there is no connection.
 func (w *waiting) overdue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *waiting) tellLocked() {
 	}
 }
 
-// end ends what the user hears.
+// end tells the user nothing from now on.
 func (w *waiting) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,7 +221,7 @@ func (w *waiting) error() error {
 	return &connectError{text, w.last}
 }
 
-// connectError is the last reason, in the user's words.
+// connectError is the last reason, in words for the user.
 type connectError struct {
 	text string
 	err  error
@@ -230,7 +230,7 @@ type connectError struct {
 func (e *connectError) Error() string { return e.text }
 func (e *connectError) Unwrap() error { return e.err }
 
-// Name is that of the agent for people, without what may be a secret in a URL.
+// Name names the agent for people, without the parts of a URL that may be secret.
 func (f *Flags) Name() string {
 	if f.Registry != "" {
 		return "environment " + *f.EnvironmentID
@@ -258,7 +258,7 @@ func (w *waiting) reason() string {
 		err = connect.Err
 	}
 	if errors.Is(err, errWaited) {
-		return "no answer" // how long was waited is said elsewhere
+		return "no answer" // error adds how long
 	}
 	text := strings.TrimPrefix(err.Error(), "dialing "+w.flags.Name()+": ")
 	status, answered := errors.AsType[*transport.StatusError](err)
@@ -282,7 +282,7 @@ func (w *waiting) reason() string {
 	return text
 }
 
-// ignored says why the agent was shown no token, after it has asked for one.
+// ignored says why no token was sent to an agent that wants one.
 func (w *waiting) ignored() string {
 	if file, _ := w.sys.Lookup("AGENT_TOKEN_FILE"); file != "" {
 		return " (AGENT_TOKEN_FILE is for the agent of AGENT_URL alone and was not used, see --token-file)"
@@ -293,9 +293,9 @@ func (w *waiting) ignored() string {
 	return " (see --token-file)"
 }
 
-// hopelessLocked tells whether no time changes anything: the connection is there, and the
-// server refuses what is asked of it or the credential, or does not speak the protocol. Who asks
-// again with a wrong credential looks like somebody who tries credentials.
+// hopelessLocked reports whether another attempt is no use: the server has answered, and refuses the
+// request or the credential, or does not speak the protocol. Repeated attempts with a wrong
+// credential would look like an attack.
 func (w *waiting) hopelessLocked(err error) bool {
 	_, refused := errors.AsType[*client.ServerError](err)
 	if refused && client.Retryable(err) { // the session has another client
@@ -315,13 +315,13 @@ func (w *waiting) hopelessLocked(err error) bool {
 	return refused || foreign || unsupported
 }
 
-// unauthorized tells whether a status says that the credential will not do.
+// unauthorized reports whether a status refuses the credential.
 func unauthorized(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// final tells whether an error is one of those that do not pass by themselves: somebody has
-// to start a program, or to mend a name, a key or a certificate.
+// final reports whether an error does not pass by itself, because somebody has to start a program, or
+// to correct a name, a key or a certificate.
 func final(err error) bool {
 	if connect, ok := errors.AsType[*client.ConnectError](err); ok && connect.Final {
 		return true

@@ -13,7 +13,7 @@ import (
 // maxCertificates is how long a bundle of trusted roots may be, in bytes.
 const maxCertificates = 4 << 20
 
-// Untrusted completes an error about a certificate whose authority is unknown with what names one.
+// Untrusted adds a remedy to the error of a certificate of an unknown authority.
 func Untrusted(err error, remedy string) error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return fmt.Errorf("%w (%s)", err, remedy)
@@ -21,10 +21,10 @@ func Untrusted(err error, remedy string) error {
 	return err
 }
 
-// registryRemedy is how clients of a registry name its authority.
+// registryRemedy says how a client of a registry names the authority of its certificate.
 const registryRemedy = "the variable SSL_CERT_FILE names the file with its authority"
 
-// Authorities returns those in a file, and no others.
+// Authorities returns the certificates in a file, without the roots of the host.
 func Authorities(file string) (*x509.CertPool, error) {
 	roots := x509.NewCertPool()
 	return roots, addRoots(roots, file)
@@ -41,9 +41,8 @@ func addRoots(roots *x509.CertPool, file string) error {
 	return nil
 }
 
-// Roots returns the roots of the host and those in files, of which empty
-// names are skipped. For a registry over plain http it returns nil: reading the
-// host's roots takes milliseconds, and nobody would use them.
+// Roots returns the roots of the host and the certificates in files, without empty names. For a
+// registry over plain http it returns nil, because it takes milliseconds to read the host's roots.
 func Roots(registry string, files ...string) (*x509.CertPool, error) {
 	if strings.HasPrefix(registry, "http:") {
 		return nil, nil

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxToken is how long a token may be, with what stands around it, in bytes.
+	// maxToken bounds a token and the white space around it, in bytes.
 	maxToken = 64 << 10
-	// commandPatience is how long a token_command may take. It may ask a person.
+	// commandPatience is how long a token_command may take. It may ask the user something.
 	commandPatience = 60 * time.Second
 	// commandEnd is how long the output of a token_command may stay open after its end.
 	commandEnd = time.Second
@@ -26,8 +26,8 @@ const (
 	keyFolder = "keys"
 )
 
-// Token returns the token of a context of the file, or "" if the context says nothing of
-// one. It may run a command, which ends with ctx. No error quotes a token.
+// Token returns the token of a context of the file, or "" if the context has none. It may run a
+// command, which ends with ctx. No error quotes a token.
 func (f *ContextFile) Token(ctx context.Context, sys program.System, c *Context) (string, error) {
 	switch {
 	case c.token != "":
@@ -64,8 +64,8 @@ func ReadToken(sys program.System, file string) (string, error) {
 	return CheckToken("token file "+file, string(content))
 }
 
-// CheckToken returns the token that a text holds, between white space. what names the text
-// in the error.
+// CheckToken returns the token in a text, without the white space around it. what names the text in
+// the error.
 func CheckToken(what, text string) (string, error) {
 	token := strings.TrimSpace(text)
 	switch {
@@ -82,8 +82,8 @@ var (
 	errTooSlow = errors.New("it takes too long")
 )
 
-// runCommand runs a command and returns the token that it prints. What it has to say to the
-// user goes to standard error. It gets no standard input, which belongs to another command.
+// runCommand runs a command and returns the token that it prints. Its standard error is ours. It gets
+// no standard input, because that belongs to another command.
 func runCommand(ctx context.Context, sys program.System, argv []string, patience time.Duration) (string, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patience, errTooSlow)
 	defer stop()
@@ -100,14 +100,14 @@ func runCommand(ctx context.Context, sys program.System, argv []string, patience
 	case cause != nil:
 		return "", cause
 	case errors.Is(err, exec.ErrWaitDelay):
-		// It has ended, and left something behind that has its output.
+		// It has ended, and left a process behind that holds its output open.
 	case err != nil:
 		return "", err
 	}
 	return CheckToken("its output", out.text.String())
 }
 
-// bounded takes the output of a command, and calls full when that is too long.
+// bounded keeps the output of a command, and calls full when the output is too long.
 type bounded struct {
 	text bytes.Buffer
 	full func()
@@ -121,8 +121,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// SaveKey stores a key for a context in a file that only the user can read, in the folder
-// of the file of contexts at path. It returns what the context has as TokenFile.
+// SaveKey stores a key for a context in a file that only the user can read, in the folder of the file
+// of contexts at path. It returns the value for the context's TokenFile.
 func SaveKey(path, name, key string) (tokenFile string, err error) {
 	if !ValidContextName(name) {
 		return "", fmt.Errorf("%.*q is no name of a context", maxName, name)
@@ -134,8 +134,7 @@ func SaveKey(path, name, key string) (tokenFile string, err error) {
 	return tokenFile, write(filepath.Join(filepath.Dir(path), tokenFile), key+"\n")
 }
 
-// ForgetKey removes the key that SaveKey has stored for a context. One that is elsewhere
-// stays.
+// ForgetKey removes the key that SaveKey has stored for a context. It leaves a key elsewhere alone.
 func ForgetKey(path string, c *Context) error {
 	if c.TokenFile != filepath.Join(keyFolder, c.Name) {
 		return nil

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// refresh is how often the bar is drawn, and late for how long a copy runs without one.
+	// refresh is the time between two drawings, late the time that a copy runs without a bar.
 	refresh, late = 200 * time.Millisecond, 500 * time.Millisecond
-	// maxBar is how long the bar itself is at most, in characters.
+	// maxBar bounds the bar itself, in characters.
 	maxBar = 40
-	// longest is the most that is said to be left, in seconds.
+	// longest is the longest remaining time that is shown, in seconds.
 	longest = 999 * 3600
 )
 
@@ -70,7 +70,7 @@ func (b *bar) progress(n, total int64) {
 	b.done, b.total = b.done+n, total
 }
 
-// clear takes the line away, for somebody who writes one. It comes back.
+// clear removes the line, so that another line can be written. The next drawing shows it again.
 func (b *bar) clear() {
 	if b == nil {
 		return
@@ -83,7 +83,7 @@ func (b *bar) clear() {
 	}
 }
 
-// end ends the bar. If it was seen, the line of a copy that has succeeded stays.
+// end ends the bar. After a successful copy the line stays, if it was shown.
 func (b *bar) end(succeeded bool) {
 	if b == nil {
 		return
@@ -112,7 +112,7 @@ func (b *bar) drawLocked(took time.Duration) {
 	b.shown = true
 }
 
-// line is the bar as it is drawn on a terminal of so many columns.
+// line returns the bar for a terminal of this many columns.
 func line(done, total int64, took time.Duration, cols int, color bool) string {
 	rate := int64(float64(done) / max(took.Seconds(), 0.001))
 	text := fmt.Sprintf("%s  %s/s", size(done), size(rate))
@@ -139,10 +139,10 @@ func line(done, total int64, took time.Duration, cols int, color bool) string {
 	return "[" + full + rest + "] " + text
 }
 
-// clip leaves the last column free: a line that fills it would begin a new one.
+// clip leaves the last column free, because a line that fills it would wrap.
 func clip(text string, cols int) string { return text[:min(len(text), max(cols-1, 0))] }
 
-// size is a number of bytes for people.
+// size returns a number of bytes for people.
 func size(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
@@ -156,7 +156,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// clock is a duration for people, in whole seconds.
+// clock returns a duration for people, in whole seconds.
 func clock(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	if s < 3600 {

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// patience is how long the tool at the agent may take to clean up and to end, when the copy
+	// patience is how long the tool at the agent may take to clean up and to end, after the copy
 	// has failed here.
 	patience = 5 * time.Second
 	// piece is how much is read and written at once, in bytes.
 	piece = 256 << 10
-	// maxLine is how long a line of the tool may be, in bytes.
+	// maxLine bounds a line of the tool, in bytes.
 	maxLine = 256 << 10
 )
 
-// ErrTold says that something was not copied, and that the user has been told what and why.
+// ErrTold says that not everything was copied, and that the user has been told what and why.
 var ErrTold = errors.New("not everything was copied")
 
 // Copy is one copy between this machine and an agent.
@@ -45,12 +45,11 @@ type Copy struct {
 
 	bar  *bar
 	tool *client.Process
-	// What the tool says is passed on until muted; told: there was something.
+	// Messages of the tool are passed on until muted; told: there was one.
 	muted, told atomic.Bool
 }
 
-// Run copies. After an error the files that were there before are there, unless all of what
-// replaces them had come.
+// Run copies. After an error each target is as before, unless its replacement had arrived completely.
 func (c *Copy) Run(ctx context.Context) error {
 	if c.stream() && !c.Up && program.NewTerminal(c.System.Stdout) != nil {
 		return errors.New("a tar archive is nothing for a terminal: agent cat prints a file")
@@ -66,7 +65,7 @@ func (c *Copy) Run(ctx context.Context) error {
 	return err
 }
 
-// stream tells whether a tar archive is copied.
+// stream reports whether a tar archive is copied.
 func (c *Copy) stream() bool { return c.Target == archive && !c.Up || c.Sources[0] == archive && c.Up }
 
 func (c *Copy) run(ctx context.Context) (err error) {
@@ -110,8 +109,8 @@ func (c *Copy) run(ctx context.Context) (err error) {
 	return c.outcome(code, nil)
 }
 
-// outcome is the error of a copy of which the tool has ended with a code, and this end with an
-// error. The tool's reason comes first: that of this end is often only that the tool has ended.
+// outcome returns the error of a copy: the tool has ended with code, this end with err. The reason of
+// the tool counts first, because that of this end is often only that the tool has ended.
 func (c *Copy) outcome(code int, err error) error {
 	switch {
 	case code != 0 && c.told.Load():
@@ -124,12 +123,11 @@ func (c *Copy) outcome(code int, err error) error {
 	return nil
 }
 
-// giveUp ends the tool, which then removes what is not whole. The result is why the copy has
-// failed.
+// giveUp ends the tool, which then removes incomplete files. It returns why the copy has failed.
 func (c *Copy) giveUp(ctx context.Context, err error, listening *sync.WaitGroup) error {
 	_, gone := errors.AsType[*inputError](err)
 	if ctx.Err() != nil || !gone && !errors.Is(err, filecopy.ErrCut) {
-		c.muted.Store(true) // it has failed here, and of that the tool would only tell the effect
+		c.muted.Store(true) // the cause is here, and the tool would only report the effect
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -147,7 +145,7 @@ func (c *Copy) giveUp(ctx context.Context, err error, listening *sync.WaitGroup)
 	return c.outcome(code, err)
 }
 
-// listen passes on what the tool says, line by line.
+// listen passes messages of the tool on, line by line.
 func (c *Copy) listen() {
 	lines := bufio.NewScanner(c.tool.Stderr())
 	lines.Buffer(nil, maxLine)
@@ -157,8 +155,8 @@ func (c *Copy) listen() {
 			c.complain(lines.Text())
 		}
 	}
-	// Its error is that of the connection, or a line that is too long: the copy notices the
-	// one, and the exit code says enough about the other.
+	// Scan has failed with the connection, which the copy notices, or because a line is too long,
+	// about which the exit code says enough.
 	_, _ = io.Copy(io.Discard, c.tool.Stderr())
 }
 
@@ -167,7 +165,7 @@ func (c *Copy) complain(what any) {
 	program.Complain(c.System.Stderr, what)
 }
 
-// note is told of what is left out here.
+// note tells the user that a file is left out here.
 func (c *Copy) note(path string, err error) {
 	c.complain(fmt.Sprintf("%s: %v", filecopy.Quote(path), err))
 }
@@ -210,12 +208,12 @@ func (c *Copy) pass(ctx context.Context, in *input) error {
 	}
 }
 
-// packers are what archives are compressed with, by what these begin with.
+// packers are programs that compress archives, by the first bytes of their output.
 var packers = map[string]string{
 	"\x1f\x8b": "gzip", "\x28\xb5\x2f\xfd": "zstd", "\xfd7zXZ\x00": "xz", "BZh": "bzip2",
 }
 
-// checkArchive refuses what does not begin as a tar archive; nothing at all is an empty one.
+// checkArchive refuses input that does not begin as a tar archive. No input is an empty archive.
 func checkArchive(r *bufio.Reader) error {
 	const header = 512
 	begin, _ := r.Peek(header) // an error comes again with the next read
@@ -231,7 +229,7 @@ func checkArchive(r *bufio.Reader) error {
 	return nil
 }
 
-// down receives here what was asked for.
+// down receives the sources here.
 func (c *Copy) down(ctx context.Context, sources []string) error {
 	defer context.AfterFunc(ctx, func() { _ = c.tool.Stdout().Close() })()
 	out := newOutput(ctx, c.tool)
@@ -255,7 +253,7 @@ type (
 	onlyWriter struct{ io.Writer }
 )
 
-// inputError says that the tool cannot be written to: mostly because it has ended.
+// inputError says that writing to the tool failed, mostly because the tool has ended.
 type inputError struct{ err error }
 
 func (e *inputError) Error() string { return e.err.Error() }
@@ -278,7 +276,7 @@ func (in *input) close() error {
 	return nil
 }
 
-// output is the standard output of the tool. It tells the tool how much has come.
+// output is the standard output of the tool. It acknowledges to the tool how much has arrived.
 type output struct {
 	io.Reader
 	received uint64
@@ -313,7 +311,7 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end waits until nothing is told any more.
+// end waits until the last acknowledgement is sent.
 func (o *output) end() {
 	close(o.due)
 	<-o.ended

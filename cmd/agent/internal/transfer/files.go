@@ -1,5 +1,3 @@
-// Package files is what commands do with the files of an agent by its file requests alone, which
-// every exec-server has: list, print, remove, make directories.
 package transfer
 
 import (
@@ -22,7 +20,7 @@ type Files struct {
 	Dir    string // relative paths are below this directory
 }
 
-// at makes a path absolute. It may be written as agent cp has it, with a colon before it.
+// at makes a path absolute. The path may begin with a colon, as for agent cp.
 func (f *Files) at(name string) string {
 	name = strings.TrimPrefix(name, ":")
 	if strings.HasPrefix(name, "/") {
@@ -31,12 +29,12 @@ func (f *Files) at(name string) string {
 	return path.Join(f.Dir, name)
 }
 
-// Failures are what has gone wrong, path by path; everything else was done.
+// Failures are the errors of single paths. The request has succeeded for all other paths.
 type Failures []error
 
 func (f Failures) Error() string { return errors.Join(f...).Error() }
 
-// each does something about one path after the other, whatever becomes of the others.
+// each calls do for one path after the other, and goes on after an error.
 func (f *Files) each(ctx context.Context, names []string, do func(ctx context.Context, name, path string) error) error {
 	var failed Failures
 	for _, name := range names {
@@ -53,7 +51,7 @@ func (f *Files) each(ctx context.Context, names []string, do func(ctx context.Co
 	return failed
 }
 
-// Explain says what is wrong with a path, without the words of the protocol.
+// Explain returns the error of a path in words for the user.
 func Explain(name string, err error) error {
 	if refused, ok := errors.AsType[*client.ServerError](err); ok {
 		text, _, _ := strings.Cut(refused.Err.Message, " (os error ")
@@ -65,9 +63,9 @@ func Explain(name string, err error) error {
 	return fmt.Errorf("%s: %w", filecopy.Quote(name), err)
 }
 
-// twice makes a request that changes something, and once more each time its answer was lost with
-// the connection. done tells for an error of a repeated request that the one before has been
-// carried out.
+// twice sends a request that changes something, and sends it again each time the connection is lost
+// before the answer. done reports for the error of a repeated request whether an earlier one has
+// succeeded.
 func (f *Files) twice(ctx context.Context, method string, params any, done func(error) bool) error {
 	for sent := false; ; {
 		err := f.Client.Call(ctx, method, params, nil)
@@ -82,8 +80,8 @@ func (f *Files) twice(ctx context.Context, method string, params any, done func(
 	}
 }
 
-// Remove deletes files and links; with all also directories and what is below. With force it is no
-// error if nothing is there.
+// Remove deletes files and links; with all also whole directories. With force a missing file is no
+// error.
 func (f *Files) Remove(ctx context.Context, names []string, all, force bool) error {
 	return f.each(ctx, names, func(ctx context.Context, name, path string) error {
 		if strings.Trim(path, "/.") == "" {
@@ -111,15 +109,15 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 	})
 }
 
-// isDot tells whether a path, as it was typed, ends in . or .. or stands for the working directory.
+// isDot reports whether a path, as it was typed, ends in . or .. or stands for the working directory.
 func isDot(name string) bool {
 	name = strings.TrimRight(strings.TrimPrefix(name, ":"), "/")
 	last := name[strings.LastIndexByte(name, '/')+1:]
 	return last == "" || last == "." || last == ".."
 }
 
-// around tells whether a path is the working directory or one above it, by whatever links it leads
-// there. A path that is itself a link is not: only the link would be removed.
+// around reports whether a path leads, through whatever links, to the working directory or above it.
+// For a path that is itself a link it reports false, because only the link would be removed.
 func (f *Files) around(ctx context.Context, name string) bool {
 	real := func(name string) string {
 		if resolved, err := f.Client.FS(nil).Canonicalize(ctx, name); err == nil {
@@ -132,7 +130,7 @@ func (f *Files) around(ctx context.Context, name string) bool {
 	return dir == name || strings.HasPrefix(dir, name+"/")
 }
 
-// Mkdir makes directories; with parents also those above, and one that is there is no error.
+// Mkdir makes directories; with parents also their parents, and an existing directory is no error.
 func (f *Files) Mkdir(ctx context.Context, names []string, parents bool) error {
 	return f.each(ctx, names, func(ctx context.Context, name, path string) error {
 		params := &protocol.CreateDirectoryParams{Path: protocol.NewPathURI(path), Recursive: &parents}
@@ -144,26 +142,26 @@ func (f *Files) Mkdir(ctx context.Context, names []string, parents bool) error {
 	})
 }
 
-// WriteError says that the output cannot be written to.
-type WriteError struct{ Err error }
+// writeError says that the output cannot be written.
+type writeError struct{ Err error }
 
-func (e *WriteError) Error() string { return "writing to standard output: " + e.Err.Error() }
+func (e *writeError) Error() string { return "writing to standard output: " + e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *WriteError) Unwrap() error { return e.Err }
+func (e *writeError) Unwrap() error { return e.Err }
 
 // block is how much of a file is read with one request, in bytes.
 const block = 1 << 20
 
 // Cat writes the contents of files.
 func (f *Files) Cat(ctx context.Context, w io.Writer, names []string) error {
-	var broken *WriteError
+	var broken *writeError
 	err := f.each(ctx, names, func(ctx context.Context, _, path string) error {
 		if broken != nil {
 			return nil
 		}
 		err := f.cat(ctx, w, path)
-		if write, ok := errors.AsType[*WriteError](err); ok {
+		if write, ok := errors.AsType[*writeError](err); ok {
 			broken = write
 			return nil
 		}
@@ -175,7 +173,7 @@ func (f *Files) Cat(ctx context.Context, w io.Writer, names []string) error {
 	return err
 }
 
-// cat writes a file. After a lost connection it goes on where it was, in the same file.
+// cat writes a file. After a lost connection it continues where it was, if the file is the same.
 func (f *Files) cat(ctx context.Context, w io.Writer, path string) error {
 	info, err := f.Client.FS(nil).Stat(ctx, path)
 	if err != nil {
@@ -201,7 +199,7 @@ func (f *Files) cat(ctx context.Context, w io.Writer, path string) error {
 	}
 }
 
-// copyFrom writes a file from an offset on, and returns how much that was.
+// copyFrom writes a file from an offset on, and returns how many bytes it has written.
 func (f *Files) copyFrom(ctx context.Context, w io.Writer, path string, at int64, buf []byte) (written int64, err error) {
 	file, err := f.Client.FS(nil).Open(ctx, path, protocol.OpenRead)
 	if err != nil {
@@ -212,7 +210,7 @@ func (f *Files) copyFrom(ctx context.Context, w io.Writer, path string, at int64
 		n, err := file.ReadAtContext(ctx, buf, at+written)
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
-				return written, &WriteError{err}
+				return written, &writeError{err}
 			}
 			written += int64(n)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// asked is how many files are asked about at once.
+// asked is the number of concurrent requests about files.
 const asked = 32
 
 // Listing says how files are listed.
@@ -27,7 +27,7 @@ type Listing struct {
 	All      bool // also names that begin with a dot
 	Human    bool // sizes in the units that they need
 	JSON     bool
-	Terminal bool // names that would do something to a terminal are quoted
+	Terminal bool // names that would control a terminal are quoted
 }
 
 // entry is a file in a list.
@@ -51,7 +51,7 @@ func newEntry(name, path string, m *protocol.FileMetadata) entry {
 	return e
 }
 
-// List writes what is in directories, and files themselves; those first, as ls(1).
+// List writes files, and then the contents of directories, as ls(1) does.
 func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing) error {
 	var single []entry
 	all := []entry{} // not null in JSON
@@ -93,7 +93,7 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 		}
 	}
 	if _, err := w.Write(out.Bytes()); err != nil {
-		return &WriteError{err}
+		return &writeError{err}
 	}
 	if err == nil {
 		return listed
@@ -122,8 +122,8 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) ([]entry, e
 	return entries, context.Cause(ctx)
 }
 
-// describe asks for what a directory does not tell. A file that is gone by now, or has a name that
-// is not UTF-8, stays as it was.
+// describe asks for the metadata that a directory does not have. The entry of a file that is gone by
+// now, or whose name is not UTF-8, stays as it was.
 func (f *Files) describe(ctx context.Context, entries []entry) {
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)
@@ -140,7 +140,7 @@ func (f *Files) describe(ctx context.Context, entries []entry) {
 	asking.Wait()
 }
 
-// name is a name as it is printed.
+// name returns a name as it is printed.
 func (l Listing) name(name string) string {
 	if l.Terminal {
 		return filecopy.Quote(name)
@@ -148,7 +148,7 @@ func (l Listing) name(name string) string {
 	return name
 }
 
-// size is a size as it is printed; with Human as by ls -h, in powers of 1024, rounded up.
+// size returns a size as it is printed; with Human as by ls -h, in powers of 1024, rounded up.
 func (l Listing) size(n uint64) string {
 	if !l.Human || n < 1024 {
 		return fmt.Sprint(n)

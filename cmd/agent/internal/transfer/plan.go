@@ -1,5 +1,3 @@
-// Package transfer copies files and trees between this machine and an agent: it says what a
-// command line means, has both ends of package filecopy do it, and shows how far they are.
 package transfer
 
 import (
@@ -13,8 +11,8 @@ import (
 // archive is the word for a tar archive on standard input or output.
 const archive = "-"
 
-// Plan is what a command line asks for: sources and a target, of which one side is here and the
-// other at the agent. There the paths have no colon any more.
+// Plan is a copy as a command line asks for it: sources and a target, one side here and the other at
+// the agent. The paths at the agent have lost their colon.
 type Plan struct {
 	Sources []string
 	Target  string
@@ -56,9 +54,10 @@ func NewPlan(args []string) (*Plan, error) {
 	return p, nil
 }
 
-// Named reads paths as scp has them, CONTEXT:PATH, and returns the context with the paths as agent
-// cp has them; "" if they are none, or of several. isContext tells what is one.
-func Named(args []string, isContext func(name, path string) bool) (context string, paths []string) {
+// SCPPaths reads paths in the form of scp, CONTEXT:PATH, and returns the context, with the paths in the
+// form of agent cp. context is "" if no path has one, or if several differ. isContext reports whether
+// a name is that of a context.
+func SCPPaths(args []string, isContext func(name, path string) bool) (context string, paths []string) {
 	for _, arg := range args {
 		name, rest, ok := strings.Cut(arg, ":")
 		if _, err := os.Lstat(arg); !ok || err == nil || !isContext(name, rest) {
@@ -73,8 +72,8 @@ func Named(args []string, isContext func(name, path string) bool) (context strin
 	return context, paths
 }
 
-// at makes a path of the agent absolute, which is relative to a directory there. It keeps what the
-// end of the path says: /. stands for what is in a directory, and / for a directory.
+// at makes a path of the agent absolute; dir is the directory for relative ones. It keeps the meaning
+// of the end of the path: /. is the content of a directory, and / a directory.
 func at(dir, name string) string {
 	if !strings.HasPrefix(name, "/") {
 		if name == "" {

@@ -1,12 +1,9 @@
 package policyfile
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"sync"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/internal/approval"
@@ -23,7 +20,7 @@ type RuleFlags struct {
 	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means where nobody can be asked: allow or forbidden. Default: forbidden."`
 }
 
-// CheckPolicy finds flags without what they are about.
+// CheckPolicy refuses flags about rules without rules.
 func (f *RuleFlags) CheckPolicy() error {
 	if f.ExecPolicy == "" && *f != (RuleFlags{}) {
 		return errors.New("--exec-policy-unmatched, -opaque, -forced-rm, -enforce, -amend and -unasked need --exec-policy")
@@ -57,33 +54,7 @@ func (f *RuleFlags) ReadPolicy(log *slog.Logger) (*agent.ExecPolicy, error) {
 	return p, flagged(err)
 }
 
-// FollowRules reads the rules of an agent again at each signal. The function that it returns ends that,
-// and waits.
-func FollowRules(p *agent.ExecPolicy, signals <-chan os.Signal, log *slog.Logger) (stop func()) {
-	if p == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var following sync.WaitGroup
-	following.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-signals:
-				if err := flagged(p.Reread()); err != nil {
-					log.Error(approval.NotReread, "error", err)
-				}
-			}
-		}
-	})
-	return func() {
-		cancel()
-		following.Wait()
-	}
-}
-
-// flagged puts the flag in front of an error of reading rules.
+// flagged puts the name of the flag before an error of reading rules.
 func flagged(err error) error {
 	if tree, ok := errors.AsType[*approval.TreeError](err); ok {
 		return fmt.Errorf("--exec-policy-enforce tree: %w", tree.Reason)

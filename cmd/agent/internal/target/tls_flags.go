@@ -13,8 +13,8 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// TLSFlags say how a client and the agent at a URL show each other who they are. The variables
-// of the client's certificate are not those of a server's, which may be in the same environment.
+// TLSFlags say by which certificates a client and the agent at a URL identify each other. A client's
+// certificate has variables of its own, because a server's may be in the same environment.
 type TLSFlags struct {
 	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of --url has to be from. Default: those of this system."`
 	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) to show to an agent that asks for one (--tls-client-ca)."`
@@ -22,8 +22,8 @@ type TLSFlags struct {
 	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url has to be for, where it is not that of the URL."`
 }
 
-// CheckTLS finds flags that contradict each other. url is the agent's; without a scheme it is
-// taken for one with TLS.
+// CheckTLS finds flags that contradict each other. url is the URL of the agent; without a scheme it
+// counts as one with TLS.
 func (f *TLSFlags) CheckTLS(url string) error {
 	switch {
 	case *f == TLSFlags{}:
@@ -38,7 +38,7 @@ func (f *TLSFlags) CheckTLS(url string) error {
 	return nil
 }
 
-// secure makes a URL without a scheme one with TLS, if the flags are about TLS.
+// secure gives a URL without a scheme the one for TLS, if any of the flags is set.
 func (f *TLSFlags) secure(url string) string {
 	if dial := DialURL(url); *f != (TLSFlags{}) && !strings.Contains(url, "://") {
 		return strings.Replace(dial, "ws://", "wss://", 1)
@@ -46,7 +46,7 @@ func (f *TLSFlags) secure(url string) string {
 	return url
 }
 
-// or completes the flags with those of a context. The two of a certificate belong together.
+// or fills in flags that are not set from a context. Certificate and key are taken together.
 func (f *TLSFlags) or(other TLSFlags) {
 	f.TLSCA, f.TLSServerName = cmp.Or(f.TLSCA, other.TLSCA), cmp.Or(f.TLSServerName, other.TLSServerName)
 	if f.TLSCert == "" && f.TLSKey == "" {
@@ -54,8 +54,8 @@ func (f *TLSFlags) or(other TLSFlags) {
 	}
 }
 
-// config is the configuration of a client; nil if the flags say nothing. The certificate is read
-// now, and again for each connection, so that one that is renewed counts.
+// config returns the configuration of a client, nil if no flag is set. The certificate is read now,
+// and again for each connection, because it may be renewed.
 func (f *TLSFlags) config(sys program.System) (*tls.Config, error) {
 	if *f == (TLSFlags{}) {
 		return nil, nil

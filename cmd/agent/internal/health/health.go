@@ -1,5 +1,5 @@
-// Package probes answers the probes of whatever runs a server, such as systemd or Kubernetes, and
-// the scrapes of Prometheus; and it asks such a server.
+// Package health answers health probes, such as those of systemd and Kubernetes, and the scrapes of
+// Prometheus: [Listen] starts a [Server] at the address of [ListenFlags]. [Ask] probes such a server.
 package health
 
 import (
@@ -23,8 +23,8 @@ const (
 	probePatience  = 2 * time.Second // to read a request, and to write its answer
 	maxProbeHeader = 4 << 10         // bytes
 	// maxProbes is how many connections of probes are open at once. The oldest one is
-	// closed for one more: a probe is answered as soon as it has come, and who connects
-	// and sends nothing must not keep probes out, or the server would be restarted.
+	// closed for one more, because probes are answered at once, and clients that connect
+	// and send nothing must not keep probes out, or the server would be restarted.
 	maxProbes = 64
 )
 
@@ -33,7 +33,7 @@ type ListenFlags struct {
 	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"ADDRESS" help:"HOST:PORT or unix:///PATH. Answer GET /healthz with 200, GET /readyz with 200 while clients can come, else 503 and why not, and GET /metrics (Prometheus), all without authentication. Nothing else can be asked there."`
 }
 
-// CheckHealth refuses what is no address.
+// CheckHealth refuses an invalid address.
 func (f *ListenFlags) CheckHealth() error {
 	if f.HealthListen == "" {
 		return nil
@@ -41,7 +41,7 @@ func (f *ListenFlags) CheckHealth() error {
 	return Check("--health-listen", f.HealthListen)
 }
 
-// Check refuses a flag that names no address of a [Server].
+// Check refuses an address that no [Server] can have. flag is named in the error.
 func Check(flag, address string) error {
 	if unixsocket.Is(address) {
 		if _, err := unixsocket.Path(address); err != nil {
@@ -64,7 +64,7 @@ type Server struct {
 	running sync.WaitGroup
 }
 
-// Listen starts to answer probes at the address, and /metrics by that handler; /readyz says no
+// Listen starts to answer probes at the address, and /metrics with the handler; /readyz is not ready
 // until Follow is called. At a UNIX socket this user, root and the users of allow may ask. The
 // caller closes the result. It is nil if the address is empty.
 func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logger) (*Server, error) {
@@ -82,7 +82,7 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 	p.server = &http.Server{
 		Protocols:      &protocols,
 		Handler:        p,
-		ReadTimeout:    probePatience, // of the header, too; keep-alives there are none
+		ReadTimeout:    probePatience, // of the header, too; there are no keep-alives
 		WriteTimeout:   probePatience,
 		MaxHeaderBytes: maxProbeHeader,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -93,16 +93,16 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 	p.server.SetKeepAlivesEnabled(false)
 	few := &door{Listener: listener, lobby: conns.NewLobby(maxProbes, 0), done: make(chan struct{})}
 	p.running.Go(func() {
-		// Serve ends when Close closes the server. If it fails earlier, probes get
-		// no answer any more, and that is what they are for.
+		// Serve ends when Close closes the server. If it fails earlier, probes get no
+		// answer, which tells what runs them.
 		_ = p.server.Serve(few)
 	})
 	log.Info("answering probes", "address", listener.Addr().String())
 	return p, nil
 }
 
-// listen listens at a TCP address, or at a UNIX socket that only this user and root can connect
-// to, or with open everybody.
+// listen listens at a TCP address, or at a UNIX socket. Only this user and root can connect to the
+// socket; with open everybody can.
 func listen(address string, open bool) (net.Listener, error) {
 	if !unixsocket.Is(address) {
 		var lc net.ListenConfig
@@ -115,14 +115,14 @@ func listen(address string, open bool) (net.Listener, error) {
 	return unixsocket.Listen(path, open)
 }
 
-// Follow makes /readyz ask unready, from now on, why clients cannot come: "" if they can.
+// Follow sets the function that /readyz calls. It returns why clients cannot connect, or "".
 func (p *Server) Follow(unready func() string) {
 	if p != nil {
 		p.unready.Store(&unready)
 	}
 }
 
-// Addr is where probes are answered, nil for nowhere.
+// Addr returns the address of the server, nil without one.
 func (p *Server) Addr() net.Addr {
 	if p == nil {
 		return nil
@@ -130,7 +130,7 @@ func (p *Server) Addr() net.Addr {
 	return p.address
 }
 
-// stranger is the key of a context's value that tells whether a user may not ask.
+// stranger is the key of a context value: whether the user may not ask.
 type stranger struct{}
 
 // ServeHTTP answers one probe.
@@ -152,7 +152,7 @@ func (p *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Close ends all connections of probes and returns when nothing runs any more.
+// Close closes all connections, and waits for everything that the server has started.
 func (p *Server) Close() {
 	if p == nil {
 		return
@@ -161,12 +161,12 @@ func (p *Server) Close() {
 	p.running.Wait()
 }
 
-// maxReason is how much is read of why a server is not ready, in bytes.
+// maxReason bounds the reason that a server gives, in bytes.
 const maxReason = 4 << 10
 
-// Ask asks /readyz of the server at an address. The error says why it is not ready.
+// Ask requests /readyz from the server at an address. The error says why it is not ready.
 func Ask(ctx context.Context, address string) error {
-	transport := &http.Transport{DisableKeepAlives: true} // no proxy: the address is meant as it is
+	transport := &http.Transport{DisableKeepAlives: true} // no proxy: the address is taken as it is
 	host := address
 	if unixsocket.Is(address) {
 		path, err := unixsocket.Path(address)
@@ -195,7 +195,7 @@ func Ask(ctx context.Context, address string) error {
 	return fmt.Errorf("%s: /readyz is answered with status %d", address, response.StatusCode)
 }
 
-// door is a listener that ends the oldest connection when there are too many.
+// door is a listener that closes the oldest connection when there are too many.
 type door struct {
 	net.Listener
 	lobby *conns.Lobby
@@ -220,13 +220,13 @@ func (d *door) Close() error {
 	return d.Listener.Close()
 }
 
-// probing is a connection that gives its seat back when it is closed.
+// probing is a connection that leaves the lobby when it is closed.
 type probing struct {
 	net.Conn
 	leave func()
 }
 
-// stranger tells whether the other end of a UNIX socket is a user who may not ask.
+// stranger reports whether the other end of a UNIX socket is a user who may not ask.
 func (p *probing) stranger(allow []uint32) bool {
 	conn, ok := p.Conn.(*net.UnixConn)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// isOurs tells whether a process group is a part of the command: a member of it was started by this
-// program, or by what this program has started. A group that cannot be looked at is not.
+// isOurs reports whether a process group belongs to the command: this program is an ancestor of a
+// member of it.
 func isOurs(group int) bool {
 	for _, pid := range linux.PIDs() {
 		if its, err := unix.Getpgid(pid); err == nil && its == group && isBelow(pid) {
@@ -19,7 +19,7 @@ func isOurs(group int) bool {
 	return false
 }
 
-// isBelow tells whether this program is an ancestor of a process.
+// isBelow reports whether this program is an ancestor of a process.
 func isBelow(pid int) bool {
 	for own := os.Getpid(); pid > 1; {
 		if pid == own {

@@ -13,8 +13,8 @@ import (
 // maxNamed is how many patterns of a list changes names.
 const maxNamed = 20
 
-// changes says in one line what makes next another policy than p, "" for nothing. Of credentials it says
-// only that there are others, and so of an upstream proxy.
+// changes says in one line how next differs from p, "" for not at all. About credentials and an
+// upstream proxy it says only that they differ.
 func changes(p, next *agent.NetworkPolicy) string {
 	var parts []string
 	for _, list := range []struct {
@@ -43,7 +43,7 @@ func changes(p, next *agent.NetworkPolicy) string {
 	return strings.Join(parts, "; ")
 }
 
-// missing returns what of a is not in b, with a sign before each.
+// missing returns the members of a that are not in b, with a sign before each.
 func missing(sign string, a, b []string) (out []string) {
 	for _, text := range a {
 		if _, ok := slices.BinarySearch(b, text); !ok {

@@ -73,7 +73,7 @@ func TestShown(t *testing.T) {
 			t.Errorf("shown\n%s, want\n%s", got, tt.want)
 		}
 	}
-	if got := QuestionText([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
+	if got := questionText([]string{"a\x1b[2J", "b\n? "}, 80); !strings.HasSuffix(got, "agent: a\ufffd[2J\r\nagent: b\ufffd? ") {
 		t.Errorf("written as %q", got)
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/execagent/execagent/cmd/internal/cli"
 )
 
-// errForm says that a change by lines would change more than it should.
+// errForm says that a change of whole lines would change more than the context.
 var errForm = errors.New("it is written in a form that commands cannot change, as with dotted keys: edit it")
 
-// errNoFile keeps a change from replacing the device.
+// errNoFile keeps a change from replacing /dev/null.
 var errNoFile = errors.New(os.DevNull + " stands for no file of contexts: --config names the one to change")
 
-// ChangeContexts reads the file of contexts at path, has f changed and writes it again, in one step:
-// others see the old file or the new one. Nobody else changes it meanwhile. Comments stay
-// where they are, but for those in a context that is replaced or removed.
+// ChangeContexts reads the file of contexts at path, calls change, and replaces the file in one step:
+// others see the old file or the new one. A lock keeps other changes out meanwhile. Comments stay,
+// except in a context that is replaced or removed.
 func ChangeContexts(path string, change func(f *ContextFile) error) (err error) {
 	if path == os.DevNull {
 		return errNoFile
@@ -54,14 +54,14 @@ func ChangeContexts(path string, change func(f *ContextFile) error) (err error) 
 	if len(f.text) > cli.MaxFile {
 		return fmt.Errorf("%s would be longer than %d bytes", path, cli.MaxFile)
 	}
-	// A link leads to where the file is kept, as among those of a whole home.
+	// Through a symbolic link the file itself is replaced, not the link.
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	return write(path, f.text)
 }
 
-// write replaces a file, which then only the user can read.
+// write replaces a file. Only the user can read the new one.
 func write(path, text string) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // has mode 0600
 	if err != nil {
@@ -79,7 +79,7 @@ func write(path, text string) (err error) {
 	return os.Rename(t.Name(), path)
 }
 
-// Put adds a context, or replaces the one of its name.
+// Put adds a context, or replaces the context of the same name.
 func (f *ContextFile) Put(c Context) error {
 	if !ValidContextName(c.Name) {
 		return fmt.Errorf("context %.*q: a name is 1 to %d of A-Z a-z 0-9 . _ - and begins with a letter or a digit", maxName, c.Name, maxName)
@@ -103,7 +103,7 @@ func (f *ContextFile) Put(c Context) error {
 	return f.become(text+c.toml(), f.Current, append(want, c))
 }
 
-// Remove removes a context. If it is the current one, none is current then.
+// Remove removes a context. If it is the current one, no context is current afterwards.
 func (f *ContextFile) Remove(name string) error {
 	if _, err := f.Find(name); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (f *ContextFile) Remove(name string) error {
 	return f.become(text, current, want)
 }
 
-// Use makes a context the current one; "" makes none current.
+// Use makes a context the current one; with "" no context is current.
 func (f *ContextFile) Use(name string) error {
 	if name != "" {
 		if _, err := f.Find(name); err != nil {
@@ -126,7 +126,7 @@ func (f *ContextFile) Use(name string) error {
 	return f.become(withCurrent(f.text, name), name, f.Contexts)
 }
 
-// become makes the text that of the file, if it says exactly what is wanted.
+// become makes text the new text of the file, if it has exactly the wanted contexts.
 func (f *ContextFile) become(text, current string, want []Context) error {
 	next := &ContextFile{Path: f.Path}
 	if err := next.parse(text); err != nil {
@@ -140,7 +140,7 @@ func (f *ContextFile) become(text, current string, want []Context) error {
 	return nil
 }
 
-// toml is the context as it is written in a file.
+// toml returns the lines of the context for a file.
 func (c *Context) toml() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[contexts.%s]\n", key(c.Name))
@@ -162,7 +162,7 @@ func (c *Context) toml() string {
 	return b.String()
 }
 
-// key is a name as a key: one with dots needs quotes.
+// key returns a name as a TOML key. A name with dots needs quotes.
 func key(name string) string {
 	if strings.Contains(name, ".") {
 		return quoted(name)
@@ -170,13 +170,13 @@ func key(name string) string {
 	return name
 }
 
-// quoted is a text without control characters as a string.
+// quoted returns a text without control characters as a TOML string.
 func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// forms are those of the lines that a change looks for. They are made when they are needed:
-// this package is part of every start of the program.
+// forms match the lines that a change looks for. They are compiled on first use, because every start
+// of the program loads this package.
 type forms struct{ header, context, current *regexp.Regexp }
 
 var lineForms = sync.OnceValue(func() forms {

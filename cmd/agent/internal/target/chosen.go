@@ -15,15 +15,15 @@ import (
 	"github.com/execagent/execagent/relay"
 )
 
-// chosen is the context that the agent's place is taken from.
+// chosen is the context that names the agent.
 type chosen struct {
 	file    *ContextFile
 	context *Context // nil: none
-	err     error    // why it cannot be found
-	known   string   // its token, once it was asked for
+	err     error    // says why the context cannot be found
+	known   string   // the token, once it has been read
 }
 
-// maxNamed is how many contexts an error names.
+// maxNamed bounds the contexts that an error names.
 const maxNamed = 10
 
 // Contexts returns the names of all contexts, nil if they cannot be read.
@@ -39,7 +39,7 @@ func (f *Flags) Contexts() []string {
 	return file.Names()
 }
 
-// Nowhere is the error of a command that has to be told where the agent is.
+// Nowhere is the error of a command that needs an agent, without one.
 func (f *Flags) Nowhere() error {
 	names := f.Contexts()
 	if len(names) == 0 {
@@ -51,8 +51,8 @@ func (f *Flags) Nowhere() error {
 	return fmt.Errorf("which agent? --context, --url or --registry says it; contexts are %s", strings.Join(names, ", "))
 }
 
-// choose finds the context, and completes the flags with what it says. It looks once: a
-// command goes on with what it has begun with.
+// choose finds the context, and fills in the flags from it. It does so once, because a command must
+// not change its agent while it runs.
 func (f *Flags) choose() *chosen {
 	if f.chosen != nil {
 		return f.chosen
@@ -97,7 +97,7 @@ func (f *Flags) choose() *chosen {
 	return c
 }
 
-// tls are the files of the context that are about TLS.
+// tls returns the flags about TLS that the context sets.
 func (c *chosen) tls() (f TLSFlags, err error) {
 	f.TLSServerName = c.context.TLSServerName
 	for _, file := range []struct {
@@ -111,7 +111,7 @@ func (c *chosen) tls() (f TLSFlags, err error) {
 	return f, err
 }
 
-// once returns the token of the context, "" without one. A command of it is run only once.
+// once returns the token of the context, "" without one. It runs a token command only once.
 func (c *chosen) once(ctx context.Context, sys program.System) (string, error) {
 	if c.known != "" {
 		return c.known, nil
@@ -119,7 +119,7 @@ func (c *chosen) once(ctx context.Context, sys program.System) (string, error) {
 	return c.token(ctx, sys)
 }
 
-// token returns the token of the context as it is now.
+// token reads the token of the context again.
 func (c *chosen) token(ctx context.Context, sys program.System) (token string, err error) {
 	if c.context == nil {
 		return "", nil
@@ -128,14 +128,14 @@ func (c *chosen) token(ctx context.Context, sys program.System) (token string, e
 	return c.known, err
 }
 
-// renews tells whether the token may be another one when it is asked for again.
+// renews reports whether token may return another token each time.
 func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
 
-// ErrNoRegistry is why no environments can be listed.
+// ErrNoRegistry says that nothing names the registry whose environments to list.
 var ErrNoRegistry = errors.New("which registry? --registry or --context says it")
 
-// Environments asks the registry that the flags name, or the context, for the environments
-// that the token is for.
+// Environments asks the registry of the flags, or of the context, for the environments that the token
+// is for.
 func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.Environment, error) {
 	switch c := f.choose(); {
 	case c.err != nil:
@@ -149,11 +149,11 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	if err != nil {
 		return nil, err
 	}
-	return List(ctx, sys, f.Registry, token)
+	return ListEnvironments(ctx, sys, f.Registry, token)
 }
 
-// List asks a registry for the environments that a token is for.
-func List(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
+// ListEnvironments asks a registry for the environments that a token is for.
+func ListEnvironments(ctx context.Context, sys program.System, registry, token string) ([]wire.Environment, error) {
 	roots, err := rootsFor(sys, registry)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func List(ctx context.Context, sys program.System, registry, token string) ([]wi
 	return environments, Untrusted(err, registryRemedy)
 }
 
-// rootsFor returns the trusted roots for a registry, with those that variables name.
+// rootsFor returns the trusted roots for a registry, including the files that variables name.
 func rootsFor(sys program.System, registry string) (*x509.CertPool, error) {
 	lookup := func(name string) string {
 		value, _ := sys.Lookup(name)

@@ -11,29 +11,29 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// exitRefused is the exit code of a command that the rules, or the user, do not let run.
+// exitRefused is the exit code of a command that the rules or the user refuse.
 const exitRefused = 126
 
-// refusal is the error of such a command. It says why the command does not run.
+// refusal is the error of a command that the rules or the user refuse.
 type refusal struct{ why string }
 
 func (r refusal) Error() string { return r.why }
 
-// patience is how long a question waits for its answer, in milliseconds: the longest that may be
-// asked for.
-const patience = 60 * 60 * 1000
+// rulesPatience is how long a question about a command waits for its answer, in milliseconds. It is
+// the longest time that the protocol allows.
+const rulesPatience = 60 * 60 * 1000
 
-// ruled is the command as rules see it. Where there are no rules, only allowed is set.
+// ruled applies rules to a command. Without rules only allowed is set.
 type ruled struct {
 	desk    approval.Desk
 	plan    *approval.Plan
 	process *approval.Process
 	judged  *confine.Judged // nil: what the command executes is not judged
-	allowed chan error      // gets the answer about the command itself
+	allowed chan error      // gets the decision about the command itself
 }
 
-// decide decides whether the command may run, and asks the user if the rules say so. The error says
-// why the command may not run.
+// decide finds out whether the command may run, and asks the user if the rules say so. The error
+// says why the command may not run.
 func (r *ruled) decide(c *Command) (err error) {
 	if c.Rules == nil {
 		return nil
@@ -46,7 +46,7 @@ func (r *ruled) decide(c *Command) (err error) {
 	r.desk.Tell = func(string, any) {}
 	r.desk.Attach(c.terminal != nil)
 	r.plan, err = r.desk.Decide(
-		approval.Request{Argv: c.Argv, Env: c.Sys.Environ, Dir: c.Dir, Approval: &protocol.ExecApproval{TimeoutMs: new(uint64(patience))}},
+		approval.Request{Argv: c.Argv, Env: c.Sys.Environ, Dir: c.Dir, Approval: &protocol.ExecApproval{TimeoutMs: new(uint64(rulesPatience))}},
 		approval.Host{Operator: c.Rules.Current(), CanAsk: c.terminal != nil})
 	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return refusal{refused.Message}
@@ -65,7 +65,7 @@ func (r *ruled) decide(c *Command) (err error) {
 	return nil
 }
 
-// program returns the command as what was decided about, see [approval.Plan.Pin].
+// program returns the program that the decision was about, see [approval.Plan.Pin].
 func (r *ruled) program(argv []string) procs.Program {
 	spec := procs.Spec{Argv: argv}
 	r.plan.Pin(&spec)
@@ -78,16 +78,16 @@ func (r *ruled) close() {
 	r.judged.Close()
 }
 
-// Last, Go, Refuse and End make it an [approval.Runner].
+// Last, Go, Refuse and End make ruled an [approval.Runner].
 func (r *ruled) Last() uint64 { return 0 }
 
 // Go lets the command run.
 func (r *ruled) Go() { r.allowed <- nil }
 
-// Refuse says why the command does not run.
+// Refuse keeps the command from running.
 func (r *ruled) Refuse(why string) { r.allowed <- refusal{why} }
 
-// End keeps the command from running if it does not run yet. Else it is the user who ends it.
+// End keeps the command from running if it has not started yet. Later only the user can end it.
 func (r *ruled) End() {
 	select {
 	case r.allowed <- refusal{"rejected by user"}:

@@ -17,12 +17,12 @@ import (
 const (
 	// maxFile bounds a policy, in bytes.
 	maxFile = 1 << 20
-	// maxPatterns, maxPorts and maxMasking are how many of each there may be.
+	// maxPatterns, maxPorts and maxMasking bound the number of each.
 	maxPatterns, maxPorts, maxMasking = 65536, 1024, 64
 )
 
-// ReadNetwork reads a file. An error names the file and the line of the key, and does not quote what may
-// hold a password.
+// ReadNetwork reads a policy. An error names the file and the line of the key, and does not quote a
+// value that may hold a password.
 func ReadNetwork(path string) (*agent.NetworkPolicy, error) {
 	text, err := paths.ReadRegular(path, maxFile)
 	if err != nil {
@@ -31,10 +31,10 @@ func ReadNetwork(path string) (*agent.NetworkPolicy, error) {
 	return parse(path, string(text))
 }
 
-// table has the values of a document, or of a table in it, by key.
+// table holds the values of a document, or of a table in it, by key.
 type table = map[string]tomlfile.Value
 
-// reader reads the members of a document, which keeps the first error.
+// reader reads the values of a document. The document keeps the first error.
 type reader struct{ *tomlfile.Document }
 
 // parse reads the text of a file.
@@ -58,7 +58,7 @@ func parse(path, text string) (*agent.NetworkPolicy, error) {
 	return p, r.Err()
 }
 
-// checkDomains checks each pattern. It is in one list, since it would not be clear which holds.
+// checkDomains checks each pattern, and refuses one in two lists, because the two contradict.
 func (r reader) checkDomains(p *agent.NetworkPolicy, top table) {
 	domains := map[string]rules.Action{}
 	for _, list := range []struct {
@@ -78,7 +78,7 @@ func (r reader) checkDomains(p *agent.NetworkPolicy, top table) {
 	}
 }
 
-// only refuses other keys than these in a table.
+// only refuses keys other than names in a table.
 func (r reader) only(values table, in string, names ...string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(names, key) {

@@ -9,9 +9,9 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// NetworkWords are what --network says, given once or more.
+// NetworkWords holds the values of --network.
 type NetworkWords struct {
-	// Managed: the network is a proxy with a policy. Else it is that of the host, if On.
+	// Managed: the network is a proxy with a policy. Otherwise, if On, it is the host's network.
 	Managed, On bool
 
 	local   bool // names may lead to local and private addresses
@@ -19,7 +19,7 @@ type NetworkWords struct {
 	review  []string
 }
 
-// usage says what --network takes.
+// usage lists the values of --network.
 const usage = "on, off, ask, or allow=HOST,… deny=HOST,… ask=HOST,… local"
 
 // ParseNetwork reads the values of --network.
@@ -66,18 +66,18 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 	return w, err
 }
 
-// askPatience is how long a question waits for its answer, in milliseconds: as long as the command
-// is patient.
-const askPatience = 24 * 60 * 60 * 1000
+// networkPatience is how long a question about the network waits for its answer, in milliseconds. It
+// is long, because the command gives up earlier.
+const networkPatience = 24 * 60 * 60 * 1000
 
-// plan returns what the words ask for.
+// plan returns the network that the words ask for. asks: the user can be asked.
 func (w *NetworkWords) plan(asks bool) (*egress.Plan, error) {
 	asked := &protocol.NetworkProxy{Proxy: protocol.ProxyParams{
 		Enabled: true, EnableSocks5: true, AllowUpstreamProxy: true, AllowLocalBinding: w.local, Mode: protocol.ProxyFull,
 		Domains: w.domains, ReviewDomains: w.review,
 	}}
 	if asks {
-		asked.PolicyDecisionTimeoutMs = new(uint64(askPatience))
+		asked.PolicyDecisionTimeoutMs = new(uint64(networkPatience))
 	}
 	plan, err := egress.Of(asked, "command")
 	if err != nil {

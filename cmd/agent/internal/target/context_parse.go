@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/tomlfile"
 )
 
-// parse reads the text. Its error is the first one in the file, with the line.
+// parse reads the text. It returns the first error in the file, with its line.
 func (f *ContextFile) parse(text string) error {
 	f.text = text
 	d, top, err := tomlfile.Parse(f.Path, text)
@@ -126,7 +126,7 @@ func (p *parser) context(name string, at tomlfile.Value) {
 	p.file.Contexts = append(p.file.Contexts, c)
 }
 
-// printable tells whether a text is one line of characters that can be shown.
+// printable reports whether a text is valid UTF-8 without control characters.
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -1,23 +1,21 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 )
 
-// networkFlags say what the network of commands may be, whatever clients ask for.
+// networkFlags limit the network of commands, whatever clients ask for.
 type networkFlags struct {
 	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the proxies of commands, which no client can loosen: allow, deny, ask, ports, local, upstream, masking. SIGHUP has it read again."`
 	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network in another way than through a proxy with a policy: those without a sandbox, too."`
 }
 
-// read reads the policy, nil where there is none, and makes of it what holds for an agent with an
+// read reads the policy, nil without one, and returns the network that it gives an agent with this
 // environment.
 func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, network *agent.Network, err error) {
 	if f.NetworkPolicy != "" {
@@ -29,8 +27,8 @@ func (f *networkFlags) read(environ []string) (policy *agent.NetworkPolicy, netw
 	return policy, network, err
 }
 
-// hangups has SIGHUP reload the policies for the network and for commands, if there is one, instead
-// of ending the program.
+// hangups returns channels that get SIGHUP, if there is a policy for the network or for commands to
+// read again. Without one SIGHUP ends the program.
 func (f *serverFlags) hangups() (network, commands chan os.Signal) {
 	network, commands = make(chan os.Signal, 1), make(chan os.Signal, 1)
 	if f.NetworkPolicy != "" || f.ExecPolicy != "" {
@@ -41,25 +39,14 @@ func (f *serverFlags) hangups() (network, commands chan os.Signal) {
 	return network, commands
 }
 
-// follow has the agent follow the policy. The function that it returns ends that, and waits.
+// follow reads the policy for the network again at each signal. stop ends that, and waits.
 func (s *server) follow(policy *agent.NetworkPolicy, hangups <-chan os.Signal, a *agent.Agent) (stop func()) {
-	if policy == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var following sync.WaitGroup
-	following.Go(func() {
-		set := func(p *agent.NetworkPolicy) error {
-			network, err := agent.NewNetwork(p, s.sys.Environ)
-			if err == nil {
-				a.SetNetwork(network)
-			}
-			return err
+	set := func(p *agent.NetworkPolicy) error {
+		network, err := agent.NewNetwork(p, s.sys.Environ)
+		if err == nil {
+			a.SetNetwork(network)
 		}
-		policyfile.FollowNetwork(ctx, policy, s.flags.NetworkPolicy, hangups, set, s.logger)
-	})
-	return func() {
-		cancel()
-		following.Wait()
+		return err
 	}
+	return policyfile.FollowNetwork(policy, s.flags.NetworkPolicy, hangups, set, s.logger)
 }

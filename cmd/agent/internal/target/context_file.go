@@ -1,28 +1,3 @@
-// Package contexts keeps what a user calls agents by: a file of contexts, each with the URL
-// of an agent, or a registry and perhaps an environment, and with where its token is.
-//
-//	current = "prod"
-//
-//	[contexts.prod]
-//	registry = "https://registry.example.com"
-//	environment_id = "build-1"
-//	transport = "direct"                       # or noise
-//	token_command = ["pass", "show", "prod"]   # or token_file, or token
-//
-//	[contexts.box]
-//	url = "ws://127.0.0.1:7000"
-//	token_file = "~/box.token"
-//
-//	[contexts.builder]
-//	url = "wss://build.example.com:7000"
-//	tls_ca = "ca.pem"      # and tls_server_name
-//	tls_cert = "me.pem"
-//	tls_key = "me.key"
-//
-// The same file may set options of commands, in tables that package cli reads.
-//
-// Whoever can write the file has its commands run, so it has to belong to the user or to
-// root, and nobody else may be able to write it; with a token in it nobody else may read it.
 package target
 
 import (
@@ -49,23 +24,23 @@ const (
 	maxWords = 64
 )
 
-// Context is one way to an agent, or to a registry.
+// Context is a name for an agent, or for a registry, and says how to reach it.
 type Context struct {
 	Name          string   `json:"name"`
 	URL           string   `json:"url,omitempty"`
 	Registry      string   `json:"registry,omitempty"`
 	EnvironmentID string   `json:"environment_id,omitempty"`
 	Transport     string   `json:"transport,omitempty"`  // to an agent behind the registry; "": what a command says
-	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [File.Resolve]
+	TokenFile     string   `json:"token_file,omitempty"` // as it is written, see [ContextFile.Resolve]
 	TokenCommand  []string `json:"token_command,omitempty"`
-	TLSCA         string   `json:"tls_ca,omitempty"` // these are as TokenFile
+	TLSCA         string   `json:"tls_ca,omitempty"` // the TLS files are as TokenFile
 	TLSCert       string   `json:"tls_cert,omitempty"`
 	TLSKey        string   `json:"tls_key,omitempty"`
 	TLSServerName string   `json:"tls_server_name,omitempty"`
-	token         string   // written in the file itself
+	token         string   // a token that the file itself has
 }
 
-// TokenSource says in a few words where the token is, "" for none.
+// TokenSource says in a few words where the token is, "" without one.
 func (c *Context) TokenSource() string {
 	switch {
 	case c.TokenFile != "":
@@ -78,8 +53,8 @@ func (c *Context) TokenSource() string {
 	return ""
 }
 
-// ValidContextName tells whether a context may have a name: up to 128 of A-Z a-z 0-9 . _ -, of
-// which the first is a letter or a digit. So it is also the name of a file.
+// ValidContextName reports whether a context may have this name: up to 128 of A-Z a-z 0-9 . _ -, of
+// which the first is a letter or a digit. So the name is also safe as the name of a file.
 func ValidContextName(name string) bool {
 	for i, c := range []byte(name) {
 		switch {
@@ -92,7 +67,7 @@ func ValidContextName(name string) bool {
 	return name != "" && len(name) <= maxName
 }
 
-// check finds what no context may be.
+// check refuses a context with values that are wrong or contradict each other.
 func (c *Context) check() error {
 	for _, value := range slices.Concat([]string{c.URL, c.Registry, c.EnvironmentID, c.TokenFile, c.token}, c.tls(), c.TokenCommand) {
 		if len(value) > maxValue || !printable(value) {
@@ -128,10 +103,10 @@ func (c *Context) check() error {
 	return nil
 }
 
-// tls are the values that are about TLS.
+// tls returns the values about TLS.
 func (c *Context) tls() []string { return []string{c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName} }
 
-// equal tells whether two contexts say the same.
+// equal reports whether two contexts say the same.
 func (c *Context) equal(other *Context) bool {
 	return c.Name == other.Name && c.URL == other.URL && c.Registry == other.Registry && c.EnvironmentID == other.EnvironmentID &&
 		c.Transport == other.Transport &&
@@ -147,8 +122,8 @@ type ContextFile struct {
 	text string
 }
 
-// LocateContexts returns the path of the user's file: the one that is named, else config.toml in
-// the folder execagent of XDG_CONFIG_HOME or ~/.config.
+// LocateContexts returns the path of the user's file of contexts: named, if that is not "", else
+// config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config.
 func LocateContexts(named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -160,7 +135,7 @@ func LocateContexts(named string) (string, error) {
 	return path, nil
 }
 
-// ReadContexts reads a file of contexts. One that is not there has none, and nor has /dev/null.
+// ReadContexts reads a file of contexts. A missing file has none, and nor has /dev/null.
 func ReadContexts(path string) (*ContextFile, error) {
 	f := &ContextFile{Path: path}
 	if path == os.DevNull {
@@ -184,7 +159,7 @@ func ReadContexts(path string) (*ContextFile, error) {
 	return f, nil
 }
 
-// Find returns a context. Its error names the file, and what there is.
+// Find returns a context. The error names the file and the contexts in it.
 func (f *ContextFile) Find(name string) (*Context, error) {
 	if i := f.index(name); i >= 0 {
 		return &f.Contexts[i], nil

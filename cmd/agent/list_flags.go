@@ -15,8 +15,7 @@ type listFlags struct {
 	Quiet  bool   `short:"q" help:"Print only the names, a line each."`
 }
 
-// print prints the entries of a list: all of them as JSON, or for each its name or its row
-// of the table.
+// printList prints the entries of a list: as JSON, as a table, or with -q only their names.
 func printList[T any](w io.Writer, f listFlags, entries []T, name func(T) string, heading string, row func(T) []string) error {
 	switch {
 	case f.Output == "json":

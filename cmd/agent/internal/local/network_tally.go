@@ -9,17 +9,17 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxTally is how many places are counted one by one.
+// maxTally is how many places are counted separately.
 const maxTally = 1000
 
-// tally counts verdicts.
+// tally counts the decisions of the proxy.
 type tally struct {
 	mu     sync.Mutex // guards what follows
 	places map[place]int
-	others int // verdicts about further places
+	others int // decisions about further places
 }
 
-// place is what was reached, or refused for a reason.
+// place is a host and a port that was reached, or refused for a reason.
 type place struct {
 	host    string
 	port    uint16
@@ -43,7 +43,7 @@ func (t *tally) add(d *protocol.PolicyDecision) {
 	t.places[p]++
 }
 
-// lines say what was reached and what was refused; none for nothing.
+// lines returns a line for each place that was reached or refused.
 func (t *tally) lines() (lines []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,3 @@
-// Package secure has what a listening agent is secured with: the flags about TLS, and the warnings
-// where there is too little.
 package main
 
 import (
@@ -13,16 +11,16 @@ import (
 	"github.com/execagent/execagent/internal/tlsconfig"
 )
 
-// listenerTLS say how a listening server shows who it is, and who its clients have to be.
+// listenerTLS name the certificates of a listening server and of its clients.
 type listenerTLS struct {
 	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent, with those of its intermediates (PEM): listen with TLS, at wss://IP:PORT. Read again when it changes."`
 	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM). For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
 	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Authorities (PEM): only clients with a certificate of one of them are let in. It may stand instead of --ws-auth, or beside it."`
 }
 
-// CheckTLS finds TLS without a listener, or without one of its files. listen is the flag as it
-// was given, "" if it was not.
-func (f *listenerTLS) CheckTLS(listen string, remote bool) error {
+// check refuses TLS without a listener, or without one of its files. listen is the flag, "" if it
+// was not given.
+func (f *listenerTLS) check(listen string, remote bool) error {
 	switch {
 	case *f == listenerTLS{}:
 		if strings.HasPrefix(listen, "wss://") {
@@ -43,25 +41,25 @@ func (f *listenerTLS) CheckTLS(listen string, remote bool) error {
 	return nil
 }
 
-// Secure makes a URL without TLS one with it, if the flags say so.
-func (f *listenerTLS) Secure(listen string) string {
+// secure replaces ws:// by wss:// in a URL, if there is a certificate.
+func (f *listenerTLS) secure(listen string) string {
 	if rest, ok := strings.CutPrefix(listen, "ws://"); ok && f.TLSCert != "" {
 		return "wss://" + rest
 	}
 	return listen
 }
 
-// Read reads the files; nil without any.
-func (f *listenerTLS) Read(log *slog.Logger) (*tls.Config, error) {
+// config returns the configuration of the listener, nil without a certificate.
+func (f *listenerTLS) config(log *slog.Logger) (*tls.Config, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
-	// Not all are secrets, but who could change one would be the agent, or choose its clients.
+	// A user who can change one of them can pose as the agent, or choose its clients.
 	return tlsconfig.Files{Certificate: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA, Check: secretfile.Refuse}.Server(log)
 }
 
-// warnOfPlainTokens logs that tokens can be read on their way, if they leave this machine without
-// TLS.
+// warnOfPlainTokens warns that tokens can be read on the network, if the listener is reachable from
+// other machines.
 func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
 	if !address.Addr().Unmap().IsLoopback() {
 		log.Warn("clients send their token in clear text, and all that they do", "url", url,
@@ -69,8 +67,7 @@ func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
 	}
 }
 
-// warnOfClients logs who can become a client of a listener without
-// authentication, and what to do about that.
+// warnOfClients warns of all who can use a listener without authentication, and names a remedy.
 func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
 	who := "every local user, and every container that shares this network"
 	if !address.Addr().Unmap().IsLoopback() {

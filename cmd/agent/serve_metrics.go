@@ -13,19 +13,6 @@ import (
 	"github.com/execagent/execagent/transport"
 )
 
-// transport says how clients come.
-func (f *serverFlags) transport() string {
-	switch listen := f.listen(); {
-	case f.Remote != nil:
-		return "relay"
-	case isUnix(listen):
-		return "unix"
-	case listen == "stdio", listen == "stdio://":
-		return "stdio"
-	}
-	return "websocket"
-}
-
 // newMetrics returns the metrics that every server has.
 func newMetrics(budget *rpc.Budget) *agent.Metrics {
 	set := agent.NewMetrics()
@@ -43,7 +30,7 @@ func newMetrics(budget *rpc.Budget) *agent.Metrics {
 	return set
 }
 
-// measureRefusals returns what counts the clients that a listener refuses.
+// measureRefusals returns a function that counts the clients that a listener refuses.
 func measureRefusals(set *agent.Metrics) func(transport.Refusal) {
 	refused := map[transport.Refusal]*atomic.Uint64{}
 	for _, reason := range transport.Refusals() {
@@ -54,15 +41,15 @@ func measureRefusals(set *agent.Metrics) func(transport.Refusal) {
 	return func(reason transport.Refusal) { refused[reason].Add(1) }
 }
 
-// measureCertificate adds until when the certificate is valid that a listener shows: it is looked
-// at for each page, so that a renewal is seen before a client has come.
+// measureCertificate adds the end of the validity of the listener's certificate. The certificate is
+// read for each scrape, so that a renewal shows before a client has connected.
 func measureCertificate(set *agent.Metrics, config *tls.Config) {
 	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate ends that is shown to clients.", func() float64 {
 		return float64(tlsconfig.NotAfter(config).Unix())
 	})
 }
 
-// page returns what answers /metrics on the listener, nil where nobody asked for that.
+// page returns the handler of /metrics on the listener, nil without --metrics.
 func (s *server) page() http.Handler {
 	if !s.flags.Metrics {
 		return nil

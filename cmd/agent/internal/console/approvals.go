@@ -14,13 +14,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// Ask asks a question. The last line is what the user types behind: choices, and nothing that is
-// asked about. What they type is handed to take, line by line, until that is an answer. The error
-// says why nobody has answered.
-type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
-
-// AskCommands returns what answers questions about commands, by asking the user. Where nobody answers
-// it declines.
+// AskCommands returns a function that answers questions about commands by asking the user. Without
+// an answer it declines.
 func AskCommands(ask Ask) func(context.Context, protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
 	return func(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
 		answer := protocol.ExecApprovalAnswer{Decision: protocol.ApprovalDecline}
@@ -35,7 +30,7 @@ func AskCommands(ask Ask) func(context.Context, protocol.ExecApprovalParams) pro
 	}
 }
 
-// shown is what the user sees of a question.
+// shown returns the lines of a question.
 func shown(q *protocol.ExecApprovalParams) []string {
 	who := "a command waits for approval"
 	if q.Kind == protocol.ApprovalExec {
@@ -79,8 +74,8 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	return append(lines, choices+"[N]o? ")
 }
 
-// because is what a reason says besides the command. Of one that was cut, only the command is left,
-// which could say anything there.
+// because returns what a reason says besides the command. A reason that was cut has only words of
+// the command, which could say anything, so because returns "" for it.
 func because(reason string) string {
 	if len(reason) > maxReason-utf8.UTFMax {
 		return ""
@@ -93,7 +88,7 @@ func because(reason string) string {
 	return strings.Replace(reason[i+len(asks):], " by policy", "", 1)
 }
 
-// answerOf reads an answer; ok is false for what is none.
+// answerOf reads an answer; ok is false if the line is none.
 func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecApprovalAnswer, ok bool) {
 	words := strings.Fields(strings.ToLower(line))
 	if len(words) == 0 {
@@ -115,9 +110,9 @@ func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecAppro
 		a.Decision = protocol.ApprovalAccept
 	case word == "a" || word == "always":
 		a.Decision = protocol.ApprovalAcceptForProcess
-	case word == "c" || word == QuestionInterrupted && q.Kind == protocol.ApprovalStart:
+	case word == "c" || word == Interrupted && q.Kind == protocol.ApprovalStart:
 		a.Decision = protocol.ApprovalCancel
-	case word == "n" || word == "no" || word == QuestionInterrupted:
+	case word == "n" || word == "no" || word == Interrupted:
 		a.Decision = protocol.ApprovalDecline
 	default:
 		return a, false
@@ -125,21 +120,18 @@ func answerOf(q *protocol.ExecApprovalParams, line string) (a protocol.ExecAppro
 	return a, true
 }
 
-// QuestionInterrupted is the line that Ctrl-C is, where it comes as a key.
-const QuestionInterrupted = "\x03"
-
 const (
-	// maxShown is how much of a command is shown, in bytes: more than that nobody reads.
+	// maxShown is how much of a command is shown, in bytes: nobody reads more.
 	maxShown = 2 << 10
-	// maxBeside is how much is shown of what is said besides: it must not push the command off the
-	// screen.
+	// maxBeside bounds each text beside the command, in bytes: it must not push the command off
+	// the screen.
 	maxBeside = 256
 	// maxReason is where an agent cuts a reason, at a letter.
 	maxReason = 1 << 10
 )
 
-// quote writes a command as a shell would take it, and a word with anything that cannot be seen as
-// Go would, by numbers: "\x1b". It writes at most this many bytes.
+// quote writes a command as a shell would take it, and a word with invisible characters as Go
+// quotes it, "\x1b". It writes at most this many bytes.
 func quote(most int, argv ...string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
@@ -166,7 +158,7 @@ func visible(word string) bool {
 	})
 }
 
-// isBlank tells whether a letter or a sign is shown as nothing, or as a blank.
+// isBlank reports whether a character is shown as nothing, or as a blank.
 func isBlank(r rune) bool {
 	const brailleBlank = '\u2800'
 	return unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r == brailleBlank

@@ -1,5 +1,3 @@
-// Package target is where a command of the command line does its work: the flags that
-// name an agent, by its URL or behind a registry, and how it is reached.
 package target
 
 import (
@@ -55,10 +53,10 @@ type Flags struct {
 	chosen *chosen // nil: not looked for yet
 }
 
-// Elsewhere tells whether the agent is outside this process. It is, too, if the context that
-// says where it is cannot be found: then there is no way to it, and [Flags.Connect] says why.
+// Elsewhere reports whether the agent is outside this process. It does so also if the context of the
+// agent cannot be found; then [Flags.Connect] fails and says why.
 func (f *Flags) Elsewhere() bool {
-	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose completes
+	return f.choose().err != nil || f.URL != "" || f.Registry != "" // which choose fills in
 }
 
 // Check finds flags that contradict each other. The parser calls it.
@@ -70,7 +68,7 @@ func (f *Flags) Check() error {
 	case f.Context != nil && *f.Context != "" && c.context == nil && c.err == nil:
 		return errors.New("--context says where the agent is: --url and --registry have no meaning with it")
 	case c.err != nil:
-		// Whoever connects gets the error. The line itself may be right.
+		// Connect returns the error. The line itself may be right.
 	case c.context != nil && f.Registry != "" && f.EnvironmentID == nil:
 		return fmt.Errorf("context %s names a registry and no environment: --environment-id says which", c.context.Name)
 	case f.TokenFile != "" && f.URL == "":
@@ -104,8 +102,8 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// config says how a client reaches the agent. failed hears of attempts that are to be
-// repeated, see [remote.Failed].
+// config says how a client reaches the agent. failed is called with the error of each attempt that
+// is repeated, see [remote.Failed].
 func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
 	switch {
 	case f.choose().err != nil:
@@ -137,9 +135,9 @@ func (f *Flags) byRegistry(ctx context.Context, sys program.System, failed func(
 	return remote.Registry(f.Registry, strings.TrimSpace(*f.EnvironmentID), token, options...)
 }
 
-// registryToken returns the token by which a registry lets a harness connect. Those of the
-// variables are for a registry of the command line or the variables, never for that of a
-// context; and where a variable names a registry, for no other.
+// registryToken returns the token that lets a harness connect through a registry. Tokens in variables
+// are for a registry of the command line or the variables, never for the registry of a context; and
+// if a variable names a registry, for no other registry.
 func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, error) {
 	if f.RegistryTokenFile != "" {
 		return ReadToken(sys, f.RegistryTokenFile)
@@ -161,9 +159,9 @@ func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, 
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", RegistryTokenName)
 }
 
-// byURL connects to --url and shows the token of --token-file, or of the context. A file
-// is read now, not with each connection. The command of a context is run once more if the
-// server no longer takes what it has printed.
+// byURL connects to --url with the token of --token-file, or of the context. A file is read now, not
+// with each connection. The token command of a context is run again if the server no longer takes
+// the token.
 func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, error) {
 	secure, err := f.TLSFlags.config(sys)
 	if err != nil {
@@ -179,8 +177,7 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	if err != nil || token == "" {
 		return cfg, err
 	}
-	// Who names a file with a token and a URL without TLS means it, which client.Token does
-	// not take for granted.
+	// A user who names a token file and a URL without TLS means it. client.Token would refuse that.
 	dial := func(ctx context.Context) (rpc.Conn, error) {
 		config := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: secure}
 		conn, err := transport.Dial(ctx, f.URL, config)
