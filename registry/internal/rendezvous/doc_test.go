@@ -11,7 +11,7 @@ import (
 // notice, which says whom it is sent to.
 func TestNoticesAreDrawn(t *testing.T) {
 	t.Parallel()
-	kinds, err := os.ReadFile("notice/notice.go")
+	kinds, err := os.ReadFile("../notice/notice.go")
 	if err != nil {
 		t.Fatal(err)
 	}
