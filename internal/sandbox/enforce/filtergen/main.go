@@ -1,9 +1,9 @@
 //go:build cgo && filtergen
 
-// Filtergen compiles the tables of sandbox/enforce/internal/seccomp into seccomp
+// Filtergen compiles the tables of internal/sandbox/enforce/internal/seccomp into seccomp
 // programs with libseccomp 2.5.4, as Debian 12 has it:
 //
-//	go generate ./sandbox/enforce
+//	go generate ./internal/sandbox/enforce
 //
 // With -check it writes nothing and fails if a committed program differs. If
 // another version of libseccomp is installed, filtergen exits with status 3 and
@@ -78,7 +78,7 @@ func compare(path string, program []byte) error {
 		return err
 	}
 	if !bytes.Equal(committed, program) {
-		return fmt.Errorf("%s differs from its table: run go generate ./sandbox/enforce", path)
+		return fmt.Errorf("%s differs from its table: run go generate ./internal/sandbox/enforce", path)
 	}
 	return nil
 }
