@@ -52,7 +52,7 @@ type Config struct {
 	Version string
 	// Environ is the environment that processes may inherit, "K=V".
 	Environ []string
-	// Logger gets what package audit tells, and faults; nil discards.
+	// Logger gets who connects, which commands run and are refused, and faults; nil discards.
 	Logger *slog.Logger
 	// ConcurrentRequests are how many requests of one connection run at once, 0
 	// for 64; 1 is strict order (rpc.md 2.6).
@@ -92,7 +92,8 @@ type Config struct {
 	Confines bool
 	// StateDir is for records of what a command has in workspaces while it
 	// runs, so that the next agent can clean up after a crash. Empty stands for
-	// a usual place of the user (placeholder.StateDirs).
+	// a usual place of the user: a folder of its own in /dev/shm, else
+	// in XDG_RUNTIME_DIR, /run or /tmp.
 	StateDir string
 	// Tool is in the PATH of commands, also of confined ones; nil: it is not.
 	Tool *Tool
@@ -122,7 +123,7 @@ type Config struct {
 	Cgroups *procs.Cgroups
 }
 
-// Agent serves connections. Its methods may be called at once.
+// Agent serves connections. Its methods may be called concurrently.
 type Agent struct {
 	cfg    Config
 	rules  *execpolicy.Current  // of Config.ExecPolicy

@@ -20,7 +20,7 @@ const firstFrame = 30 * time.Second
 
 // Credentials is a [TokenSource] of bearer tokens that come on stdin, one after
 // another (remote.md 12.5). The newest counts from the next request on. All methods
-// may run at once.
+// may run concurrently.
 type Credentials struct {
 	redacted
 

@@ -33,7 +33,7 @@ var (
 )
 
 // TokenSource signs the requests that an executor or a harness sends to a registry.
-// All methods may run at once. [CheckBase] says for which registries a source may
+// All methods may run concurrently. [CheckBase] says for which registries a source may
 // be used. No source prints what it holds.
 type TokenSource interface {
 	// Authorize sets the headers of one request; it is called anew for each. It may

@@ -91,7 +91,7 @@ func (cfg *Config) complete() {
 }
 
 // Client is one session on a server, over one connection after the other. Its
-// methods may be called at once.
+// methods may be called concurrently.
 type Client struct {
 	cfg       Config
 	sessionID string

@@ -16,7 +16,7 @@ import (
 const maxBlock = 1 << 20
 
 // File is an open file on the server, which keeps at most 128 per connection.
-// Its methods may be called at once. It is an [io.ReaderAt] and an [io.WriterAt].
+// Its methods may be called concurrently. It is an [io.ReaderAt] and an [io.WriterAt].
 //
 // It ends with Close or with the connection: the server closes its files then, and a
 // file that was opened again by its name could be another one. The error is a

@@ -33,7 +33,8 @@ type Spec struct {
 	// Builtin: Argv[0] names a tool of the server's own, which has to have
 	// processBuiltins.
 	Builtin bool
-	// Sandbox confines the command; nil does not.
+	// Sandbox confines the command; nil does not. The zero value of a Sandbox is refused; the
+	// comment of [protocol.Sandbox] has one to begin with.
 	Sandbox *protocol.Sandbox
 	// NetworkProxy gives the command a proxy of its own; with a Sandbox there is no other
 	// way out. See Config.Network.

@@ -18,7 +18,7 @@ const (
 	maxWatchBytes   = 1 << 20 // of paths
 )
 
-// Watch tells what changes at a path of the server. Its methods may be called at once. It outlives
+// Watch tells what changes at a path of the server. Its methods may be called concurrently. It outlives
 // connections: what happened while there was none is told as an overflow.
 type Watch struct {
 	client *Client

@@ -7,6 +7,10 @@ set -eu
 # No variable of the user is about what runs here.
 [ "${DEMO:-}" ] || exec env -i PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" DEMO=1 sh "$0" "$@"
 
+[ $# = 2 ] || { echo "usage: demo.sh AGENT REGISTRY" >&2 && exit 2; }
+for program; do
+	command -v "$program" >/dev/null || { echo "demo: there is no program $program (a path, as bin/agent; make build makes both)" >&2 && exit 1; }
+done
 agent=$1 registry=$2
 dir=$(mktemp -d)
 steps=0 processes=

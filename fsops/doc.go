@@ -33,5 +33,5 @@
 // Linux only. Files, directories and walks are bounded ([MaxFileSize],
 // [MaxDirectorySize], [MaxWalkDepth]). [Handles] and [WatchMissing] check nothing: the
 // caller gives them descriptors from an FS, and paths that an FS has called watchable.
-// All methods may run at once, except Close of a View.
+// All methods may run concurrently, except Close of a View.
 package fsops

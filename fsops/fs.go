@@ -10,7 +10,7 @@ import "context"
 // Paths are absolute and clean. Errors are those of the package, and behind a
 // helper also its own. The context bounds how long the caller waits; an
 // operation may still change something after the caller has been given the
-// error of the context. All methods may run at once.
+// error of the context. All methods may run concurrently.
 type FS interface {
 	// OpenRead and OpenWrite return a descriptor of a file, which the caller
 	// closes.

@@ -26,7 +26,7 @@ const (
 )
 
 // Handles are the files that one connection holds open, by the names that it
-// gave them. The zero value is ready for use. All methods may run at once;
+// gave them. The zero value is ready for use. All methods may run concurrently;
 // CloseAll releases everything.
 type Handles struct {
 	mu     sync.Mutex

@@ -123,7 +123,7 @@ func (r *Resolver) At(fd int, path string) (Dir, error) {
 
 // Reading decides about names on file systems of the kernel and in /dev. What a
 // path leads to there depends on who asks, and what may be done there on more than
-// the rules. Its methods may run at once, and return errnos.
+// the rules. Its methods may run concurrently, and return errnos.
 type Reading interface {
 	// Name tells why name in d may not be looked up, or nil. It is called where d
 	// is on a file system of the kernel, or name lies below /dev.

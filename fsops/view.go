@@ -72,7 +72,7 @@ func (r *Rules) Watchable(path string, directory bool) error {
 //     use.
 //
 // A file with several hard links is judged by the path that was used. All methods
-// may run at once, except Close. Only this package uses a nil *View: it restricts
+// may run concurrently, except Close. Only this package uses a nil *View: it restricts
 // nothing.
 type View struct {
 	paths *Resolver

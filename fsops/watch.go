@@ -32,7 +32,7 @@ type WatchGroup = inotify.Group
 
 // Watch waits once for a path to appear. It has an inotify(7) watch on every
 // directory on the way to its paths, and ignores events for names that are not on
-// the way. All methods may run at once.
+// the way. All methods may run concurrently.
 type Watch struct {
 	group *WatchGroup
 	// names has, for each watched directory, the names that matter in it; the

@@ -32,7 +32,7 @@ type SandboxConfig struct {
 }
 
 // Sandbox confines commands of this program, as an agent confines those of its clients.
-// [NewSandbox] makes one. Its methods may be called at once.
+// [NewSandbox] makes one. Its methods may be called concurrently.
 type Sandbox struct {
 	door    confine.Door
 	state   string // folder of records

@@ -43,6 +43,27 @@ func ExampleSandbox() {
 	os.Exit(code)
 }
 
+// A command whose output arrives as events, and that can be killed, is started by package procs.
+func ExampleSandbox_Enter() {
+	box := helper.NewSandbox(helper.SandboxConfig{})
+	defer box.Close()
+	confined, err := box.Enter(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}})
+	if err != nil {
+		panic(err) // a *sandbox.UnenforceableError, if this host cannot
+	}
+	defer confined.Release()
+	p, err := procs.Start(procs.Spec{
+		Argv: []string{"make", "test"}, Dir: "/srv/w", Env: os.Environ(), Stage: confined.Stage,
+		Sink: func(e procs.Event) { fmt.Printf("%v: %s", e.Stream, e.Data) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.Begin()
+	<-p.Done()
+	_ = p.Close()
+}
+
 // A program with a sandbox or an agent begins so. What its user types is not for Dispatch.
 func ExampleDispatch() {
 	code, ok := helper.Dispatch([]string{"program", "serve"}) // os.Args

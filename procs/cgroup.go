@@ -59,7 +59,7 @@ func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 //	├ agent              this process, if a limit needs a controller
 //	└ p-1, p-2, ...      one for each process
 //
-// Methods may be called at once.
+// Methods may be called concurrently.
 type Cgroups struct {
 	base   *os.File // the directory
 	limits map[string]string
@@ -247,7 +247,7 @@ func (c *Cgroups) Close() error {
 }
 
 // Cgroup is a control group that a process is born into. All methods may be
-// called at once, and on a nil Cgroup, which has no members.
+// called concurrently, and on a nil Cgroup, which has no members.
 type Cgroup struct {
 	mu     sync.Mutex
 	dir    *os.File

@@ -22,7 +22,7 @@ import (
 // A second process waits on a pipe that ends with the agent. Then it reads which
 // groups there are from memory that both processes share, so that a start costs no
 // message. The second process is started with the first process of the agent, and
-// again with the next one if it was killed. All methods of a Guard may run at once.
+// again with the next one if it was killed. All methods of a Guard may run concurrently.
 // A nil Guard guards nothing.
 type Guard struct {
 	// Path and Argv start the second process: the executable of the agent, with

@@ -137,7 +137,7 @@ type Event struct {
 }
 
 // Process is a started process and the group that it leads. All methods may be
-// called at once and at any time, also after Close.
+// called concurrently and at any time, also after Close.
 type Process struct {
 	argv    []string // clipped
 	tty     bool

@@ -16,7 +16,7 @@ import (
 // Reaper reaps the orphans that the kernel hands to the agent, where the agent is
 // PID 1 or a child subreaper. All children of the agent have to be forked through
 // Fork: a Reaper takes the exit status of every other child for that of an orphan.
-// All methods may run at once. A nil Reaper reaps nothing.
+// All methods may run concurrently. A nil Reaper reaps nothing.
 //
 // The agent becomes a child subreaper with the first [Stage] that has a Grace. Such
 // a stage ends by itself what it has started. But it may be killed before it has

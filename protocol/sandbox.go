@@ -3,7 +3,18 @@ package protocol
 import "github.com/execagent/execagent/internal/strictjson"
 
 // Sandbox is the context that a request asks to be confined in (sandbox.md 2). It
-// is decoded and checked here; package sandbox decides what it allows.
+// is decoded and checked here; package sandbox decides what it allows. With this one a command may
+// read everything, write nothing and use no network:
+//
+//	&protocol.Sandbox{
+//		Permissions: protocol.Permissions{
+//			Type: protocol.PermissionsManaged, Network: protocol.NetworkRestricted,
+//			FileSystem: &protocol.FileSystemRules{Type: protocol.FileSystemRestricted, Entries: []protocol.SandboxEntry{
+//				{Access: "read", Path: protocol.SandboxPath{Type: "special", Value: &protocol.SpecialPlace{Kind: "root"}}},
+//			}},
+//		},
+//		WindowsSandboxLevel: protocol.WindowsSandboxDisabled, // a member that is not optional
+//	}
 type Sandbox struct {
 	Permissions    Permissions `json:"permissions"`
 	Cwd            *PathURI    `json:"cwd,omitempty"`

@@ -43,7 +43,7 @@ const (
 // connection. After an allowed request of a principal its connection stays open for the
 // next one, and counts among that principal's ([store.Limits]). Requests of many
 // principals may come through one connection of a proxy: it counts for the last of them.
-// All methods may run at once.
+// All methods may run concurrently.
 type Front struct {
 	server   *Server
 	listener net.Listener

@@ -29,7 +29,7 @@ var (
 )
 
 // metrics count what the API and the rendezvous do, from the start on. No value has an id
-// or a secret in it. The methods may run at once.
+// or a secret in it. The methods may run concurrently.
 type metrics struct {
 	rendezvous.Metrics
 

@@ -14,7 +14,7 @@ import (
 //	Environments, Known, Servers                   what is online, registered, serving
 //	Backup                                         all that is to outlive the registry
 //
-// The other methods are for a [Server]. All may run at once; Close comes last.
+// The other methods are for a [Server]. All may run concurrently; Close comes last.
 type Store = store.Store
 
 // StoreConfig says where the state is: with Dir in files of a server that this process runs, with

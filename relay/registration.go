@@ -61,7 +61,7 @@ type RegistryConfig struct {
 }
 
 // Registry is the client of a registry's HTTP API, for one environment. It keeps
-// connections open; Close drops them. All methods may run at once. None of its
+// connections open; Close drops them. All methods may run concurrently. None of its
 // errors and no line that it logs shows a credential, an authorization or the URL
 // of a rendezvous.
 type Registry struct {

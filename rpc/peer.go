@@ -51,7 +51,7 @@ type Config struct {
 }
 
 // Peer speaks JSON-RPC on a [Conn]: it serves requests from a [Table] and
-// makes calls of its own. All methods may be called at once.
+// makes calls of its own. All methods may be called concurrently.
 type Peer struct {
 	conn   Conn
 	cfg    Config

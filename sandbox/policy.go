@@ -90,7 +90,7 @@ const (
 
 // Policy is a profile with its places resolved to paths: a value that can be
 // compared, printed and sent to another process. The zero value restricts
-// nothing but the network. Its methods change nothing and may run at once;
+// nothing but the network. Its methods change nothing and may run concurrently;
 // those that take a path want it absolute and clean and do not look at the
 // file system.
 type Policy struct {

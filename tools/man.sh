@@ -3,6 +3,8 @@
 # of the texts of --help. It needs help2man.
 set -eu
 
+[ $# -ge 2 ] || { echo "usage: man.sh FOLDER PROGRAM..." >&2 && exit 2; }
+command -v help2man >/dev/null || { echo "man.sh: install the package help2man, which makes the pages" >&2 && exit 1; }
 folder=$1
 shift
 # troff fills the lines, and a page is read on other machines too: it has nothing of this user.

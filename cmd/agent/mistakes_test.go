@@ -53,6 +53,9 @@ func TestMistakes(t *testing.T) {
 		{"completion", "", 2, "<shell> is missing", "see agent completion --help"},
 		{"completion tcsh", "", 2, "<shell> must be one of \"bash\",\"zsh\",\"fish\" but got \"tcsh\"", "see agent completion --help"},
 		{"help exex", "", 2, "unknown command exex; did you mean exec?", server},
+		{"proxy-command", "", 2, "<address> is missing", "see agent proxy-command --help"},
+		{"-- exex", "", 2, "unexpected argument exex", server},
+		{"-- version --jsn", "", 2, "unexpected argument --jsn", "see agent version --help"},
 		{"-v", "", 2, "unknown flag -v; did you mean --version?", server},
 		{"--nonsense", "", 2, "unknown flag --nonsense", server},
 

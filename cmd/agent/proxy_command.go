@@ -35,6 +35,9 @@ Exit codes: 0 when the other end has closed the connection, 1 when it cannot be 
 // Check finds flags that contradict each other, and addresses that are none. The
 // parser calls it.
 func (f *proxyCommandFlags) Check() error {
+	if len(f.Address) == 0 {
+		return nil // the parser says that it is missing
+	}
 	if _, err := f.remote(); err != nil {
 		return err
 	}

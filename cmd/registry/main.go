@@ -68,8 +68,9 @@ func run(sys system) int {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	commands := commands(sys)
+	args, wrong := commands.Here(args)
 	named, err := commands.Command(args)
-	if err != nil {
+	if err := cmp.Or(wrong, err); err != nil {
 		return sys.wrong(named, err)
 	}
 	line, err := sys.read(commands, cmp.Or(named.Path, "serve"), args)

@@ -16,7 +16,7 @@ const clientName = "codex-environment"
 // Environment is the handle of one environment of a [Set]: the way to the executor behind
 // an id. The id stands for the same executor and contents for ever; the handle belongs to
 // this process, and [Set.Upsert] puts another one in its place. Its methods may be called
-// at once.
+// concurrently.
 //
 //	not begun ──► startup ──► client ──► client has failed ◄──┐
 //	                 │                          │             │ failed

@@ -18,7 +18,7 @@ type Config struct {
 	Local func(context.Context) (rpc.Conn, error)
 }
 
-// Set has the environments of a process by their ids. Its methods may be called at once.
+// Set has the environments of a process by their ids. Its methods may be called concurrently.
 type Set struct {
 	cfg      Config
 	standard string // the default; "": none

@@ -87,7 +87,7 @@ func (r *runtime) close() {
 	}
 }
 
-// Step is what one step of a model can use. Its methods may be called at once.
+// Step is what one step of a model can use. Its methods may be called concurrently.
 type Step struct {
 	thread  *Thread
 	runtime *runtime

@@ -92,7 +92,7 @@ func (e *RequiredSkillError) Error() string {
 	return fmt.Sprintf("Required skill %q from environment %q is unavailable", e.Skill, e.EnvironmentID)
 }
 
-// Thread is what is projected for one thread. Its methods may be called at once.
+// Thread is what is projected for one thread. Its methods may be called concurrently.
 type Thread struct {
 	cfg     Config
 	closing sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 var ErrInUse = errors.New("the thread is in use")
 
 // A Store is a folder of threads and their names. Any number of programs may have the same
-// one. All methods may be called at once.
+// one. All methods may be called concurrently.
 type Store struct {
 	root *os.Root
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Thread is open for appending, by nobody else. All methods may be called at once; records
+// A Thread is open for appending, by nobody else. All methods may be called concurrently; records
 // are in the order of the calls.
 //
 // A method that fails has written nothing, and may be called again, unless the disk failed in

@@ -3,12 +3,17 @@ package archtest
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"os/exec"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -146,11 +151,9 @@ func TestImportable(t *testing.T) {
 		said = append(said, row[1])
 	}
 	for _, p := range list(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
-		if p.ForTest != "" || p.Name == "main" || len(p.GoFiles) == 0 || strings.Contains("/"+name+"/", "/internal/") || strings.HasPrefix(name, "test/") || strings.HasSuffix(name, ".test") {
-			continue
+		if p.importable() {
+			are = append(are, strings.TrimPrefix(p.ImportPath, module))
 		}
-		are = append(are, name)
 	}
 	slices.Sort(said)
 	slices.Sort(are)
@@ -158,6 +161,71 @@ func TestImportable(t *testing.T) {
 		t.Errorf("docs/api.md lists %q\nimportable are %q", said, are)
 	}
 }
+
+// importable reports whether another module can import the package, which is not for tests.
+func (p *listed) importable() bool {
+	name := strings.TrimPrefix(p.ImportPath, module)
+	return p.ForTest == "" && p.Name != "main" && len(p.GoFiles) > 0 && !strings.Contains("/"+name+"/", "/internal/") &&
+		!strings.HasPrefix(name, "test/") && !strings.HasSuffix(name, ".test")
+}
+
+// TestExported: what a package for others exports names a type of an internal package only by an
+// alias, whose comment says what of the type is promised.
+func TestExported(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		if !p.importable() {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range internalNames(file) {
+				t.Errorf("%s: what is exported has %s of an internal package", files.Position(found.Pos()), found.Sel.Name)
+			}
+		}
+	}
+}
+
+// internalNames are the names of internal packages in what a file exports.
+func internalNames(file *ast.File) (found []*ast.SelectorExpr) {
+	internal := map[string]bool{}
+	for _, spec := range file.Imports {
+		where, _ := strconv.Unquote(spec.Path.Value)
+		name := path.Base(where)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		internal[name] = strings.HasPrefix(where, module) && strings.Contains(where, "/internal/")
+	}
+	exports := func(names []*ast.Ident) bool { return slices.ContainsFunc(names, (*ast.Ident).IsExported) }
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			n.Body = nil
+			return n.Name.IsExported() && (n.Recv == nil || exportedType.MatchString(types.ExprString(n.Recv.List[0].Type)))
+		case *ast.StructType: // an embedded field without a name counts
+			n.Fields.List = slices.DeleteFunc(n.Fields.List, func(f *ast.Field) bool { return len(f.Names) > 0 && !exports(f.Names) })
+		case *ast.TypeSpec:
+			return n.Name.IsExported() && !n.Assign.IsValid()
+		case *ast.ValueSpec:
+			n.Values = nil
+			return exports(n.Names)
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && internal[x.Name] {
+				found = append(found, n)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// exportedType finds a receiver whose type has a name for others.
+var exportedType = regexp.MustCompile(`^\*?[A-Z]`)
 
 // listed has what the tests need of a package that go list prints.
 type listed struct {

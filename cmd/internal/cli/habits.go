@@ -44,7 +44,34 @@ func (c *Command) UnknownFlag(word string) string {
 }
 
 // Here rewrites a line in the form of other programs to the form that the program reads.
-func (p *Program) Here(args []string) ([]string, error) { return p.withoutHelp(p.commandFirst(args)) }
+func (p *Program) Here(args []string) ([]string, error) {
+	return p.withoutHelp(p.dashesBehind(p.commandFirst(args)))
+}
+
+// dashesBehind moves -- from before a command, where it has nothing to keep apart, to behind it: it
+// stays true that no word after it is a flag, and files are read for the command that runs.
+func (p *Program) dashesBehind(args []string) []string {
+	c, at, n := p.Root(), -1, 0
+	for ; n < len(args); n++ {
+		if args[n] == "--" && at < 0 && len(c.Below()) > 0 {
+			at = n
+			continue
+		}
+		child := c.child(args[n])
+		if child == nil {
+			break
+		}
+		c = child
+	}
+	if at < 0 || n == at+1 {
+		return args
+	}
+	moved := slices.Concat(args[:at], args[at+1:n])
+	if n == len(args) || args[n] != "--" {
+		moved = append(moved, "--")
+	}
+	return append(moved, args[n:]...)
+}
 
 // commandFirst moves a command before the flags that say where it works.
 func (p *Program) commandFirst(args []string) []string {

@@ -23,6 +23,9 @@ func nearest(word string, known []string) string {
 	letters := len(strings.TrimLeft(word, "-"))
 	best, least := "", min(2, max(1, letters/3))+1
 	for _, k := range known {
+		if len(word)-len(k) >= least {
+			continue // so much has to be removed: a word of any length costs nothing
+		}
 		if d := distance(word, k); d < least && d < letters {
 			best, least = k, d
 		}

@@ -181,8 +181,8 @@ func (r *reader) take(f *Field, args []string) (rest []string, err error) {
 	return args[n:], nil
 }
 
-// branch goes on with the command that a word names. Behind flags a command may only come after
-// --help, as in --help exec, because files were read for the command in front.
+// branch goes on with the command that a word names. Behind flags this is the default command, which
+// has them, or one that is asked about, as in --help exec: files were read for no other.
 func (r *reader) branch(word string) error {
 	child := r.command.child(word)
 	switch {
@@ -190,8 +190,11 @@ func (r *reader) branch(word string) error {
 	case r.atOnce != "":
 		r.enter(child)
 		return nil
+	case child == r.ahead:
+		r.command, r.ahead = child, nil
+		return nil
 	default:
-		if i := slices.IndexFunc(r.fields, func(f Field) bool { return f.given }); i >= 0 && child != r.ahead {
+		if i := slices.IndexFunc(r.fields, func(f Field) bool { return f.given }); i >= 0 {
 			return UsageError(fmt.Sprintf("flag --%s applies to the default command %q, not %q", r.fields[i].Name, r.ahead.Name, child.Name))
 		}
 	}

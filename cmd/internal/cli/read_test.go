@@ -111,6 +111,8 @@ func TestRead(t *testing.T) {
 		"serve --size 7 -a 1 -a2":              "serve level=low size=7 allow=[1 2]",
 		"--size 0x10 -a 1,2,":                  "serve level=low size=16 allow=[1 2]",
 		"--size 1 --size 2":                    "serve level=low size=2",
+		"--size 1 serve -a 1":                  "serve level=low size=1 allow=[1]",
+		"--size 1 -- serve":                    "serve level=low size=1",
 		"keys ls":                              "keys list",
 		"keys hidden":                          "keys hidden",
 		"shell zsh":                            "shell shell=zsh",
@@ -142,6 +144,30 @@ func TestRead(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got, err, want)
 			}
 		})
+	}
+}
+
+// TestDashes: -- before a command is read as if it were behind it, once, and it is nowhere else moved.
+func TestDashes(t *testing.T) {
+	for line, want := range map[string]string{
+		"-- run -t x":      "run -- -t x",
+		"-- run -- -t":     "run -- -t",
+		"-- run":           "run --",
+		"-- keys ls x":     "keys ls -- x",
+		"keys -- ls":       "keys ls --",
+		"keys -- create i": "keys create -- i",
+		"-- keys -- ls":    "keys -- ls",
+		"-- serv":          "-- serv",
+		"-- --help":        "-- --help",
+		"--":               "--",
+		"-t -- run":        "-t -- run",
+		"run -- keys":      "run -- keys",
+		"run x -- keys":    "run x -- keys",
+	} {
+		got, err := testProgram().Here(strings.Fields(line))
+		if strings.Join(got, " ") != want || err != nil {
+			t.Errorf("%s: %q, %v, want %s", line, got, err, want)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build cgo && filtergen
 
-// Filtergen compiles the tables of sandbox/enforce/internal/seccomp into seccomp
+// Filtergen compiles the tables of internal/sandbox/enforce/internal/seccomp into seccomp
 // programs with libseccomp 2.5.4, as Debian 12 has it:
 //
 //	go generate ./internal/sandbox/enforce
