@@ -254,7 +254,7 @@ func TestNetworkOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &Network{egress.Operator{Ceiling: p}}
+		return &Network{&egress.Operator{Ceiling: p}}
 	}
 	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
 	c := r.attach("")
@@ -449,7 +449,7 @@ func TestNetworkHides(t *testing.T) {
 		"forge": {Env: []string{"FORGE_TOKEN"}, Patterns: []string{"fg_[a-z]{20}"}, URLPrefixes: []string{"https://forge.example"}},
 	}}
 	secret := "fg_abcdefghijabcdefghij"
-	c := newRig(t, Config{Network: &Network{operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
+	c := newRig(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
 	inSandbox["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{

@@ -34,7 +34,8 @@ type Rules struct {
 	AllowUnasked bool
 }
 
-// ExecPolicy has rules about commands in force, for [Config]. [ReadPolicy] makes one.
+// ExecPolicy has rules about commands in force, for [Config]. [ReadPolicy] makes one; [New] panics
+// for the zero value.
 type ExecPolicy struct {
 	current *execpolicy.Current
 	hidden  []string // the folder, which no confined command may see
@@ -57,8 +58,11 @@ func ReadPolicy(r Rules, log *slog.Logger) (*ExecPolicy, error) {
 func (p *ExecPolicy) Reread() error { return p.reread() }
 
 func (p *ExecPolicy) inForce() *execpolicy.Current {
-	if p == nil {
+	switch {
+	case p == nil:
 		return nil
+	case p.current == nil: // it would allow everything
+		panic("agent: an ExecPolicy that ReadPolicy has not made")
 	}
 	return p.current
 }
@@ -87,14 +91,15 @@ type NetworkPolicy struct {
 	Masking map[string]protocol.CredentialProvider
 }
 
-// Network is a policy for the network, checked, for [Config]. [NewNetwork] makes one.
-type Network struct{ operator egress.Operator }
+// Network is a policy for the network, checked, for [Config]. [NewNetwork] makes one; [New] and
+// [Agent.SetNetwork] panic for the zero value.
+type Network struct{ operator *egress.Operator }
 
 // NewNetwork checks a policy; nil is none: clients decide alone. environ, "NAME=value", names the
 // proxies of the upstream "environment". The error does not quote what may hold a password.
 func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	if p == nil {
-		return &Network{egress.Operator{Upstream: egress.UpstreamOf(environ)}}, nil
+		return &Network{&egress.Operator{Upstream: egress.UpstreamOf(environ)}}, nil
 	}
 	domains := map[string]rules.Action{}
 	for action, patterns := range map[rules.Action][]string{rules.Allow: p.Allow, rules.Deny: p.Deny, rules.Ask: p.Ask} {
@@ -118,16 +123,20 @@ func NewNetwork(p *NetworkPolicy, environ []string) (*Network, error) {
 	if o.Ceiling, err = rules.Compile(rules.Rules{Local: p.Local, Domains: domains, Ports: p.Ports}); err != nil {
 		return nil, err
 	}
-	return &Network{o}, nil
+	return &Network{&o}, nil
 }
 
 // SetNetwork gives commands that are started from now on another operator's word on their
 // network. Those that run keep what they were started with.
 func (a *Agent) SetNetwork(n *Network) {
-	if n == nil {
-		n = new(Network)
+	switch {
+	case n == nil:
+		a.networks.Set(egress.Operator{})
+	case n.operator == nil: // clients would decide alone
+		panic("agent: a Network that NewNetwork has not made")
+	default:
+		a.networks.Set(*n.operator)
 	}
-	a.networks.Set(n.operator)
 }
 
 // Tool is a folder for the PATH of commands, in which this program is called apply_patch: a tool

@@ -100,3 +100,19 @@ func TestNewNetwork(t *testing.T) {
 		}
 	}
 }
+
+// TestZeroOperator: what no constructor has made, and so has no rules, is not taken for a word that
+// allows everything.
+func TestZeroOperator(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{"an ExecPolicy": {ExecPolicy: new(ExecPolicy)}, "a Network": {Network: new(Network)}} {
+		func() {
+			defer func() {
+				if why, _ := recover().(string); !strings.Contains(why, name) {
+					t.Errorf("%s: %q", name, why)
+				}
+			}()
+			_ = New(cfg).Close()
+		}()
+	}
+}

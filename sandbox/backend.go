@@ -209,7 +209,8 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 func (p *Policy) RestrictsNothing() bool { return !p.Confined && p.Network == NetworkEnabled }
 
 // CheckBackend returns an error if b lacks a layer that every backend for the
-// policy has, however b was chosen, or if no layer should be put on at all. The
+// policy has, however b was chosen, has a layer that no backend for the policy has and
+// that changes what the other layers do, or if no layer should be put on at all. The
 // process that puts the layers on calls it once more: a mistake on the way from
 // [Policy.Backend] to that process must not end with a command that is confined
 // less than its policy says.
@@ -223,6 +224,10 @@ func (p *Policy) CheckBackend(b Backend) error {
 		return errors.New("sandbox: the backend leaves other ways out than the proxy")
 	case !p.Confined && !b.Has(Landlock):
 		return errors.New("sandbox: the backend has no Landlock domain")
+	case p.AllUnixSockets && p.Network != NetworkManaged:
+		return fmt.Errorf("sandbox: the network %v does not have all UNIX sockets", p.Network)
+	case !p.Confined && (b.Layers != LayersOf(Seccomp) || b.Level != NoLevel):
+		return errors.New("sandbox: the backend has layers for files, which the policy does not restrict")
 	case !p.Confined:
 		return nil
 	case !b.Has(MountNS) && !b.Has(Landlock):

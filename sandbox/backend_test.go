@@ -206,6 +206,13 @@ func TestCheckBackend(t *testing.T) {
 		{"supervisor, old Landlock, low level", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelWrites}, "too low a level"},
 		{"supervisor, old Landlock, enabled", enabled, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 5, Level: LevelReads}, "abstract sockets"},
 		{"supervisor, oldest Landlock", restricted, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 1, Level: LevelReads}, "move files"},
+		{"files of no concern", &Policy{}, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, ""},
+		{"files of no concern, supervisor", &Policy{}, Backend{Layers: LayersOf(Supervised, Seccomp), Landlock: 7, Level: LevelWrites}, "layers for files"},
+		{"files of no concern, level", &Policy{}, Backend{Layers: LayersOf(Seccomp), Landlock: 7, Level: LevelWrites}, "layers for files"},
+		{"files of no concern, view", &Policy{}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "layers for files"},
+		{"restricted, all UNIX sockets", &Policy{Confined: true, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
+		{"enabled, all UNIX sockets", &Policy{Confined: true, Network: NetworkEnabled, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs), Landlock: 7}, "all UNIX sockets"},
+		{"managed, all UNIX sockets", &Policy{Confined: true, Network: NetworkManaged, AllUnixSockets: true}, Backend{Layers: spaces.With(PIDNS, Procfs, NetNS)}, ""},
 		{"Landlock alone, enabled", enabled, Backend{Layers: LayersOf(Seccomp), Landlock: 7}, "hides the sockets"},
 	} {
 		err := tt.policy.CheckBackend(tt.backend)

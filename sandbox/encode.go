@@ -95,6 +95,9 @@ func (d *decoder) policy() Policy {
 		return Policy{}
 	}
 	p := Policy{Confined: d.bool(), FullRead: d.bool(), Network: Network(d.below(byte(NetworkManaged) + 1)), AllUnixSockets: d.bool()}
+	if p.AllUnixSockets && p.Network != NetworkManaged { // no profile has such a policy
+		d.bad = true
+	}
 	for range d.count(6) {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))

@@ -255,8 +255,12 @@ func TestPolicyTextRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sockets, err := Policy{Confined: true, AllUnixSockets: true}.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
-		"empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
+		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
 	} {
 		if err := new(Policy).UnmarshalText([]byte(text)); err == nil {

@@ -75,7 +75,17 @@ func (p *Process) Begin() {
 		p.goAsking(p.askStart)
 	}
 	if p.below != nil {
-		p.goAsking(func() { p.below.Serve(p.take) })
+		p.goAsking(p.serve)
+	}
+}
+
+// serve takes the events of the judge. When the judge is gone, nobody waits for answers.
+func (p *Process) serve() {
+	p.below.Serve(p.take)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cancel := range p.open {
+		cancel(p.whyLocked(errExited))
 	}
 }
 

@@ -93,11 +93,12 @@ func TestSandboxOwnTerminalAsks(t *testing.T) {
 		u.ends(t, 0)
 
 		u = at(t, sandbox("--exec-policy", dir, "--exec-policy-enforce", "tree", "--",
-			"sh", "-c", "i=id; $i -u; echo code $?; $i -g; echo code $?; read x; echo got $x"), wide)
+			"sh", "-c", "i=id; $i -u; echo code $?; read x; $i -g; echo code $?; read x; echo got $x"), wide)
 		u.sees(t, "who:")
 		u.sees(t, asks)
 		u.types(t, "o\r")
 		u.sees(t, "o\r\n0\r\ncode 0\r\n")
+		u.types(t, "on\r") // a question does not wait for the output before it
 		u.sees(t, asks)
 		u.types(t, "n\r")
 		u.sees(t, "code 126\r\n")

@@ -156,7 +156,7 @@ func (c *Command) check() error {
 	if c.Rules != nil && c.Endpoint != (Endpoint{}) {
 		return errors.New("sandbox: a connection executes nothing")
 	}
-	if c.Rules != nil && c.Policy.RestrictsNothing() {
+	if c.Rules != nil && c.Policy.RestrictsNothing() && c.Backend == (sandbox.Backend{}) {
 		return nil // the init only watches
 	}
 	return c.Policy.CheckBackend(c.Backend)

@@ -139,6 +139,11 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		{"no command", Command{Policy: confined, Backend: all}, "argv is empty"},
 		{"nothing restricted", Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Backend: all, Argv: argv}, "restricts nothing"},
+		{
+			"nothing restricted, a view and rules",
+			Command{Policy: &sandbox.Policy{Network: sandbox.NetworkEnabled}, Backend: all, Argv: argv, Rules: []byte("rules")},
+			"restricts nothing",
+		},
 		{"no filter", Command{Policy: confined, Backend: with(func(l *sandbox.Backend) { l.Layers = l.Layers.Without(sandbox.Seccomp) }), Argv: argv}, "no system call filter"},
 		{"no filter for the network", Command{Policy: &sandbox.Policy{}, Argv: argv}, "no system call filter"},
 		{"no layer for files", Command{Policy: confined, Backend: sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Seccomp)}, Argv: argv}, "confines no files"},

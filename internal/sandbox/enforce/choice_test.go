@@ -13,9 +13,9 @@ import (
 // (a mount namespace, the level of a supervisor, a Landlock that keeps signals inside), and
 // whether programs are judged. In a column with a star the value makes no difference.
 //
-// Some combinations never occur: sandbox.Policy.CheckBackend refuses most of them, and no profile
-// compiles to a restricted network with all UNIX sockets. They have rows all the same, so that no
-// combination is answered by accident. Their supervised filters have no program, which fails.
+// Some combinations never occur, because sandbox.Policy.CheckBackend refuses them. They have rows
+// all the same, so that no combination is answered by accident. Their supervised filters have no
+// program, which fails.
 const choices = `
 confined network    unix read view level scoped judged filters                       listener
 no       restricted *    *    *    *     *      no     network                       none
@@ -66,14 +66,12 @@ yes      managed    yes  *    *    -     *      no     managed-unix             
 yes      managed    yes  *    *    -     *      yes    managed-unix                  execs
 yes      managed    no   *    *    -     *      no     managed                       none
 yes      managed    no   *    *    -     *      yes    managed                       execs
-yes      restricted yes  *    *    -     *      no     managed-unix                  none
-yes      restricted yes  *    *    -     *      yes    managed-unix                  execs
-yes      restricted no   *    yes  -     *      no     restricted                    none
-yes      restricted no   *    yes  -     *      yes    restricted                    execs
-yes      restricted no   yes  no   -     *      no     landlock                      none
-yes      restricted no   yes  no   -     *      yes    landlock                      execs
-yes      restricted no   no   no   -     *      no     hidden-paths,landlock         none
-yes      restricted no   no   no   -     *      yes    hidden-paths,landlock         execs
+yes      restricted *    *    yes  -     *      no     restricted                    none
+yes      restricted *    *    yes  -     *      yes    restricted                    execs
+yes      restricted *    yes  no   -     *      no     landlock                      none
+yes      restricted *    yes  no   -     *      yes    landlock                      execs
+yes      restricted *    no   no   -     *      no     hidden-paths,landlock         none
+yes      restricted *    no   no   -     *      yes    hidden-paths,landlock         execs
 `
 
 // choiceColumns are the values of the columns of choices.

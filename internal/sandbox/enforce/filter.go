@@ -71,7 +71,7 @@ func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Fi
 		filters, listener = []Filter{supervised(b, p.Network)}, AskedCalls
 	case p.Network == sandbox.NetworkEnabled:
 		filters, listener = []Filter{FilterEnabled}, AskedCalls
-	case p.AllUnixSockets:
+	case p.Network == sandbox.NetworkManaged && p.AllUnixSockets:
 		filters = []Filter{FilterManagedUnix}
 	case p.Network == sandbox.NetworkManaged:
 		filters = []Filter{FilterManaged}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +109,11 @@ func words(argv []string) (shown []string, cut bool) {
 }
 
 // Questions is the agent's end of the socket of a [Judge]. Its methods may be called at once.
-type Questions struct{ socket int }
+type Questions struct {
+	socket int
+	mu     sync.Mutex // held while the socket is used, but for reading
+	closed bool
+}
 
 // Pair returns both ends. The caller closes the judge's after the process has it.
 func Pair() (ours *Questions, theirs int, err error) {
@@ -142,11 +147,28 @@ func (q *Questions) Serve(take func(Event)) {
 // Answer answers the question of an event that is [Asked]. A judge that is gone needs no answer.
 func (q *Questions) Answer(id uint32, allowed bool) {
 	b := append(binary.LittleEndian.AppendUint32(nil, id), pack.Bool(allowed))
-	_ = unix.Send(q.socket, b, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed { // else the number may be that of another file by now
+		_ = unix.Send(q.socket, b, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	}
 }
 
 // Hang ends Serve, and refuses what waits.
-func (q *Questions) Hang() { _ = unix.Shutdown(q.socket, unix.SHUT_RDWR) }
+func (q *Questions) Hang() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		_ = unix.Shutdown(q.socket, unix.SHUT_RDWR)
+	}
+}
 
-// Close gives the descriptor back, once Serve has returned.
-func (q *Questions) Close() { unix.Close(q.socket) }
+// Close gives the descriptor back, once Serve has returned. After that no method does anything.
+func (q *Questions) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		unix.Close(q.socket)
+	}
+}

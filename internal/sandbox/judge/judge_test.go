@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/execpolicy"
 )
 
@@ -71,5 +73,35 @@ prefix_rule(["rm", "-rf"], "forbidden")
 	})
 	if err == nil {
 		t.Error("a script has run the loader of its interpreter with a word that is forbidden")
+	}
+}
+
+// TestQuestionsClosed: after Close no method touches the file that has the number of the socket by
+// then. A process that is ended hangs up again, and may be closed meanwhile.
+func TestQuestionsClosed(t *testing.T) { // not parallel: another test could take the number
+	q, theirs, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(theirs)
+	socket := q.socket
+	q.Close()
+	others, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(others[1])
+	if others[0] != socket {
+		if err := unix.Dup3(others[0], socket, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(others[0])
+	}
+	defer unix.Close(socket)
+	q.Answer(1, true)
+	q.Hang()
+	q.Close()
+	if n, err := unix.Read(others[1], make([]byte, 16)); err != unix.EAGAIN {
+		t.Errorf("the other end of that file reads %d bytes, %v", n, err)
 	}
 }

@@ -39,6 +39,12 @@ func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code 
 	if !held.Unconfined() {
 		spec.Stage = held.ShellStage
 	}
+	// The first program of the command may be asked about: the terminal has to be lent then.
+	if err := t.user.Raw(); err != nil {
+		return 0, err
+	}
+	defer t.user.Restore()
+	c.terminal.LendBy(t.lend)
 	if t.process, err = procs.Start(spec); err != nil {
 		if held.Unconfined() {
 			code = confine.ShellCode(err)
@@ -50,11 +56,6 @@ func (c *Command) runAtOwnTerminal(held *confine.Held, run procs.Program) (code 
 			program.Complain(c.Sys.Stderr, err) // the command has run, and its exit code stands
 		}
 	}()
-	if err := t.user.Raw(); err != nil {
-		return 0, err
-	}
-	defer t.user.Restore()
-	c.terminal.LendBy(t.lend)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	t.process.Begin()

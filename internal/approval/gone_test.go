@@ -1,0 +1,62 @@
+package approval
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/internal/sandbox/judge"
+)
+
+// TestJudgeGone: when the judge has ended, as with an init that was killed, its questions end: nobody
+// waits for the answers, and the output of the command can wait for the questions.
+func TestJudgeGone(t *testing.T) {
+	t.Parallel()
+	policy := &execpolicy.Policy{Unmatched: rule.Prompt}
+	asked, ended := make(chan struct{}), make(chan error, 1)
+	desk := &Desk{
+		Ask: func(ctx context.Context, _ string, _, _ any) error {
+			close(asked)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return ctx.Err()
+		},
+		Tell: func(string, any) {},
+	}
+	desk.Attach(true)
+	ours, theirs, err := judge.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
+	p.Begin()
+	decided := make(chan error, 1)
+	go func() { decided <- j.Decide(&judge.Exec{Real: []string{"/bin/a"}, Argv: []string{"a"}, Thread: os.Getpid()}) }()
+	<-asked
+	if err := unix.Shutdown(theirs, unix.SHUT_RDWR); err != nil { // as the end of its process does
+		t.Fatal(err)
+	}
+	select {
+	case why := <-ended:
+		if why != errExited {
+			t.Errorf("the question has ended: %v", why)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the question is still open")
+	}
+	p.Exited()
+	if err := <-decided; err == nil {
+		t.Error("the program was allowed")
+	}
+	ours.Close()
+	unix.Close(theirs)
+}
