@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of rpc.md 5; fs/rename and fs/applyPatch are ours (rpc.md 8).
 const (
@@ -126,18 +122,12 @@ type FileMetadata struct {
 
 // AppendJSON appends the result of fs/getMetadata.
 func (m *FileMetadata) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"isDirectory":`...)
-	dst = strconv.AppendBool(dst, m.IsDirectory)
-	dst = append(dst, `,"isFile":`...)
-	dst = strconv.AppendBool(dst, m.IsFile)
-	dst = append(dst, `,"isSymlink":`...)
-	dst = strconv.AppendBool(dst, m.IsSymlink)
-	dst = append(dst, `,"size":`...)
-	dst = strconv.AppendUint(dst, m.Size, 10)
-	dst = append(dst, `,"createdAtMs":`...)
-	dst = strconv.AppendInt(dst, m.CreatedAtMs, 10)
-	dst = append(dst, `,"modifiedAtMs":`...)
-	dst = strconv.AppendInt(dst, m.ModifiedAtMs, 10)
+	dst = appendBool(dst, `{"isDirectory":`, m.IsDirectory)
+	dst = appendBool(dst, `,"isFile":`, m.IsFile)
+	dst = appendBool(dst, `,"isSymlink":`, m.IsSymlink)
+	dst = appendUint(dst, `,"size":`, m.Size)
+	dst = appendInt(dst, `,"createdAtMs":`, m.CreatedAtMs)
+	dst = appendInt(dst, `,"modifiedAtMs":`, m.ModifiedAtMs)
 	return append(dst, '}')
 }
 
@@ -165,12 +155,9 @@ func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, `{"fileName":`...)
-		dst = strictjson.AppendString(dst, e.FileName)
-		dst = append(dst, `,"isDirectory":`...)
-		dst = strconv.AppendBool(dst, e.IsDirectory)
-		dst = append(dst, `,"isFile":`...)
-		dst = strconv.AppendBool(dst, e.IsFile)
+		dst = appendText(dst, `{"fileName":`, e.FileName)
+		dst = appendBool(dst, `,"isDirectory":`, e.IsDirectory)
+		dst = appendBool(dst, `,"isFile":`, e.IsFile)
 		dst = append(dst, '}')
 	}
 	return append(dst, "]}"...)
@@ -248,12 +235,10 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 		}
 		dst = append(dst, `{"path":"`...)
 		dst = appendPathURI(dst, e.Path)
-		dst = append(dst, `","message":`...)
-		dst = strictjson.AppendString(dst, e.Message)
+		dst = appendText(dst, `","message":`, e.Message)
 		dst = append(dst, '}')
 	}
-	dst = append(dst, `],"truncated":`...)
-	dst = strconv.AppendBool(dst, r.Truncated)
+	dst = appendBool(dst, `],"truncated":`, r.Truncated)
 	return append(dst, '}')
 }
 
@@ -429,8 +414,7 @@ func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
 func (r *ReadBlockResult) encode(e *encoder) {
 	e.dst = append(e.dst, `{"chunk":`...)
 	e.bytes(r.Chunk)
-	e.dst = append(e.dst, `,"eof":`...)
-	e.dst = strconv.AppendBool(e.dst, r.EOF)
+	e.dst = appendBool(e.dst, `,"eof":`, r.EOF)
 	e.dst = append(e.dst, '}')
 }
 

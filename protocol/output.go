@@ -1,11 +1,6 @@
 package protocol
 
-import (
-	"slices"
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "slices"
 
 // Streams of process output.
 const (
@@ -51,13 +46,15 @@ type OutputChunk struct {
 }
 
 func (c *OutputChunk) encode(e *encoder) {
-	e.dst = append(e.dst, `"seq":`...)
-	e.dst = strconv.AppendUint(e.dst, c.Seq, 10)
+	e.dst = appendUint(e.dst, `"seq":`, c.Seq)
 	e.dst = append(e.dst, `,"stream":"`...)
 	e.dst = append(e.dst, c.Stream...)
 	e.dst = append(e.dst, `","chunk":`...)
 	e.bytes(c.Chunk)
-	e.dst = append(appendAt(e.dst, c.AtMs), '}')
+	if c.AtMs != nil {
+		e.dst = appendInt(e.dst, `,"atMs":`, *c.AtMs)
+	}
+	e.dst = append(e.dst, '}')
 }
 
 // ReadResult answers process/read.
@@ -87,26 +84,20 @@ func (r *ReadResult) encode(e *encoder) {
 		e.dst = append(e.dst, '{')
 		r.Chunks[i].encode(e)
 	}
-	e.dst = append(e.dst, `],"nextSeq":`...)
-	e.dst = strconv.AppendUint(e.dst, r.NextSeq, 10)
-	e.dst = append(e.dst, `,"exited":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Exited)
-	e.dst = append(e.dst, `,"exitCode":`...)
+	e.dst = appendUint(e.dst, `],"nextSeq":`, r.NextSeq)
+	e.dst = appendBool(e.dst, `,"exited":`, r.Exited)
 	if r.ExitCode == nil {
-		e.dst = append(e.dst, "null"...)
+		e.dst = append(e.dst, `,"exitCode":null`...)
 	} else {
-		e.dst = strconv.AppendInt(e.dst, int64(*r.ExitCode), 10)
+		e.dst = appendInt(e.dst, `,"exitCode":`, int64(*r.ExitCode))
 	}
-	e.dst = append(e.dst, `,"closed":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Closed)
-	e.dst = append(e.dst, `,"failure":`...)
+	e.dst = appendBool(e.dst, `,"closed":`, r.Closed)
 	if r.Failure == nil {
-		e.dst = append(e.dst, "null"...)
+		e.dst = append(e.dst, `,"failure":null`...)
 	} else {
-		e.dst = strictjson.AppendString(e.dst, *r.Failure)
+		e.dst = appendText(e.dst, `,"failure":`, *r.Failure)
 	}
-	e.dst = append(e.dst, `,"sandboxDenied":`...)
-	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
+	e.dst = appendBool(e.dst, `,"sandboxDenied":`, r.SandboxDenied)
 	e.dst = append(e.dst, '}')
 }
 
@@ -118,8 +109,7 @@ type OutputNotification struct {
 
 // AppendJSON appends the notification's params.
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
 	e := encoder{dst: append(dst, ',')}
 	n.OutputChunk.encode(&e)
 	return e.dst
@@ -152,14 +142,10 @@ type ExitedNotification struct {
 
 // AppendJSON appends the notification's params.
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
-	dst = append(dst, `,"exitCode":`...)
-	dst = strconv.AppendInt(dst, int64(n.ExitCode), 10)
-	dst = append(dst, `,"sandboxDenied":`...)
-	dst = strconv.AppendBool(dst, n.SandboxDenied)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
+	dst = appendUint(dst, `,"seq":`, n.Seq)
+	dst = appendInt(dst, `,"exitCode":`, int64(n.ExitCode))
+	dst = appendBool(dst, `,"sandboxDenied":`, n.SandboxDenied)
 	return append(dst, '}')
 }
 
@@ -180,10 +166,8 @@ type ClosedNotification struct {
 
 // AppendJSON appends the notification's params.
 func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
+	dst = appendUint(dst, `,"seq":`, n.Seq)
 	return append(dst, '}')
 }
 

@@ -188,21 +188,17 @@ const (
 
 // AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, r.ProcessID)
-	dst = append(dst, `,"sandboxType":`...)
-	dst = strictjson.AppendString(dst, r.SandboxType)
+	dst = appendText(dst, `{"processId":`, r.ProcessID)
+	dst = appendText(dst, `,"sandboxType":`, r.SandboxType)
 	if r.SandboxLayers != nil {
 		dst = append(dst, `,"sandboxLayers":`...)
 		dst = strictjson.AppendStrings(dst, r.SandboxLayers)
 	}
 	if r.Network != "" {
-		dst = append(dst, `,"network":`...)
-		dst = strictjson.AppendString(dst, r.Network)
+		dst = appendText(dst, `,"network":`, r.Network)
 	}
 	if r.Approval != "" {
-		dst = append(dst, `,"approval":`...)
-		dst = strictjson.AppendString(dst, r.Approval)
+		dst = appendText(dst, `,"approval":`, r.Approval)
 	}
 	return append(dst, '}')
 }
@@ -248,12 +244,9 @@ func (*WriteParams) HoldsMessage() {}
 
 // AppendJSON appends the params.
 func (p *WriteParams) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, p.ProcessID)
-	dst = append(dst, `,"chunk":`...)
-	dst = strictjson.AppendBase64(dst, p.Chunk)
-	dst = append(dst, `,"writeId":`...)
-	dst = strictjson.AppendString(dst, p.WriteID)
+	dst = appendText(dst, `{"processId":`, p.ProcessID)
+	dst = appendBytes(dst, `,"chunk":`, p.Chunk)
+	dst = appendText(dst, `,"writeId":`, p.WriteID)
 	return append(dst, '}')
 }
 

@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of sockets (rpc.md 8.4), an addition to the reference.
 const (
@@ -72,20 +68,16 @@ func (*SocketData) HoldsMessage() {}
 func (d *SocketData) AppendJSON(dst []byte) []byte {
 	dst = appendPiece(dst, d.SocketID, d.Offset, d.Chunk, d.EOF)
 	if d.Error != "" {
-		dst = append(dst, `,"error":`...)
-		dst = strictjson.AppendString(dst, d.Error)
+		dst = appendText(dst, `,"error":`, d.Error)
 	}
 	return append(dst, '}')
 }
 
 // appendPiece appends bytes of a socket, without the brace at the end.
 func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) []byte {
-	dst = append(dst, `{"socketId":`...)
-	dst = strictjson.AppendString(dst, id)
-	dst = append(dst, `,"offset":`...)
-	dst = strconv.AppendUint(dst, offset, 10)
-	dst = append(dst, `,"chunk":`...)
-	dst = strictjson.AppendBase64(dst, chunk)
+	dst = appendText(dst, `{"socketId":`, id)
+	dst = appendUint(dst, `,"offset":`, offset)
+	dst = appendBytes(dst, `,"chunk":`, chunk)
 	if eof {
 		dst = append(dst, `,"eof":true`...)
 	}
@@ -139,8 +131,7 @@ type SocketReceived struct {
 
 // AppendJSON appends the result.
 func (r *SocketReceived) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"received":`...)
-	return append(strconv.AppendUint(dst, r.Received, 10), '}')
+	return append(appendUint(dst, `{"received":`, r.Received), '}')
 }
 
 // SocketReceivedParams tell the server how many bytes of a socket the client has: the params of
