@@ -37,7 +37,6 @@ const (
 // HoldsMessage says that the body may be as large as the message.
 func (*HTTPRequestParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.Method = o.String("method")
 	p.URL = o.String("url")
@@ -65,7 +64,6 @@ type HTTPResponse struct {
 	BodyBase64 []byte       `json:"bodyBase64"`
 }
 
-// AppendJSON appends the response.
 func (r *HTTPResponse) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -98,7 +96,6 @@ type HTTPBodyDelta struct {
 	Error       *string `json:"error"`
 }
 
-// AppendJSON appends the notification's params.
 func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"requestId":`, d.RequestID)
 	dst = appendUint(dst, `,"seq":`, d.Seq)
@@ -110,7 +107,6 @@ func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
 	return append(appendText(dst, `,"error":`, *d.Error), '}')
 }
 
-// UnmarshalObject reads the params.
 func (d *HTTPBodyDelta) UnmarshalObject(o *Object) {
 	d.RequestID = o.String("requestId")
 	d.Seq = o.Uint64("seq")

@@ -79,7 +79,6 @@ type SessionParams struct {
 	SessionID string `json:"sessionId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SessionParams) UnmarshalObject(o *Object) { p.SessionID = o.String("sessionId") }
 
 // TakenNotification tells a client that another one has taken its session. Nothing comes
@@ -88,5 +87,4 @@ type TakenNotification struct {
 	ClientName string `json:"clientName"`
 }
 
-// UnmarshalObject reads the params.
 func (n *TakenNotification) UnmarshalObject(o *Object) { n.ClientName = o.String("clientName") }

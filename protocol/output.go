@@ -25,7 +25,6 @@ type ReadParams struct {
 	ExitOnly bool `json:"exitOnly,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ReadParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.AfterSeq = o.OptUint64("afterSeq")
@@ -68,7 +67,6 @@ type ReadResult struct {
 	SandboxDenied bool          `json:"sandboxDenied"`
 }
 
-// AppendJSON appends the result.
 func (r *ReadResult) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -107,7 +105,6 @@ type OutputNotification struct {
 	OutputChunk
 }
 
-// AppendJSON appends the notification's params.
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, n.ProcessID)
 	e := encoder{dst: append(dst, ',')}
@@ -123,7 +120,6 @@ func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream
 // HoldsMessage says that Chunk lies in the message.
 func (*OutputNotification) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (n *OutputNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
@@ -140,7 +136,6 @@ type ExitedNotification struct {
 	SandboxDenied bool   `json:"sandboxDenied"`
 }
 
-// AppendJSON appends the notification's params.
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, n.ProcessID)
 	dst = appendUint(dst, `,"seq":`, n.Seq)
@@ -149,7 +144,6 @@ func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (n *ExitedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
@@ -164,14 +158,12 @@ type ClosedNotification struct {
 	Seq       uint64 `json:"seq"`
 }
 
-// AppendJSON appends the notification's params.
 func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, n.ProcessID)
 	dst = appendUint(dst, `,"seq":`, n.Seq)
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (n *ClosedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")

@@ -100,7 +100,6 @@ const maxSnapshotScope = 256
 // the message.
 func (*StartParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *StartParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	if n := len(p.ProcessID); n > MaxProcessID {
@@ -186,7 +185,6 @@ const (
 	SandboxLinuxSeccomp = "linuxSeccomp"
 )
 
-// AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, r.ProcessID)
 	dst = appendText(dst, `,"sandboxType":`, r.SandboxType)
@@ -208,7 +206,6 @@ type ProcessParams struct {
 	ProcessID string `json:"processId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
 
 // TerminateParams names a process to kill. SessionID is another session than the
@@ -218,7 +215,6 @@ type TerminateParams struct {
 	ProcessID string  `json:"processId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *TerminateParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
@@ -242,7 +238,6 @@ type WriteParams struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*WriteParams) HoldsMessage() {}
 
-// AppendJSON appends the params.
 func (p *WriteParams) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"processId":`, p.ProcessID)
 	dst = appendBytes(dst, `,"chunk":`, p.Chunk)
@@ -250,7 +245,6 @@ func (p *WriteParams) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (p *WriteParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.Chunk = o.Base64InPlace("chunk")
@@ -276,7 +270,6 @@ type WriteResult struct {
 	Status WriteStatus `json:"status"`
 }
 
-// AppendJSON appends the result.
 func (r *WriteResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"status":"`...)
 	dst = append(dst, r.Status...)
@@ -305,7 +298,6 @@ const (
 	SignalUser2     Signal = "user2"     // SIGUSR2
 )
 
-// UnmarshalObject reads the params.
 func (p *SignalParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
@@ -320,7 +312,6 @@ type ResizeParams struct {
 	Cols      uint16 `json:"cols"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ResizeParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	o.Require("rows")
@@ -340,7 +331,6 @@ type ListParams struct {
 	SessionID *string `json:"sessionId,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ListParams) UnmarshalObject(o *Object) { p.SessionID = o.OptString("sessionId") }
 
 // ListResult answers process/list, oldest process first.

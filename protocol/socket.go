@@ -33,7 +33,6 @@ type SocketOpenParams struct {
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketOpenParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Address = o.String("address")
@@ -64,7 +63,6 @@ type SocketData struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*SocketData) HoldsMessage() {}
 
-// AppendJSON appends the notification's params.
 func (d *SocketData) AppendJSON(dst []byte) []byte {
 	dst = appendPiece(dst, d.SocketID, d.Offset, d.Chunk, d.EOF)
 	if d.Error != "" {
@@ -84,7 +82,6 @@ func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) [
 	return dst
 }
 
-// UnmarshalObject reads the params.
 func (d *SocketData) UnmarshalObject(o *Object) {
 	d.SocketID = o.String("socketId")
 	d.Offset = o.Uint64("offset")
@@ -108,12 +105,10 @@ type SocketWriteParams struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*SocketWriteParams) HoldsMessage() {}
 
-// AppendJSON appends the params.
 func (p *SocketWriteParams) AppendJSON(dst []byte) []byte {
 	return append(appendPiece(dst, p.SocketID, p.Offset, p.Chunk, p.EOF), '}')
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketWriteParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Offset = o.Uint64("offset")
@@ -129,7 +124,6 @@ type SocketReceived struct {
 	Received uint64 `json:"received"`
 }
 
-// AppendJSON appends the result.
 func (r *SocketReceived) AppendJSON(dst []byte) []byte {
 	return append(appendUint(dst, `{"received":`, r.Received), '}')
 }
@@ -141,7 +135,6 @@ type SocketReceivedParams struct {
 	Received uint64 `json:"received"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketReceivedParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Received = o.Uint64("received")
@@ -152,5 +145,4 @@ type SocketParams struct {
 	SocketID string `json:"socketId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketParams) UnmarshalObject(o *Object) { p.SocketID = socketID(o) }
