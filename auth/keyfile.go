@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,9 +33,7 @@ type KeyFileConfig struct {
 // now, again before a request where the file has changed, and when the registry has answered 401.
 // While the file cannot be used the former key counts.
 func OpenKeyFile(path string, cfg KeyFileConfig) (TokenSource, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	k := &keyFile{path: path, cfg: cfg}
 	if err := k.read(); err != nil {
 		return nil, err

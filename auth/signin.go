@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,10 +83,7 @@ func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address of the token service %w", err)
 	}
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &signIn{
 		path: path, refreshURL: refreshURL, issuer: newIssuer(cfg.HTTP), logger: logger,
 		turn: make(chan struct{}, 1), tokens: f.signIn,

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -76,9 +77,7 @@ func (cfg *Config) complete() {
 	if cfg.Release == nil {
 		cfg.Release = func() {}
 	}
-	if cfg.ClientName == "" {
-		cfg.ClientName = DefaultClientName
-	}
+	cfg.ClientName = cmp.Or(cfg.ClientName, DefaultClientName)
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = DefaultConnectTimeout
 	}

@@ -59,7 +59,6 @@ type ConnectError struct {
 
 func (e *ConnectError) Error() string { return "connecting to exec-server: " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *ConnectError) Unwrap() error { return e.Err }
 
 // InitializeTimeoutError says that a connection was opened, but the server did
@@ -149,7 +148,6 @@ func (e *RecoverError) Error() string {
 	return fmt.Sprintf("failed to recover process %.256s: %v", e.ProcessID, e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *RecoverError) Unwrap() error { return e.Err }
 
 // GapError says that the server no longer has some events of a process: those after

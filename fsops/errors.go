@@ -13,7 +13,6 @@ type InvalidError struct {
 	Text string
 }
 
-// Error returns the text.
 func (e InvalidError) Error() string { return e.Text }
 
 func invalidf(format string, args ...any) error {

@@ -1,6 +1,7 @@
 package fsops
 
 import (
+	"cmp"
 	"context"
 
 	"golang.org/x/sys/unix"
@@ -69,9 +70,7 @@ func ReadFrom(fd int, path string, alloc Alloc) ([]byte, error) {
 	}
 
 	size := int(st.Size)
-	if size == 0 {
-		size = firstRead
-	}
+	size = cmp.Or(size, firstRead)
 	buf, err := alloc.get(size)
 	if err != nil {
 		return nil, err

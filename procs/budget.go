@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"cmp"
 	"container/list"
 	"sync"
 )
@@ -34,10 +35,7 @@ func (b *Budget) charge(l *log, n int64) {
 	if b == nil {
 		return
 	}
-	limit := b.Max
-	if limit == 0 {
-		limit = DefaultBudget
-	}
+	limit := cmp.Or(b.Max, DefaultBudget)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += n

@@ -53,9 +53,7 @@ func Start(spec Spec) (*Process, error) {
 		done:   make(chan struct{}),
 		log:    log{retain: spec.RetainBytes, budget: spec.Budget},
 	}
-	if p.log.retain == 0 {
-		p.log.retain = DefaultRetainBytes
-	}
+	p.log.retain = cmp.Or(p.log.retain, DefaultRetainBytes)
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
 		stage.Close()
 		return nil, err

@@ -114,7 +114,6 @@ type ExecApprovalParams struct {
 	TimeoutMs uint64 `json:"timeoutMs"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ExecApprovalParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.ApprovalID = o.String("approvalId")
@@ -159,7 +158,6 @@ func (a ExecApprovalAnswer) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"decision": map[string]any{string(a.Decision): map[string]any{"prefix": a.Prefix}}})
 }
 
-// UnmarshalObject reads the answer.
 func (a *ExecApprovalAnswer) UnmarshalObject(o *Object) {
 	if raw := o.Require("decision"); len(raw) > 0 && raw[0] == '"' {
 		a.Decision = ApprovalDecision(o.String("decision"))
@@ -182,7 +180,6 @@ type ExecApprovalClosed struct {
 	Reason     string `json:"reason"` // timeout, terminated, exited, disconnected or policyChanged
 }
 
-// UnmarshalObject reads the params.
 func (c *ExecApprovalClosed) UnmarshalObject(o *Object) {
 	c.ProcessID, c.ApprovalID, c.Reason = o.String("processId"), o.String("approvalId"), o.String("reason")
 }
@@ -204,7 +201,6 @@ type ExecDecision struct {
 	Dropped int `json:"dropped,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (d *ExecDecision) UnmarshalObject(o *Object) {
 	d.ProcessID = o.String("processId")
 	if o.Has("approvalId") {

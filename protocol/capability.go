@@ -28,7 +28,6 @@ type CapabilityRoot struct {
 // HoldsMessage says that the ids may be as large as the message.
 func (*DiscoverRootsParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *DiscoverRootsParams) UnmarshalObject(o *Object) {
 	p.Roots = []CapabilityRoot{}
 	o.Each("roots", func(o *strictjson.Object) {

@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of rpc.md 5; fs/rename and fs/applyPatch are ours (rpc.md 8).
 const (
@@ -37,7 +33,6 @@ type PathParams struct {
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *PathParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.FollowSymlinks = follow(o)
@@ -56,7 +51,6 @@ type ReadFileResult struct {
 	Data []byte `json:"dataBase64"`
 }
 
-// AppendJSON appends the result.
 func (r *ReadFileResult) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -69,7 +63,6 @@ func (r *ReadFileResult) encode(e *encoder) {
 	e.dst = append(e.dst, '}')
 }
 
-// UnmarshalObject reads the result.
 func (r *ReadFileResult) UnmarshalObject(o *Object) { r.Data = o.Base64("dataBase64") }
 
 // WriteFileParams replaces the content of a file. Decoded Data lies in the memory
@@ -88,7 +81,6 @@ type WriteFileParams struct {
 // HoldsMessage says that Data lies in the message.
 func (*WriteFileParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *WriteFileParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Data, p.DataError = o.Base64Apart("dataBase64")
@@ -105,7 +97,6 @@ type CreateDirectoryParams struct {
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
@@ -126,18 +117,12 @@ type FileMetadata struct {
 
 // AppendJSON appends the result of fs/getMetadata.
 func (m *FileMetadata) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"isDirectory":`...)
-	dst = strconv.AppendBool(dst, m.IsDirectory)
-	dst = append(dst, `,"isFile":`...)
-	dst = strconv.AppendBool(dst, m.IsFile)
-	dst = append(dst, `,"isSymlink":`...)
-	dst = strconv.AppendBool(dst, m.IsSymlink)
-	dst = append(dst, `,"size":`...)
-	dst = strconv.AppendUint(dst, m.Size, 10)
-	dst = append(dst, `,"createdAtMs":`...)
-	dst = strconv.AppendInt(dst, m.CreatedAtMs, 10)
-	dst = append(dst, `,"modifiedAtMs":`...)
-	dst = strconv.AppendInt(dst, m.ModifiedAtMs, 10)
+	dst = appendBool(dst, `{"isDirectory":`, m.IsDirectory)
+	dst = appendBool(dst, `,"isFile":`, m.IsFile)
+	dst = appendBool(dst, `,"isSymlink":`, m.IsSymlink)
+	dst = appendUint(dst, `,"size":`, m.Size)
+	dst = appendInt(dst, `,"createdAtMs":`, m.CreatedAtMs)
+	dst = appendInt(dst, `,"modifiedAtMs":`, m.ModifiedAtMs)
 	return append(dst, '}')
 }
 
@@ -158,19 +143,15 @@ type DirectoryEntry struct {
 	IsFile      bool   `json:"isFile"`
 }
 
-// AppendJSON appends the result.
 func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"entries":[`...)
 	for i, e := range r.Entries {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, `{"fileName":`...)
-		dst = strictjson.AppendString(dst, e.FileName)
-		dst = append(dst, `,"isDirectory":`...)
-		dst = strconv.AppendBool(dst, e.IsDirectory)
-		dst = append(dst, `,"isFile":`...)
-		dst = strconv.AppendBool(dst, e.IsFile)
+		dst = appendText(dst, `{"fileName":`, e.FileName)
+		dst = appendBool(dst, `,"isDirectory":`, e.IsDirectory)
+		dst = appendBool(dst, `,"isFile":`, e.IsFile)
 		dst = append(dst, '}')
 	}
 	return append(dst, "]}"...)
@@ -192,7 +173,6 @@ type WalkOptions struct {
 	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories"`
 }
 
-// UnmarshalObject reads the params.
 func (p *WalkParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	o.In("options", func(o *strictjson.Object) {
@@ -226,7 +206,6 @@ type WalkError struct {
 	Message string
 }
 
-// AppendJSON appends the result.
 func (r *WalkResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"entries":[`...)
 	for i, e := range r.Entries {
@@ -248,16 +227,13 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 		}
 		dst = append(dst, `{"path":"`...)
 		dst = appendPathURI(dst, e.Path)
-		dst = append(dst, `","message":`...)
-		dst = strictjson.AppendString(dst, e.Message)
+		dst = appendText(dst, `","message":`, e.Message)
 		dst = append(dst, '}')
 	}
-	dst = append(dst, `],"truncated":`...)
-	dst = strconv.AppendBool(dst, r.Truncated)
+	dst = appendBool(dst, `],"truncated":`, r.Truncated)
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the result.
 func (r *WalkResult) UnmarshalObject(o *Object) {
 	o.Each("entries", func(o *strictjson.Object) {
 		r.Entries = append(r.Entries, WalkEntry{
@@ -281,7 +257,6 @@ type RemoveParams struct {
 	Sandbox        *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *RemoveParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Recursive = new(o.OptBool("recursive", true))
@@ -298,7 +273,6 @@ type CopyParams struct {
 	Sandbox         *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *CopyParams) UnmarshalObject(o *Object) {
 	p.SourcePath = pathMember(o, "sourcePath")
 	p.DestinationPath = pathMember(o, "destinationPath")
@@ -314,7 +288,6 @@ type RenameParams struct {
 	Sandbox         *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *RenameParams) UnmarshalObject(o *Object) {
 	p.SourcePath = pathMember(o, "sourcePath")
 	p.DestinationPath = pathMember(o, "destinationPath")
@@ -335,7 +308,6 @@ type ApplyPatchParams struct {
 // HoldsMessage says that the patch may be as large as the message.
 func (*ApplyPatchParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *ApplyPatchParams) UnmarshalObject(o *Object) {
 	p.Patch = o.String("patch")
 	p.Cwd = pathMember(o, "cwd")
@@ -381,7 +353,6 @@ type OpenParams struct {
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *OpenParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Path = pathMember(o, "path")
@@ -395,7 +366,6 @@ type HandleParams struct {
 	HandleID string `json:"handleId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *HandleParams) UnmarshalObject(o *Object) { p.HandleID = o.String("handleId") }
 
 // ReadBlockParams reads up to Len bytes (1..1,048,576) at Offset.
@@ -405,7 +375,6 @@ type ReadBlockParams struct {
 	Len      uint64 `json:"len"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ReadBlockParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
@@ -419,7 +388,6 @@ type ReadBlockResult struct {
 	EOF   bool   `json:"eof"`
 }
 
-// AppendJSON appends the result.
 func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -429,12 +397,10 @@ func (r *ReadBlockResult) AppendJSON(dst []byte) []byte {
 func (r *ReadBlockResult) encode(e *encoder) {
 	e.dst = append(e.dst, `{"chunk":`...)
 	e.bytes(r.Chunk)
-	e.dst = append(e.dst, `,"eof":`...)
-	e.dst = strconv.AppendBool(e.dst, r.EOF)
+	e.dst = appendBool(e.dst, `,"eof":`, r.EOF)
 	e.dst = append(e.dst, '}')
 }
 
-// UnmarshalObject reads the result.
 func (r *ReadBlockResult) UnmarshalObject(o *Object) {
 	r.Chunk = o.Base64("chunk")
 	r.EOF = o.Bool("eof")
@@ -451,7 +417,6 @@ type WriteBlockParams struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*WriteBlockParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *WriteBlockParams) UnmarshalObject(o *Object) {
 	p.HandleID = o.String("handleId")
 	p.Offset = o.Uint64("offset")
@@ -466,7 +431,6 @@ type WatchMissingParams struct {
 	Sandbox *Sandbox  `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *WatchMissingParams) UnmarshalObject(o *Object) {
 	p.WatchID = o.Uint64("watchId")
 	p.Missing = pathsMember(o, "missing")
@@ -485,7 +449,6 @@ type MissingChangedNotification struct {
 	WatchID uint64 `json:"watchId"`
 }
 
-// UnmarshalObject reads the params.
 func (n *MissingChangedNotification) UnmarshalObject(o *Object) {
 	n.WatchID = o.Uint64("watchId")
 }

@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of rpc.md 6.
 const (
@@ -41,7 +37,6 @@ const (
 // HoldsMessage says that the body may be as large as the message.
 func (*HTTPRequestParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *HTTPRequestParams) UnmarshalObject(o *Object) {
 	p.Method = o.String("method")
 	p.URL = o.String("url")
@@ -69,7 +64,6 @@ type HTTPResponse struct {
 	BodyBase64 []byte       `json:"bodyBase64"`
 }
 
-// AppendJSON appends the response.
 func (r *HTTPResponse) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -77,17 +71,14 @@ func (r *HTTPResponse) AppendJSON(dst []byte) []byte {
 }
 
 func (r *HTTPResponse) encode(e *encoder) {
-	e.dst = append(e.dst, `{"status":`...)
-	e.dst = strconv.AppendInt(e.dst, int64(r.Status), 10)
+	e.dst = appendInt(e.dst, `{"status":`, int64(r.Status))
 	e.dst = append(e.dst, `,"headers":[`...)
 	for i, h := range r.Headers {
 		if i > 0 {
 			e.dst = append(e.dst, ',')
 		}
-		e.dst = append(e.dst, `{"name":`...)
-		e.dst = strictjson.AppendString(e.dst, h.Name)
-		e.dst = append(e.dst, `,"value":`...)
-		e.dst = strictjson.AppendString(e.dst, h.Value)
+		e.dst = appendText(e.dst, `{"name":`, h.Name)
+		e.dst = appendText(e.dst, `,"value":`, h.Value)
 		e.dst = append(e.dst, '}')
 	}
 	e.dst = append(e.dst, `],"bodyBase64":`...)
@@ -105,24 +96,17 @@ type HTTPBodyDelta struct {
 	Error       *string `json:"error"`
 }
 
-// AppendJSON appends the notification's params.
 func (d *HTTPBodyDelta) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"requestId":`...)
-	dst = strictjson.AppendString(dst, d.RequestID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, d.Seq, 10)
-	dst = append(dst, `,"deltaBase64":`...)
-	dst = strictjson.AppendBase64(dst, d.DeltaBase64)
-	dst = append(dst, `,"done":`...)
-	dst = strconv.AppendBool(dst, d.Done)
-	dst = append(dst, `,"error":`...)
+	dst = appendText(dst, `{"requestId":`, d.RequestID)
+	dst = appendUint(dst, `,"seq":`, d.Seq)
+	dst = appendBytes(dst, `,"deltaBase64":`, d.DeltaBase64)
+	dst = appendBool(dst, `,"done":`, d.Done)
 	if d.Error == nil {
-		return append(dst, "null}"...)
+		return append(dst, `,"error":null}`...)
 	}
-	return append(strictjson.AppendString(dst, *d.Error), '}')
+	return append(appendText(dst, `,"error":`, *d.Error), '}')
 }
 
-// UnmarshalObject reads the params.
 func (d *HTTPBodyDelta) UnmarshalObject(o *Object) {
 	d.RequestID = o.String("requestId")
 	d.Seq = o.Uint64("seq")

@@ -44,10 +44,8 @@ func AppendResult(dst []byte, id ID, result any) ([]byte, error) {
 
 // AppendError appends the answer to request id that failed with e.
 func AppendError(dst []byte, id ID, e *Error) []byte {
-	dst = append(dst, `{"error":{"code":`...)
-	dst = strconv.AppendInt(dst, int64(e.Code), 10)
-	dst = append(dst, `,"message":`...)
-	dst = strictjson.AppendString(dst, e.Message)
+	dst = appendInt(dst, `{"error":{"code":`, int64(e.Code))
+	dst = appendText(dst, `,"message":`, e.Message)
 	if e.Data != nil {
 		dst = append(dst, `,"data":`...)
 		dst = append(dst, e.Data...)
@@ -71,9 +69,30 @@ func AppendNotification(dst []byte, method string, params any) ([]byte, error) {
 	return appendCall(append(dst, '{'), method, params)
 }
 
+// The functions below append what stands before the value of a member, and the value.
+
+func appendText(dst []byte, before, s string) []byte {
+	return strictjson.AppendString(append(dst, before...), s)
+}
+
+func appendBytes(dst []byte, before string, b []byte) []byte {
+	return strictjson.AppendBase64(append(dst, before...), b)
+}
+
+func appendBool(dst []byte, before string, b bool) []byte {
+	return strconv.AppendBool(append(dst, before...), b)
+}
+
+func appendInt(dst []byte, before string, n int64) []byte {
+	return strconv.AppendInt(append(dst, before...), n, 10)
+}
+
+func appendUint(dst []byte, before string, n uint64) []byte {
+	return strconv.AppendUint(append(dst, before...), n, 10)
+}
+
 func appendCall(dst []byte, method string, params any) ([]byte, error) {
-	dst = append(dst, `"method":`...)
-	dst = strictjson.AppendString(dst, method)
+	dst = appendText(dst, `"method":`, method)
 	dst = append(dst, `,"params":`...)
 	if params == nil {
 		return append(dst, "{}}"...), nil

@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of sessions that have a name (rpc.md 8.2).
 const (
@@ -83,7 +79,6 @@ type SessionParams struct {
 	SessionID string `json:"sessionId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SessionParams) UnmarshalObject(o *Object) { p.SessionID = o.String("sessionId") }
 
 // TakenNotification tells a client that another one has taken its session. Nothing comes
@@ -92,14 +87,4 @@ type TakenNotification struct {
 	ClientName string `json:"clientName"`
 }
 
-// UnmarshalObject reads the params.
 func (n *TakenNotification) UnmarshalObject(o *Object) { n.ClientName = o.String("clientName") }
-
-// appendAt appends the time of a chunk, if it has one.
-func appendAt(dst []byte, atMs *int64) []byte {
-	if atMs == nil {
-		return dst
-	}
-	dst = append(dst, `,"atMs":`...)
-	return strconv.AppendInt(dst, *atMs, 10)
-}

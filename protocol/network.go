@@ -98,7 +98,6 @@ var (
 	providerAuth    = [...]string{"bearer", "token", "basic", "header"}
 )
 
-// UnmarshalObject reads the params.
 func (n *NetworkProxy) UnmarshalObject(o *Object) {
 	o.In("proxy", n.Proxy.unmarshal)
 	if o.Present("auditMetadata") {
@@ -160,7 +159,6 @@ func (c *CredentialProvider) unmarshal(o *strictjson.Object) {
 	c.Prefix = boundedOpt(o, "prefix", maxProviderText)
 }
 
-// UnmarshalObject reads the params.
 func (m *ManagedNetwork) UnmarshalObject(o *Object) {
 	if o.Present("loopbackPorts") {
 		m.LoopbackPorts = o.Uint16s("loopbackPorts", maxLoopbackPorts)
@@ -220,7 +218,6 @@ type PolicyRequest struct {
 	Port     uint16 `json:"port"`
 }
 
-// UnmarshalObject reads the params.
 func (p *PolicyRequestParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	o.In("request", func(o *strictjson.Object) {
@@ -295,7 +292,6 @@ type PolicyDecision struct {
 // Stamp is the wire's form of a time.
 func (d *PolicyDecision) Stamp(t time.Time) { d.Timestamp = t.UTC().Format(policyDecisionStamp) }
 
-// UnmarshalObject reads the params.
 func (d *PolicyDecision) UnmarshalObject(o *Object) {
 	d.ProcessID = o.String("processId")
 	d.Timestamp = o.String("timestamp")

@@ -1,11 +1,6 @@
 package protocol
 
-import (
-	"slices"
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "slices"
 
 // Streams of process output.
 const (
@@ -30,7 +25,6 @@ type ReadParams struct {
 	ExitOnly bool `json:"exitOnly,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ReadParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.AfterSeq = o.OptUint64("afterSeq")
@@ -51,13 +45,15 @@ type OutputChunk struct {
 }
 
 func (c *OutputChunk) encode(e *encoder) {
-	e.dst = append(e.dst, `"seq":`...)
-	e.dst = strconv.AppendUint(e.dst, c.Seq, 10)
+	e.dst = appendUint(e.dst, `"seq":`, c.Seq)
 	e.dst = append(e.dst, `,"stream":"`...)
 	e.dst = append(e.dst, c.Stream...)
 	e.dst = append(e.dst, `","chunk":`...)
 	e.bytes(c.Chunk)
-	e.dst = append(appendAt(e.dst, c.AtMs), '}')
+	if c.AtMs != nil {
+		e.dst = appendInt(e.dst, `,"atMs":`, *c.AtMs)
+	}
+	e.dst = append(e.dst, '}')
 }
 
 // ReadResult answers process/read.
@@ -71,7 +67,6 @@ type ReadResult struct {
 	SandboxDenied bool          `json:"sandboxDenied"`
 }
 
-// AppendJSON appends the result.
 func (r *ReadResult) AppendJSON(dst []byte) []byte {
 	e := encoder{dst: dst}
 	r.encode(&e)
@@ -87,26 +82,20 @@ func (r *ReadResult) encode(e *encoder) {
 		e.dst = append(e.dst, '{')
 		r.Chunks[i].encode(e)
 	}
-	e.dst = append(e.dst, `],"nextSeq":`...)
-	e.dst = strconv.AppendUint(e.dst, r.NextSeq, 10)
-	e.dst = append(e.dst, `,"exited":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Exited)
-	e.dst = append(e.dst, `,"exitCode":`...)
+	e.dst = appendUint(e.dst, `],"nextSeq":`, r.NextSeq)
+	e.dst = appendBool(e.dst, `,"exited":`, r.Exited)
 	if r.ExitCode == nil {
-		e.dst = append(e.dst, "null"...)
+		e.dst = append(e.dst, `,"exitCode":null`...)
 	} else {
-		e.dst = strconv.AppendInt(e.dst, int64(*r.ExitCode), 10)
+		e.dst = appendInt(e.dst, `,"exitCode":`, int64(*r.ExitCode))
 	}
-	e.dst = append(e.dst, `,"closed":`...)
-	e.dst = strconv.AppendBool(e.dst, r.Closed)
-	e.dst = append(e.dst, `,"failure":`...)
+	e.dst = appendBool(e.dst, `,"closed":`, r.Closed)
 	if r.Failure == nil {
-		e.dst = append(e.dst, "null"...)
+		e.dst = append(e.dst, `,"failure":null`...)
 	} else {
-		e.dst = strictjson.AppendString(e.dst, *r.Failure)
+		e.dst = appendText(e.dst, `,"failure":`, *r.Failure)
 	}
-	e.dst = append(e.dst, `,"sandboxDenied":`...)
-	e.dst = strconv.AppendBool(e.dst, r.SandboxDenied)
+	e.dst = appendBool(e.dst, `,"sandboxDenied":`, r.SandboxDenied)
 	e.dst = append(e.dst, '}')
 }
 
@@ -116,10 +105,8 @@ type OutputNotification struct {
 	OutputChunk
 }
 
-// AppendJSON appends the notification's params.
 func (n *OutputNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
 	e := encoder{dst: append(dst, ',')}
 	n.OutputChunk.encode(&e)
 	return e.dst
@@ -133,7 +120,6 @@ func (c *OutputChunk) Known() bool { return slices.Contains(streams[:], c.Stream
 // HoldsMessage says that Chunk lies in the message.
 func (*OutputNotification) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (n *OutputNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
@@ -150,20 +136,14 @@ type ExitedNotification struct {
 	SandboxDenied bool   `json:"sandboxDenied"`
 }
 
-// AppendJSON appends the notification's params.
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
-	dst = append(dst, `,"exitCode":`...)
-	dst = strconv.AppendInt(dst, int64(n.ExitCode), 10)
-	dst = append(dst, `,"sandboxDenied":`...)
-	dst = strconv.AppendBool(dst, n.SandboxDenied)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
+	dst = appendUint(dst, `,"seq":`, n.Seq)
+	dst = appendInt(dst, `,"exitCode":`, int64(n.ExitCode))
+	dst = appendBool(dst, `,"sandboxDenied":`, n.SandboxDenied)
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (n *ExitedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")
@@ -178,16 +158,12 @@ type ClosedNotification struct {
 	Seq       uint64 `json:"seq"`
 }
 
-// AppendJSON appends the notification's params.
 func (n *ClosedNotification) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, n.ProcessID)
-	dst = append(dst, `,"seq":`...)
-	dst = strconv.AppendUint(dst, n.Seq, 10)
+	dst = appendText(dst, `{"processId":`, n.ProcessID)
+	dst = appendUint(dst, `,"seq":`, n.Seq)
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (n *ClosedNotification) UnmarshalObject(o *Object) {
 	n.ProcessID = o.String("processId")
 	n.Seq = o.Uint64("seq")

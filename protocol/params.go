@@ -16,7 +16,6 @@ func (*EmptyParams) UnmarshalObject(o *Object) {
 // Empty is the result {} of a method that has nothing to say.
 type Empty struct{}
 
-// AppendJSON appends the result.
 func (Empty) AppendJSON(dst []byte) []byte { return append(dst, "{}"...) }
 
 // Object is a JSON object, checked as strictly as the protocol wants it (rpc.md 2.4), whose members

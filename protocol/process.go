@@ -100,7 +100,6 @@ const maxSnapshotScope = 256
 // the message.
 func (*StartParams) HoldsMessage() {}
 
-// UnmarshalObject reads the params.
 func (p *StartParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	if n := len(p.ProcessID); n > MaxProcessID {
@@ -186,23 +185,18 @@ const (
 	SandboxLinuxSeccomp = "linuxSeccomp"
 )
 
-// AppendJSON appends the result.
 func (r *StartResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, r.ProcessID)
-	dst = append(dst, `,"sandboxType":`...)
-	dst = strictjson.AppendString(dst, r.SandboxType)
+	dst = appendText(dst, `{"processId":`, r.ProcessID)
+	dst = appendText(dst, `,"sandboxType":`, r.SandboxType)
 	if r.SandboxLayers != nil {
 		dst = append(dst, `,"sandboxLayers":`...)
 		dst = strictjson.AppendStrings(dst, r.SandboxLayers)
 	}
 	if r.Network != "" {
-		dst = append(dst, `,"network":`...)
-		dst = strictjson.AppendString(dst, r.Network)
+		dst = appendText(dst, `,"network":`, r.Network)
 	}
 	if r.Approval != "" {
-		dst = append(dst, `,"approval":`...)
-		dst = strictjson.AppendString(dst, r.Approval)
+		dst = appendText(dst, `,"approval":`, r.Approval)
 	}
 	return append(dst, '}')
 }
@@ -212,7 +206,6 @@ type ProcessParams struct {
 	ProcessID string `json:"processId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ProcessParams) UnmarshalObject(o *Object) { p.ProcessID = o.String("processId") }
 
 // TerminateParams names a process to kill. SessionID is another session than the
@@ -222,7 +215,6 @@ type TerminateParams struct {
 	ProcessID string  `json:"processId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *TerminateParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
@@ -246,18 +238,13 @@ type WriteParams struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*WriteParams) HoldsMessage() {}
 
-// AppendJSON appends the params.
 func (p *WriteParams) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"processId":`...)
-	dst = strictjson.AppendString(dst, p.ProcessID)
-	dst = append(dst, `,"chunk":`...)
-	dst = strictjson.AppendBase64(dst, p.Chunk)
-	dst = append(dst, `,"writeId":`...)
-	dst = strictjson.AppendString(dst, p.WriteID)
+	dst = appendText(dst, `{"processId":`, p.ProcessID)
+	dst = appendBytes(dst, `,"chunk":`, p.Chunk)
+	dst = appendText(dst, `,"writeId":`, p.WriteID)
 	return append(dst, '}')
 }
 
-// UnmarshalObject reads the params.
 func (p *WriteParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	p.Chunk = o.Base64InPlace("chunk")
@@ -283,7 +270,6 @@ type WriteResult struct {
 	Status WriteStatus `json:"status"`
 }
 
-// AppendJSON appends the result.
 func (r *WriteResult) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"status":"`...)
 	dst = append(dst, r.Status...)
@@ -312,7 +298,6 @@ const (
 	SignalUser2     Signal = "user2"     // SIGUSR2
 )
 
-// UnmarshalObject reads the params.
 func (p *SignalParams) UnmarshalObject(o *Object) {
 	p.SessionID = o.OptString("sessionId")
 	p.ProcessID = o.String("processId")
@@ -327,7 +312,6 @@ type ResizeParams struct {
 	Cols      uint16 `json:"cols"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ResizeParams) UnmarshalObject(o *Object) {
 	p.ProcessID = o.String("processId")
 	o.Require("rows")
@@ -347,7 +331,6 @@ type ListParams struct {
 	SessionID *string `json:"sessionId,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ListParams) UnmarshalObject(o *Object) { p.SessionID = o.OptString("sessionId") }
 
 // ListResult answers process/list, oldest process first.

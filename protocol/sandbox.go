@@ -113,7 +113,6 @@ func sandbox(o *strictjson.Object) *Sandbox {
 	return s
 }
 
-// UnmarshalObject reads the context.
 func (s *Sandbox) UnmarshalObject(o *Object) {
 	o.In("permissions", s.Permissions.unmarshal)
 	s.WindowsSandboxLevel = o.OneOf("windowsSandboxLevel", WindowsSandboxDisabled, "restricted-token", "elevated", "mxc")
@@ -186,20 +185,6 @@ func (p *SandboxPath) unmarshal(o *strictjson.Object) {
 			p.Value = v
 		})
 	}
-}
-
-// unrestricted tells whether the context asks for no confinement at all.
-func (s *Sandbox) unrestricted() bool {
-	p := &s.Permissions
-	switch {
-	case s.WindowsSandboxLevel == "mxc":
-		return false
-	case p.Type == PermissionsDisabled:
-		return true
-	case p.FileSystem != nil && p.FileSystem.Type != FileSystemUnrestricted:
-		return false
-	}
-	return p.Network == NetworkEnabled
 }
 
 // UnrestrictedFiles tells whether the context leaves the file system alone;

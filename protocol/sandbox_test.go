@@ -139,3 +139,17 @@ func TestSandboxUnrestricted(t *testing.T) {
 		}
 	}
 }
+
+// unrestricted tells whether the context asks for no confinement at all.
+func (s *Sandbox) unrestricted() bool {
+	p := &s.Permissions
+	switch {
+	case s.WindowsSandboxLevel == "mxc":
+		return false
+	case p.Type == PermissionsDisabled:
+		return true
+	case p.FileSystem != nil && p.FileSystem.Type != FileSystemUnrestricted:
+		return false
+	}
+	return p.Network == NetworkEnabled
+}

@@ -29,7 +29,6 @@ type InitializeParams struct {
 	SubcommandApprovals bool `json:"subcommandApprovals,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *InitializeParams) UnmarshalObject(o *Object) {
 	p.ClientName = o.String("clientName")
 	p.ResumeSessionID = o.OptString("resumeSessionId")
@@ -125,7 +124,6 @@ type ConfigReadParams struct {
 	RequirementsPaths [][]string `json:"requirementsPaths"`
 }
 
-// UnmarshalObject reads the params.
 func (p *ConfigReadParams) UnmarshalObject(o *Object) {
 	p.Cwd = pathMember(o, "cwd")
 	p.ConfigPaths = o.StringLists("configPaths")

@@ -7,31 +7,15 @@ import "encoding/base64"
 
 func base64Size(b []byte) int { return base64.StdEncoding.EncodedLen(len(b)) }
 
-// SizeHint is about how many bytes the JSON takes.
-func (r *ReadFileResult) SizeHint() int { return base64Size(r.Data) }
-
-// SizeHint is about how many bytes the JSON takes.
-func (r *ReadBlockResult) SizeHint() int { return base64Size(r.Chunk) }
-
-// SizeHint is about how many bytes the JSON takes.
+func (r *ReadFileResult) SizeHint() int     { return base64Size(r.Data) }
+func (r *ReadBlockResult) SizeHint() int    { return base64Size(r.Chunk) }
 func (n *OutputNotification) SizeHint() int { return len(n.ProcessID) + base64Size(n.Chunk) }
+func (p *WriteParams) SizeHint() int        { return len(p.ProcessID) + len(p.WriteID) + base64Size(p.Chunk) }
+func (d *SocketData) SizeHint() int         { return len(d.SocketID) + base64Size(d.Chunk) }
+func (p *SocketWriteParams) SizeHint() int  { return len(p.SocketID) + base64Size(p.Chunk) }
+func (d *HTTPBodyDelta) SizeHint() int      { return len(d.RequestID) + base64Size(d.DeltaBase64) }
+func (r *HTTPResponse) SizeHint() int       { return 64*len(r.Headers) + base64Size(r.BodyBase64) }
 
-// SizeHint is about how many bytes the JSON takes.
-func (p *WriteParams) SizeHint() int { return len(p.ProcessID) + len(p.WriteID) + base64Size(p.Chunk) }
-
-// SizeHint is about how many bytes the JSON takes.
-func (d *SocketData) SizeHint() int { return len(d.SocketID) + base64Size(d.Chunk) }
-
-// SizeHint is about how many bytes the JSON takes.
-func (p *SocketWriteParams) SizeHint() int { return len(p.SocketID) + base64Size(p.Chunk) }
-
-// SizeHint is about how many bytes the JSON takes.
-func (d *HTTPBodyDelta) SizeHint() int { return len(d.RequestID) + base64Size(d.DeltaBase64) }
-
-// SizeHint is about how many bytes the JSON takes.
-func (r *HTTPResponse) SizeHint() int { return 64*len(r.Headers) + base64Size(r.BodyBase64) }
-
-// SizeHint is about how many bytes the JSON takes.
 func (r *ReadResult) SizeHint() int {
 	n := 0
 	for i := range r.Chunks {
@@ -40,10 +24,8 @@ func (r *ReadResult) SizeHint() int {
 	return n
 }
 
-// SizeHint is about how many bytes the JSON takes.
 func (r *ReadDirectoryResult) SizeHint() int { return 72 * len(r.Entries) }
 
-// SizeHint is about how many bytes the JSON takes.
 func (r *WalkResult) SizeHint() int {
 	n := 128 * len(r.Errors)
 	for i := range r.Entries {

@@ -1,10 +1,6 @@
 package protocol
 
-import (
-	"strconv"
-
-	"github.com/execagent/execagent/internal/strictjson"
-)
+import "github.com/execagent/execagent/internal/strictjson"
 
 // Methods of sockets (rpc.md 8.4), an addition to the reference.
 const (
@@ -37,7 +33,6 @@ type SocketOpenParams struct {
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketOpenParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Address = o.String("address")
@@ -68,31 +63,25 @@ type SocketData struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*SocketData) HoldsMessage() {}
 
-// AppendJSON appends the notification's params.
 func (d *SocketData) AppendJSON(dst []byte) []byte {
 	dst = appendPiece(dst, d.SocketID, d.Offset, d.Chunk, d.EOF)
 	if d.Error != "" {
-		dst = append(dst, `,"error":`...)
-		dst = strictjson.AppendString(dst, d.Error)
+		dst = appendText(dst, `,"error":`, d.Error)
 	}
 	return append(dst, '}')
 }
 
 // appendPiece appends bytes of a socket, without the brace at the end.
 func appendPiece(dst []byte, id string, offset uint64, chunk []byte, eof bool) []byte {
-	dst = append(dst, `{"socketId":`...)
-	dst = strictjson.AppendString(dst, id)
-	dst = append(dst, `,"offset":`...)
-	dst = strconv.AppendUint(dst, offset, 10)
-	dst = append(dst, `,"chunk":`...)
-	dst = strictjson.AppendBase64(dst, chunk)
+	dst = appendText(dst, `{"socketId":`, id)
+	dst = appendUint(dst, `,"offset":`, offset)
+	dst = appendBytes(dst, `,"chunk":`, chunk)
 	if eof {
 		dst = append(dst, `,"eof":true`...)
 	}
 	return dst
 }
 
-// UnmarshalObject reads the params.
 func (d *SocketData) UnmarshalObject(o *Object) {
 	d.SocketID = o.String("socketId")
 	d.Offset = o.Uint64("offset")
@@ -116,12 +105,10 @@ type SocketWriteParams struct {
 // HoldsMessage says that Chunk lies in the message.
 func (*SocketWriteParams) HoldsMessage() {}
 
-// AppendJSON appends the params.
 func (p *SocketWriteParams) AppendJSON(dst []byte) []byte {
 	return append(appendPiece(dst, p.SocketID, p.Offset, p.Chunk, p.EOF), '}')
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketWriteParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Offset = o.Uint64("offset")
@@ -137,10 +124,8 @@ type SocketReceived struct {
 	Received uint64 `json:"received"`
 }
 
-// AppendJSON appends the result.
 func (r *SocketReceived) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"received":`...)
-	return append(strconv.AppendUint(dst, r.Received, 10), '}')
+	return append(appendUint(dst, `{"received":`, r.Received), '}')
 }
 
 // SocketReceivedParams tell the server how many bytes of a socket the client has: the params of
@@ -150,7 +135,6 @@ type SocketReceivedParams struct {
 	Received uint64 `json:"received"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketReceivedParams) UnmarshalObject(o *Object) {
 	p.SocketID = socketID(o)
 	p.Received = o.Uint64("received")
@@ -161,5 +145,4 @@ type SocketParams struct {
 	SocketID string `json:"socketId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *SocketParams) UnmarshalObject(o *Object) { p.SocketID = socketID(o) }

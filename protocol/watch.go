@@ -29,7 +29,6 @@ type WatchParams struct {
 	Sandbox   *Sandbox `json:"sandbox,omitempty"`
 }
 
-// UnmarshalObject reads the params.
 func (p *WatchParams) UnmarshalObject(o *Object) {
 	p.WatchID = watchID(o)
 	p.Path = pathMember(o, "path")
@@ -56,7 +55,6 @@ type UnwatchParams struct {
 	WatchID string `json:"watchId"`
 }
 
-// UnmarshalObject reads the params.
 func (p *UnwatchParams) UnmarshalObject(o *Object) { p.WatchID = watchID(o) }
 
 // ChangedNotification tells what has changed since the one before, in the order in which it
@@ -91,7 +89,6 @@ type FileChange struct {
 	From *PathURI   `json:"from,omitempty"` // with ChangeRenamed
 }
 
-// UnmarshalObject reads the params.
 func (n *ChangedNotification) UnmarshalObject(o *Object) {
 	n.WatchID = o.String("watchId")
 	o.Each("changes", func(o *strictjson.Object) {

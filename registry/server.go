@@ -123,10 +123,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		limits:     limits.New(cfg.Limits, cfg.MemoryLimit),
 		node:       uuid.NewString(),
 	}
-	log := cfg.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s.metrics = newMetrics(cfg, s.limits, func(ctx context.Context) error { return s.store.Ready(ctx, s.node) }, log)
 	s.log = limits.NewLog(log, s.limits)
 	grace := cfg.Grace

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,10 +120,7 @@ func (r *refusals) again(err error) bool {
 }
 
 func (d *Dialer) logger() *slog.Logger {
-	log := d.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	return log.With("environment", d.Registry.environmentID)
 }
 

@@ -98,7 +98,6 @@ type Link struct {
 func NewLink(cfg LinkConfig) *Link {
 	l := &Link{
 		cfg:      cfg,
-		log:      cfg.Logger,
 		accepted: make(chan rpc.Conn, maxActive),
 		closed:   make(chan struct{}),
 
@@ -106,10 +105,7 @@ func NewLink(cfg LinkConfig) *Link {
 	}
 	l.waitingReserve.limit = cmp.Or(cfg.ReserveBytes, DefaultReserveBytes)
 	l.keptReserve.limit = l.waitingReserve.limit
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
-	l.log = l.log.With("environment", cfg.Registry.environmentID)
+	l.log = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("environment", cfg.Registry.environmentID)
 	return l
 }
 

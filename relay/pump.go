@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/frame"
@@ -114,9 +115,7 @@ func (o *outbound) expectProgressLocked(now time.Time) {
 		p.resendAt = time.Time{}
 		return
 	}
-	if p.patience == 0 {
-		p.patience = resendAfter
-	}
+	p.patience = cmp.Or(p.patience, resendAfter)
 	p.resendAt = now.Add(p.patience)
 	o.scheduleLocked(p.resendAt, now)
 }

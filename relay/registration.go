@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -130,10 +131,7 @@ func newRegistry(cfg RegistryConfig, path string) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Registry{caller: calls, logger: logger}, nil
 }
 

@@ -68,14 +68,6 @@ func (r *reorder) take(seq uint32) []byte {
 	return record
 }
 
-// held returns how much memory the waiting records take, in bytes.
-func (r *reorder) held() (bytes int) {
-	for _, record := range r.records {
-		bytes += cap(record)
-	}
-	return bytes
-}
-
 // drop forgets all records.
 func (r *reorder) drop() {
 	for _, record := range r.records {

@@ -285,3 +285,11 @@ func TestPatientPeer(t *testing.T) {
 		}
 	})
 }
+
+// held returns how much memory the waiting records take, in bytes.
+func (r *reorder) held() (bytes int) {
+	for _, record := range r.records {
+		bytes += cap(record)
+	}
+	return bytes
+}

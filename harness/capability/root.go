@@ -125,7 +125,6 @@ const selectedMember = "selected_capability_roots"
 // selected reads the stored form.
 type selected []Root
 
-// UnmarshalObject reads it.
 func (s *selected) UnmarshalObject(o *strictjson.Object) {
 	o.Each(selectedMember, func(o *strictjson.Object) {
 		r := Root{ID: o.String("id")}

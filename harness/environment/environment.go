@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -229,17 +230,11 @@ func (e *Environment) configured(t Transport) (client.Config, error) {
 	if err != nil {
 		return client.Config{}, err
 	}
-	if cfg.ClientName == "" {
-		cfg.ClientName = clientName
-	}
+	cfg.ClientName = cmp.Or(cfg.ClientName, clientName)
 	if t != nil {
 		connect, initialize := t.timeouts()
-		if cfg.ConnectTimeout == 0 {
-			cfg.ConnectTimeout = connect
-		}
-		if cfg.InitializeTimeout == 0 {
-			cfg.InitializeTimeout = initialize
-		}
+		cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connect)
+		cfg.InitializeTimeout = cmp.Or(cfg.InitializeTimeout, initialize)
 		if !t.eager() {
 			cfg.Single = true
 		}

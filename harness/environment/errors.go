@@ -24,7 +24,6 @@ func (e *AttemptError) Error() string {
 	return "exec-server connection attempt failed: " + e.Err.Error()
 }
 
-// Unwrap returns the cause.
 func (e *AttemptError) Unwrap() error { return e.Err }
 
 // UnavailableError says that an environment could not be provisioned.
@@ -32,7 +31,6 @@ type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return "environment unavailable: " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // ConflictError says that an id belongs to an environment that was registered in the

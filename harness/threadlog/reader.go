@@ -17,7 +17,6 @@ type CorruptError struct {
 // Error returns the file, the line and the cause.
 func (e *CorruptError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
 
-// Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
 // errTorn says that a file ends within a line.

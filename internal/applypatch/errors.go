@@ -40,7 +40,6 @@ type MismatchError struct {
 	Text string
 }
 
-// Error returns the text.
 func (e *MismatchError) Error() string { return e.Text }
 
 // FileError says that the system, or the policy of a request, did not let a file be read or
@@ -53,10 +52,8 @@ type FileError struct {
 	Err error
 }
 
-// Error returns the text.
 func (e *FileError) Error() string { return e.Text }
 
-// Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
 func readError(path string, err error) error {

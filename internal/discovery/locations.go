@@ -188,7 +188,6 @@ func isNoDirectory(folder string) bool {
 // installed is the file that says under which id a plugin is known elsewhere.
 type installed struct{ id string }
 
-// UnmarshalObject reads it.
 func (i *installed) UnmarshalObject(o *strictjson.Object) {
 	if version := o.Uint64("schema_version"); version != 1 {
 		o.Fail("schema_version", "is %d, must be 1", version)

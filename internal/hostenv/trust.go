@@ -1,6 +1,7 @@
 package hostenv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -92,9 +93,7 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	var dirs []string
 	for _, p := range way {
 		level := t.level(p)
-		if level == "" {
-			level = inherited
-		}
+		level = cmp.Or(level, inherited)
 		if level == "trusted" {
 			dirs = append(dirs, p.name)
 		}

@@ -22,7 +22,6 @@ type TransportError struct {
 
 func (e *TransportError) Error() string { return fmt.Sprintf("http request for %s: %v", e.URL, e.Err) }
 
-// Unwrap returns the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
 // BodyError says that the body of an answer ended early, broke its framing,
@@ -31,5 +30,4 @@ type BodyError struct{ Err error }
 
 func (e *BodyError) Error() string { return fmt.Sprintf("reading http response body: %v", e.Err) }
 
-// Unwrap returns the cause.
 func (e *BodyError) Unwrap() error { return e.Err }

@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -56,9 +57,7 @@ func finish(u *url.URL) (*url.URL, error) {
 	}
 	u.Host = strings.ToLower(u.Host)
 	u.Fragment, u.RawFragment = "", ""
-	if u.Path == "" {
-		u.Path = "/"
-	}
+	u.Path = cmp.Or(u.Path, "/")
 	return u.ResolveReference(u), nil // ResolveReference removes the dot segments
 }
 

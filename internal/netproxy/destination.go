@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"cmp"
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 )
@@ -105,9 +106,7 @@ func parseAuthority(authority string, usual uint16) (host string, port uint16, e
 	if err != nil {
 		return "", 0, err
 	}
-	if port == 0 {
-		port = usual
-	}
+	port = cmp.Or(port, usual)
 	host, err = rules.Host(host)
 	return host, port, err
 }

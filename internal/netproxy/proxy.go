@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -116,9 +117,7 @@ type Proxy struct {
 
 // New returns a proxy without listeners.
 func New(cfg Config) *Proxy {
-	if cfg.Resolver == nil {
-		cfg.Resolver = &net.Resolver{PreferGo: true}
-	}
+	cfg.Resolver = cmp.Or(cfg.Resolver, &net.Resolver{PreferGo: true})
 	if cfg.Report == nil {
 		cfg.Report = func(Report) {}
 	}

@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -97,9 +98,7 @@ func (p *Proxy) judge(ctx context.Context, q request) (v rules.Verdict, override
 		return v, true
 	case answer.Decision == rules.Deny || answer.Decision == rules.Ask:
 		v.Decision, v.Reason = answer.Decision, answer.Reason
-		if v.Reason == "" {
-			v.Reason = rules.ReasonPolicyDenied
-		}
+		v.Reason = cmp.Or(v.Reason, rules.ReasonPolicyDenied)
 	}
 	return v, false
 }

@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net"
 	"net/netip"
@@ -54,9 +55,7 @@ func parseHop(text string) *hop {
 		return nil
 	}
 	port := u.Port()
-	if port == "" {
-		port = "80"
-	}
+	port = cmp.Or(port, "80")
 	h := &hop{address: net.JoinHostPort(u.Hostname(), port)}
 	if u.User != nil {
 		password, _ := u.User.Password()

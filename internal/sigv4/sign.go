@@ -1,6 +1,7 @@
 package sigv4
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -67,10 +68,7 @@ func (k Keys) Sign(ctx context.Context, r *http.Request, body []byte, scope Scop
 // every header that it finds, and writes to the URL.
 func bareOf(r *http.Request) *http.Request {
 	u := *r.URL
-	host := r.Host
-	if host == "" {
-		host = u.Host
-	}
+	host := cmp.Or(r.Host, u.Host)
 	return &http.Request{Method: r.Method, URL: &u, Host: host, Header: http.Header{}}
 }
 

@@ -1,6 +1,7 @@
 package sigv4
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,9 +82,7 @@ type Source struct {
 func Open(ctx context.Context, cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, endpoints: newEndpoints(cfg), turn: make(chan struct{}, 1)}
 	s.scope = Scope{Region: strings.TrimSpace(cfg.Region), Service: cfg.Service}
-	if s.scope.Service == "" {
-		s.scope.Service = defaultService
-	}
+	s.scope.Service = cmp.Or(s.scope.Service, defaultService)
 	if keys, err := environmentKeys(cfg); err != nil {
 		return nil, err
 	} else if keys.AccessKeyID != "" {

@@ -174,7 +174,6 @@ type declarations struct {
 	inlineMCP bool
 }
 
-// UnmarshalObject reads them.
 func (d *declarations) UnmarshalObject(o *strictjson.Object) {
 	text := func(name string) (value *string, object bool) {
 		if !o.Has(name) {

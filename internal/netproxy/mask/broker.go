@@ -50,9 +50,7 @@ const minReplaced = 8
 // New finds the credentials of an environment, and makes a placeholder for each. What is a
 // credential and cannot be masked is removed from the environment.
 func New(c Config) (*Broker, error) {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if len(c.Scope) == 0 {
 		c.Scope = make([]byte, sha256.Size)
 		_, _ = rand.Read(c.Scope) // it never fails

@@ -1,5 +1,7 @@
 package store
 
+import "cmp"
+
 // Limits say how much one principal may do at one registry process; each process counts
 // for itself. A zero member stands for the default, a negative one for no limit.
 type Limits struct {
@@ -12,20 +14,10 @@ type Limits struct {
 
 // Or returns l with the members of other where those of l are zero.
 func (l Limits) Or(other Limits) Limits {
-	if l.Requests == 0 {
-		l.Requests = other.Requests
-	}
-	if l.RequestBurst == 0 {
-		l.RequestBurst = other.RequestBurst
-	}
-	if l.Connections == 0 {
-		l.Connections = other.Connections
-	}
-	if l.Streams == 0 {
-		l.Streams = other.Streams
-	}
-	if l.Bytes == 0 {
-		l.Bytes = other.Bytes
-	}
+	l.Requests = cmp.Or(l.Requests, other.Requests)
+	l.RequestBurst = cmp.Or(l.RequestBurst, other.RequestBurst)
+	l.Connections = cmp.Or(l.Connections, other.Connections)
+	l.Streams = cmp.Or(l.Streams, other.Streams)
+	l.Bytes = cmp.Or(l.Bytes, other.Bytes)
 	return l
 }

@@ -116,9 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
 	st := &Store{log: cfg.Logger, folder: cfg.Dir, timeout: cmp.Or(cfg.Timeout, storeTimeout)}
-	if st.log == nil {
-		st.log = slog.New(slog.DiscardHandler)
-	}
+	st.log = cmp.Or(st.log, slog.New(slog.DiscardHandler))
 	st.usage.open()
 	waits := &waiting{tell: cfg.Waiting}
 	var err error

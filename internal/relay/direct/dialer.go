@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,7 @@ type Dialer struct {
 // Dial asks the registry for the executor and opens a websocket to it. It starts over after a
 // failure that may pass, until ctx ends. The connection outlives ctx.
 func (d *Dialer) Dial(ctx context.Context) (rpc.Conn, error) {
-	log := d.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	var c rpc.Conn
 	again := func(err error) bool { return connectAgain(err) && (d.Failed == nil || !d.Failed(err)) }
 	err := api.Repeat(ctx, log.With("environment", d.Registry.EnvironmentID()), "connecting is repeated", again, func() (err error) {

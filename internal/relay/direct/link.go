@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ type Link struct {
 
 // NewLink returns a link that does nothing until [Link.Run].
 func NewLink(cfg LinkConfig) *Link {
-	log := cfg.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Link{
 		cfg: cfg, log: log.With("environment", cfg.Registry.EnvironmentID()),
 		accepted: make(chan rpc.Conn), closed: make(chan struct{}),

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -161,9 +162,7 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, host string)
 	}
 	config = config.Clone()
 	config.NextProtos = nil // HTTP/1.1 alone can be upgraded this way
-	if config.ServerName == "" {
-		config.ServerName = host
-	}
+	config.ServerName = cmp.Or(config.ServerName, host)
 	c := tls.Client(conn, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		conn.Close()

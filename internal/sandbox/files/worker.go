@@ -25,7 +25,6 @@ type HelperError struct{ Err error }
 // Error tells what the matter was.
 func (e *HelperError) Error() string { return "fs sandbox helper failed: " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
 
 // errNotSent is the error of a request that the helper cannot have seen before it

@@ -2,7 +2,11 @@
 // kind of object a descriptor refers to. Linux only; its funcs may run at once.
 package resolve
 
-import "golang.org/x/sys/unix"
+import (
+	"cmp"
+
+	"golang.org/x/sys/unix"
+)
 
 // OpenBeneath opens the absolute path name in the directory root, as if that were the
 // root directory. A symlink on the way or at the end is an error (ELOOP). If flags
@@ -10,12 +14,8 @@ import "golang.org/x/sys/unix"
 // openat2(2), without a name.
 func OpenBeneath(root int, name string, flags uint64) (int, error) {
 	name = name[1:]
-	if name == "" {
-		name = "."
-	}
-	if flags == 0 {
-		flags = unix.O_PATH
-	}
+	name = cmp.Or(name, ".")
+	flags = cmp.Or(flags, unix.O_PATH)
 	for {
 		fd, err := unix.Openat2(root, name, &unix.OpenHow{
 			Flags:   flags | unix.O_CLOEXEC,

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -63,9 +64,7 @@ func (n *name) leadsHere(path string) error {
 		start = unix.AT_FDCWD // the path is absolute
 	}
 	parent := path[:strings.LastIndexByte(path, '/')+1]
-	if parent == "" {
-		parent = "."
-	}
+	parent = cmp.Or(parent, ".")
 	fd, err := unix.Openat2(start, parent, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})

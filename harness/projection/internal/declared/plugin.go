@@ -118,7 +118,6 @@ type member struct {
 	raw  []byte
 }
 
-// UnmarshalObject reads it.
 func (m *member) UnmarshalObject(o *strictjson.Object) {
 	if o.Has(m.name) {
 		m.raw = o.Require(m.name)
@@ -233,7 +232,6 @@ func (d *Declarations) connectors(id, text string) {
 // connector reads the declaration of a connector.
 type connector struct{ id string }
 
-// UnmarshalObject reads it.
 func (c *connector) UnmarshalObject(o *strictjson.Object) {
 	if c.id = strings.TrimSpace(o.String("id")); c.id == "" || len(c.id) > maxConnector {
 		o.Fail("id", "has %d bytes, may have 1 to %d", len(c.id), maxConnector)

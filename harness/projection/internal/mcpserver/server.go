@@ -105,9 +105,7 @@ func (cfg *Config) complete(spec *Spec) {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Status) {}
 	}
-	if cfg.Info == nil {
-		cfg.Info = &mcp.Implementation{Name: clientName, Version: "0"}
-	}
+	cfg.Info = cmp.Or(cfg.Info, &mcp.Implementation{Name: clientName, Version: "0"})
 }
 
 // State is what a server is doing.
