@@ -5,5 +5,5 @@
 package relaypb
 
 // The plugin is of the version that go.mod names.
-//go:generate go build -o ../../bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
-//go:generate protoc --plugin=../../bin/protoc-gen-go --go_out=. --go_opt=paths=source_relative relay.proto
+//go:generate go build -o ../../../bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
+//go:generate protoc --plugin=../../../bin/protoc-gen-go --go_out=. --go_opt=paths=source_relative relay.proto
