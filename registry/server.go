@@ -126,13 +126,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s.metrics = newMetrics(cfg, s.limits, func(ctx context.Context) error { return s.store.Ready(ctx, s.node) }, log)
 	s.log = limits.NewLog(log, s.limits)
-	grace := cfg.Grace
-	if grace == 0 {
-		grace = DefaultGrace
-	}
-	if s.clockSkew == 0 {
-		s.clockSkew = DefaultClockSkew
-	}
+	grace := cmp.Or(cfg.Grace, DefaultGrace)
+	s.clockSkew = cmp.Or(s.clockSkew, DefaultClockSkew)
 	if s.clockSkew < 0 || s.clockSkew > maxClockSkew {
 		return nil, fmt.Errorf("clock skew %v is not between 0 and %v", s.clockSkew, maxClockSkew)
 	}

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -216,11 +218,7 @@ func (t *streams) detach() []*member {
 	for _, h := range t.pending {
 		t.dropLocked(h)
 	}
-	members := make([]*member, 0, len(t.active))
-	for _, m := range t.active {
-		members = append(members, m)
-	}
-	return members
+	return slices.Collect(maps.Values(t.active))
 }
 
 // owners says whose the streams are that wait for the next websocket.
@@ -270,10 +268,7 @@ func (t *streams) clear(lost *leg) []*member {
 	if lost != nil && (t.up || t.leg != lost) {
 		return nil
 	}
-	var members []*member
-	for _, m := range t.active {
-		members = append(members, m)
-	}
+	members := slices.Collect(maps.Values(t.active))
 	clear(t.active)
 	t.orphans = nil
 	return members

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/execagent/execagent/internal/sandbox/pathname"
 )
@@ -317,12 +318,7 @@ func (p *Policy) landlockExact() bool {
 			}
 		}
 	}
-	for _, g := range p.Globs {
-		if p.Access(g.Base) >= Read || p.Leads(g.Base) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Globs, func(g Glob) bool { return p.Access(g.Base) >= Read || p.Leads(g.Base) })
 }
 
 // landlockKernels are the versions of Linux that brought an ABI of Landlock

@@ -78,9 +78,12 @@ func readBounded(path string) ([]byte, error) {
 // comments, the four kinds of strings, brackets, and keys with their dots. Text
 // that is no TOML may pass; the decoder refuses it.
 func checkShape(text string) error {
+	if tomltext.Nesting(text) > maxConfigDepth {
+		return fmt.Errorf("nested deeper than %d", maxConfigDepth)
+	}
 	var (
 		keys                 keyCount
-		depth, dots          int
+		depth                int
 		start                int // where a key, or the name in a table's header, may begin
 		isHeader, isAssigned bool
 	)
@@ -98,29 +101,22 @@ func checkShape(text string) error {
 			if depth == 0 && !isAssigned {
 				isHeader = true
 			}
-			if depth++; depth > maxConfigDepth {
-				return errTooDeep
-			}
+			depth++
 			keys.open(depth, c == '{')
-			start, dots = i+1, 0
+			start = i + 1
 		case ']', '}':
 			depth = max(depth-1, 0)
 			if depth == 0 && isHeader {
 				isHeader = false
 				keys.header(i - start)
 			}
-			dots = 0
-		case '.':
-			if dots++; dots > maxConfigDepth {
-				return errTooDeep
-			}
 		case '=':
 			keys.assign(depth, i-start)
-			isAssigned, dots = true, 0
+			isAssigned = true
 		case ',':
-			start, dots = i+1, 0
+			start = i + 1
 		case '\n':
-			start, dots = i+1, 0
+			start = i + 1
 			isAssigned = isAssigned && depth > 0
 		}
 		if keys.total > maxConfigKeySum {
@@ -129,8 +125,6 @@ func checkShape(text string) error {
 	}
 	return nil
 }
-
-var errTooDeep = fmt.Errorf("nested deeper than %d", maxConfigDepth)
 
 // keyCount adds up the lengths of all keys of a document, each with the names of
 // the tables around it, as the decoder and the encoder join them.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -127,10 +128,7 @@ func (s *Set) page() []byte {
 	for _, f := range s.before {
 		f()
 	}
-	all := ofProcess(s.started)
-	for _, f := range s.families {
-		all = append(all, f)
-	}
+	all := slices.AppendSeq(ofProcess(s.started), maps.Values(s.families))
 	slices.SortFunc(all, func(a, b *family) int { return cmp.Compare(a.name, b.name) })
 	var p page
 	for _, f := range all {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/execagent/execagent/internal/buffer"
@@ -207,12 +208,7 @@ func (c *client) gone() bool { return ended(c.conn) }
 
 // has tells whether there is a field of this name, which is in lower case.
 func has(fields []head.Field, name string) bool {
-	for _, f := range fields {
-		if f.Is(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fields, func(f head.Field) bool { return f.Is(name) })
 }
 
 // isTimeout tells whether a deadline has passed.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -173,12 +174,8 @@ func (p *Proxy) Serve(kind Kind, l net.Listener) error {
 
 // passing tells whether accepting may succeed later.
 func passing(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR}, errno)
 }
 
 // welcome serves a connection of the command in a goroutine, or closes it.

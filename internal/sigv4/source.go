@@ -180,13 +180,7 @@ func (cfg *Config) files() (credentials, settings string) {
 
 // profile reads the shared files.
 func (s *Source) profile() (profile, error) {
-	p := profile{name: s.cfg.Profile, settings: make(map[string]string)}
-	if p.name == "" {
-		p.name = s.cfg.value("AWS_PROFILE")
-	}
-	if p.name == "" {
-		p.name = defaultProfile
-	}
+	p := profile{name: cmp.Or(s.cfg.Profile, s.cfg.value("AWS_PROFILE"), defaultProfile), settings: make(map[string]string)}
 	credentials, settings := s.cfg.files()
 	for _, file := range []struct {
 		path     string

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -258,11 +259,7 @@ func (m *masking) chance(value string, attempt int) *mathrand.Rand {
 // environ returns an environment with placeholders for credentials, and without the variables
 // that would still have one.
 func (m *masking) environ(environ []string) []string {
-	known := make([]*credential, 0, len(m.known))
-	for _, c := range m.known {
-		known = append(known, c)
-	}
-	slices.SortFunc(known, func(a, b *credential) int { // the longest first, which may contain others
+	known := slices.SortedFunc(maps.Values(m.known), func(a, b *credential) int { // the longest first, which may contain others
 		return cmp.Or(cmp.Compare(len(b.value), len(a.value)), cmp.Compare(a.value, b.value))
 	})
 	for _, value := range m.all {

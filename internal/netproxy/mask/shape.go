@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 )
 
 const (
@@ -68,12 +69,7 @@ func single(e *syntax.Regexp) bool {
 	default:
 		return false
 	}
-	for _, sub := range e.Sub {
-		if !single(sub) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.Sub, func(sub *syntax.Regexp) bool { return !single(sub) })
 }
 
 // texts returns what makes texts of n bytes that the shape matches, or nil if there is none that

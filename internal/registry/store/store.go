@@ -115,8 +115,7 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
-	st := &Store{log: cfg.Logger, folder: cfg.Dir, timeout: cmp.Or(cfg.Timeout, storeTimeout)}
-	st.log = cmp.Or(st.log, slog.New(slog.DiscardHandler))
+	st := &Store{log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), folder: cfg.Dir, timeout: cmp.Or(cfg.Timeout, storeTimeout)}
 	st.usage.open()
 	waits := &waiting{tell: cfg.Waiting}
 	var err error

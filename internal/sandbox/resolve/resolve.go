@@ -74,9 +74,7 @@ func Within(p *sandbox.Policy, descriptors int) (*Resolved, error) {
 	}
 	r.Policy, r.Missing, r.watches = policy, missing, s.watches()
 	s.grants(r)
-	for _, fd := range s.pins {
-		r.pins = append(r.pins, fd)
-	}
+	r.pins = slices.AppendSeq(r.pins, maps.Values(s.pins))
 	s.pins = nil
 	return r, nil
 }

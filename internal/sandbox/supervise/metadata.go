@@ -11,17 +11,19 @@ import (
 // and acts on what it holds open. The forms with a descriptor do so too: the
 // command could put another file under the number meanwhile.
 
-// change judges the object that a path or a descriptor leads to, and changes it.
+// change returns what judges the object that a path or a descriptor leads to, and changes it.
 // do gets a path that leads to the object, whatever its name belongs to by now.
-func (r *request) change(p place, err error, do func(object string) error) answer {
-	if err != nil {
-		return fail(err)
+func (r *request) change(do func(object string) error) func(place, error) answer {
+	return func(p place, err error) answer {
+		if err != nil {
+			return fail(err)
+		}
+		defer p.close()
+		if err := p.Writable(); err != nil {
+			return fail(err)
+		}
+		return result(do(ownPath(p.FD)))
 	}
-	defer p.close()
-	if err := p.Writable(); err != nil {
-		return fail(err)
-	}
-	return result(do(ownPath(p.FD)))
 }
 
 // at finds the object of a call that has a directory, a path and flags.
@@ -29,33 +31,20 @@ func (r *request) at(dir, pathArg, flags int) (place, error) {
 	return r.target(dir, pathArg, flags&unix.AT_EMPTY_PATH != 0, flags&unix.AT_SYMLINK_NOFOLLOW == 0)
 }
 
-func (r *request) chmod() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, 0)
-	return r.changeMode(p, err, 1)
-}
-
-func (r *request) fchmod() answer {
-	p, err := r.opened(r.int(0))
-	return r.changeMode(p, err, 1)
-}
-
-func (r *request) fchmodat() answer {
-	p, err := r.at(r.int(0), 1, 0)
-	return r.changeMode(p, err, 2)
-}
-
+func (r *request) chmod() answer    { return r.changeMode(1)(r.at(unix.AT_FDCWD, 0, 0)) }
+func (r *request) fchmod() answer   { return r.changeMode(1)(r.opened(r.int(0))) }
+func (r *request) fchmodat() answer { return r.changeMode(2)(r.at(r.int(0), 1, 0)) }
 func (r *request) fchmodat2() answer {
 	flags := r.int(3)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
 	}
-	p, err := r.at(r.int(0), 1, flags)
-	return r.changeMode(p, err, 2)
+	return r.changeMode(2)(r.at(r.int(0), 1, flags))
 }
 
-func (r *request) changeMode(p place, err error, modeArg int) answer {
+func (r *request) changeMode(modeArg int) func(place, error) answer {
 	mode := uint32(r.int(modeArg)) & 0o7777
-	return r.change(p, err, func(object string) error {
+	return r.change(func(object string) error {
 		if mode&setIDs != 0 {
 			return unix.EPERM
 		}
@@ -63,32 +52,21 @@ func (r *request) changeMode(p place, err error, modeArg int) answer {
 	})
 }
 
-func (r *request) chown() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, 0)
-	return r.changeOwner(p, err, 1)
-}
-
+func (r *request) chown() answer { return r.changeOwner(1)(r.at(unix.AT_FDCWD, 0, 0)) }
 func (r *request) lchown() answer {
-	p, err := r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW)
-	return r.changeOwner(p, err, 1)
+	return r.changeOwner(1)(r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW))
 }
-
-func (r *request) fchown() answer {
-	p, err := r.opened(r.int(0))
-	return r.changeOwner(p, err, 1)
-}
-
+func (r *request) fchown() answer { return r.changeOwner(1)(r.opened(r.int(0))) }
 func (r *request) fchownat() answer {
 	flags := r.int(4)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
 	}
-	p, err := r.at(r.int(0), 1, flags)
-	return r.changeOwner(p, err, 2)
+	return r.changeOwner(2)(r.at(r.int(0), 1, flags))
 }
 
-func (r *request) changeOwner(p place, err error, uidArg int) answer {
-	return r.change(p, err, func(object string) error {
+func (r *request) changeOwner(uidArg int) func(place, error) answer {
+	return r.change(func(object string) error {
 		return unix.Fchownat(unix.AT_FDCWD, object, r.int(uidArg), r.int(uidArg+1), 0)
 	})
 }
@@ -178,7 +156,7 @@ func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, fl
 		p.close()
 		err = unix.EINVAL
 	}
-	return r.change(p, err, func(object string) error { return utimensat(object, times) })
+	return r.change(func(object string) error { return utimensat(object, times) })(p, err)
 }
 
 // maxAttribute is the longest value of an attribute, XATTR_SIZE_MAX.
@@ -225,8 +203,7 @@ func (r *request) setAttribute(find func() (place, error)) answer {
 	if err != nil {
 		return fail(r.there(err))
 	}
-	p, err := find()
-	return r.change(p, err, func(object string) error { return unix.Setxattr(object, attribute, value, flags) })
+	return r.change(func(object string) error { return unix.Setxattr(object, attribute, value, flags) })(find())
 }
 
 func (r *request) removexattr() answer {
@@ -247,8 +224,7 @@ func (r *request) removeAttribute(find func() (place, error)) answer {
 	if err != nil {
 		return fail(r.there(err))
 	}
-	p, err := find()
-	return r.change(p, err, func(object string) error { return unix.Removexattr(object, attribute) })
+	return r.change(func(object string) error { return unix.Removexattr(object, attribute) })(find())
 }
 
 // truncate does truncate(2).
@@ -274,7 +250,7 @@ func (r *request) truncate() answer {
 			return fail(err)
 		}
 	}
-	return r.change(p, err, func(object string) error { return unix.Truncate(object, length) })
+	return r.change(func(object string) error { return unix.Truncate(object, length) })(p, err)
 }
 
 // withinFileSize fails with EFBIG where a file would grow over the caller's limit:

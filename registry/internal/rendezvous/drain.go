@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,10 +97,7 @@ func (rs *Routes) close() error {
 		return nil
 	}
 	rs.closed = true
-	all := make([]*peer, 0, len(rs.sockets))
-	for p := range rs.sockets {
-		all = append(all, p)
-	}
+	all := slices.Collect(maps.Keys(rs.sockets))
 	rs.mu.Unlock()
 	rs.stop()
 	for _, p := range all {

@@ -2,6 +2,7 @@ package sockfd
 
 import (
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -101,12 +102,9 @@ func (m *Message) PassesDescriptors() bool {
 	if err != nil {
 		return true
 	}
-	for _, c := range messages {
-		if c.Header.Level == unix.SOL_SOCKET && c.Header.Type == unix.SCM_RIGHTS {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(messages, func(c unix.SocketControlMessage) bool {
+		return c.Header.Level == unix.SOL_SOCKET && c.Header.Type == unix.SCM_RIGHTS
+	})
 }
 
 // Send sends the message on the socket fd, without a signal if that fails. It returns
