@@ -17,7 +17,7 @@ func controllingTerminal(thread int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number := stat.Number(linux.Terminal)
+	number := stat.Number(linux.StatTerminal)
 	if number == 0 {
 		return 0, unix.ENXIO
 	}
