@@ -23,8 +23,8 @@
 //
 //	Agent.Serve ─ accept ─ connection ─ rpc.Peer ─┬ process/*   Session → procs.Process
 //	                                              ├ fs/*        fsops
-//	                                              ├ http/*      httpclient
-//	                                              └ environment hostenv
+//	                                              ├ http/*      requests by HTTP
+//	                                              └ environment what this host offers
 //
 //	procs.Process ─ events ─ Session ─ the attached connection's peer ─ client
 //

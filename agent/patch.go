@@ -10,8 +10,20 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// maxPatchError bounds the text of an error, in bytes: it can have all lines of a patch.
-const maxPatchError = 64 << 10
+// Limits of fs/applyPatch (rpc.md 8.5).
+const (
+	maxPatch     = 16 << 20 // bytes of a patch
+	maxPatched   = 1024     // files that it names, each as often as it does
+	maxPatchDiff = 16 << 20 // bytes of the diff of a dry run
+
+	// maxPatchError bounds the text of an error, in bytes: it can have all lines of a patch.
+	maxPatchError = 64 << 10
+)
+
+// patchKinds are the words of the wire.
+var patchKinds = [...]string{
+	applypatch.Add: protocol.PatchAdded, applypatch.Update: protocol.PatchUpdated, applypatch.Delete: protocol.PatchDeleted,
+}
 
 // patchResult gives back its share of memory when it has been sent.
 type patchResult struct {
@@ -38,11 +50,46 @@ func (c *connection) applyPatch(ctx context.Context, p protocol.ApplyPatchParams
 		},
 	}
 	r := &patchResult{share: answers.Share{Own: c.listings, Total: c.agent.content}}
-	if r.ApplyPatchResult, err = applyPatch(ctx, target, &p); err == nil && r.Diff != nil {
+	if r.ApplyPatchResult, err = patchFiles(ctx, target, &p); err == nil && r.Diff != nil {
 		err = r.share.List(ctx, 2*int64(len(*r.Diff)))
 	}
 	if err != nil {
 		return nil, cut(err)
+	}
+	return r, nil
+}
+
+// patchFiles applies the patch to files of the target, within the limits above. Errors are those of
+// package applypatch, and those of the protocol.
+func patchFiles(ctx context.Context, target *applypatch.Target, p *protocol.ApplyPatchParams) (r protocol.ApplyPatchResult, err error) {
+	if len(p.Patch) > maxPatch {
+		return r, protocol.InvalidParams("patch of %d bytes is longer than %d", len(p.Patch), maxPatch)
+	}
+	patch, err := applypatch.Parse(p.Patch)
+	if err != nil {
+		return r, err
+	}
+	if n := patch.Files(); n > maxPatched {
+		return r, protocol.InvalidParams("patch names %d files, more than %d", n, maxPatched)
+	}
+	var changes []applypatch.Change
+	if p.DryRun {
+		var diff strings.Builder
+		changes, err = target.Preview(ctx, patch, &diff, maxPatchDiff)
+		r.Diff = new(diff.String())
+	} else {
+		changes, err = target.Whole(ctx, patch)
+	}
+	if err != nil {
+		return protocol.ApplyPatchResult{}, err
+	}
+	r.Output = applypatch.Summary(changes)
+	r.Changes = make([]protocol.PatchedFile, len(changes))
+	for i, change := range changes {
+		r.Changes[i] = protocol.PatchedFile{Kind: patchKinds[change.Kind], Path: protocol.NewPathURI(change.Name)}
+		if change.From != "" {
+			r.Changes[i].From = new(protocol.NewPathURI(change.From))
+		}
 	}
 	return r, nil
 }

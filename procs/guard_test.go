@@ -52,7 +52,7 @@ func gone(t *testing.T, pgid int) {
 // they are reaped: that is up to the init of this machine.
 func zombies(pgid int) bool {
 	for pid := range leftGroups().pids {
-		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.Group) == pgid && !s.Dead() {
+		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.StatGroup) == pgid && !s.Dead() {
 			return false
 		}
 	}

@@ -59,16 +59,16 @@ func killSessions(until map[int]uint64) (done bool) {
 			// stat is that of the session's member, the pidfd is of the same
 			// process, or of one that has ended.
 			stat, err := linux.StatOf(pid)
-			start := uint64(stat.Number(linux.Start))
+			start := uint64(stat.Number(linux.StatStart))
 			switch {
-			case err != nil || stat.Number(linux.Session) != session:
+			case err != nil || stat.Number(linux.StatSession) != session:
 			case start > known:
 				doubted = true
 			default:
 				proved = true
 				until[session] = max(known, at)
 				p := process{pid, start}
-				if !stat.Dead() && stat.Number(linux.Group) != session && !killed[p] && child.Kill() == nil {
+				if !stat.Dead() && stat.Number(linux.StatGroup) != session && !killed[p] && child.Kill() == nil {
 					killed[p] = true
 				}
 			}

@@ -18,7 +18,7 @@ import (
 // own, and prints their pids. With "stay" it waits for them. Both start at least a
 // tick later than the process that runs startJobs.
 func startJobs(mode string) error {
-	for self, _ := linux.StatOf(os.Getpid()); ticks() == uint64(self.Number(linux.Start)); {
+	for self, _ := linux.StatOf(os.Getpid()); ticks() == uint64(self.Number(linux.StatStart)); {
 		time.Sleep(time.Millisecond)
 	}
 	job := exec.Command("sleep", "60")
@@ -123,7 +123,7 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	born := uint64(stat.Number(linux.Start))
+	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
 	if endsWithin(t, job, 20) {
 		t.Fatal("a member of a session was killed that is younger than our claim to its number")
@@ -148,7 +148,7 @@ func TestKillForkingSession(t *testing.T) {
 	p.KillGroup()
 	finish(t, p)
 	for _, pid := range linux.PIDs() {
-		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.Session) == p.PID() && !s.Dead() {
+		if s, err := linux.StatOf(pid); err == nil && s.Number(linux.StatSession) == p.PID() && !s.Dead() {
 			fd, err := unix.PidfdOpen(pid, 0)
 			if err != nil {
 				continue // the process has just ended
@@ -167,7 +167,7 @@ func TestTicks(t *testing.T) {
 	p, _ := launch(t, Spec{Argv: []string{"/bin/sleep", "60"}})
 	p.Begin()
 	stat, err := linux.StatOf(p.PID())
-	if start := uint64(stat.Number(linux.Start)); err != nil || start < before || start > ticks() {
+	if start := uint64(stat.Number(linux.StatStart)); err != nil || start < before || start > ticks() {
 		t.Errorf("a process has started at %d, %v, want between %d and now", start, err, before)
 	}
 }

@@ -69,7 +69,7 @@ func loneSurrogate(data []byte) bool {
 	return want >= 0
 }
 
-// wellFormed is the slow twin of the scanner of package strict: the rules of rpc.md
+// wellFormed is the slow twin of the scanner of package strictjson: the rules of rpc.md
 // 2.4 over the tokens of encoding/json.
 func wellFormed(data []byte) bool {
 	if !json.Valid(data) || !utf8.Valid(data) || loneSurrogate(data) {

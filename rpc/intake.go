@@ -237,8 +237,8 @@ func (in *Intake) reset(n int) {
 	in.message, in.held, in.waiting, in.paused = nil, 0, false, false
 }
 
-// Recycle gives a message back to the budget, and its memory to the pool of package
-// buffer. A nil intake has no budget.
+// Recycle gives a message back to the budget, and its memory to the pool of
+// buffers. A nil intake has no budget.
 func (in *Intake) Recycle(message []byte) {
 	in.give(cap(message), false)
 	buffer.Recycle(message)

@@ -8,7 +8,7 @@ import (
 
 // Ruleset tells what Landlock shall handle and what of that it shall allow. What
 // it handles and no rule allows fails with EACCES, a rename or link between
-// directories with EXDEV. It is a pure value; package enforce puts it into force.
+// directories with EXDEV. It is a pure value; a process puts it into force when it confines itself.
 type Ruleset struct {
 	FS     uint64 // the LANDLOCK_ACCESS_FS rights that are handled; may be 0
 	Scoped uint64 // the LANDLOCK_SCOPE restrictions
@@ -21,7 +21,7 @@ type PathRule struct {
 	Rights uint64 // only rights that the ABI knows; files ignore those of directories
 	// Except are paths strictly below Path on which the rule gives no rights,
 	// but that directories may be listed. Landlock has no such exceptions, so
-	// package enforce allows one by one the entries that lie beside them when
+	// enforcement allows one by one the entries that lie beside them when
 	// the ruleset comes into force. What appears there later gets no rights.
 	Except []string
 }

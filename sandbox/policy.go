@@ -106,7 +106,7 @@ type Policy struct {
 	// AllUnixSockets lets a process with NetworkManaged connect to every UNIX socket that
 	// has a path, but for the agent's own. Without it there are only socket pairs.
 	AllUnixSockets bool
-	// Links are sorted by path; only package resolve finds any. A view has to
+	// Links are sorted by path; only resolving the policy on a host finds any. A view has to
 	// contain them, and Access lets them be read.
 	Links []Link
 	// Private are the paths of the agent's own files, denied wherever the policy

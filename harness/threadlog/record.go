@@ -193,7 +193,7 @@ func decodeRecord(text []byte, id string, ordinal uint64) (Record, error) {
 }
 
 // encodeRecord returns the line of a record, with its line break. It refuses what could not be
-// read again: raw JSON that encoding/json takes and package strict does not.
+// read again: raw JSON that encoding/json takes and package strictjson does not.
 func encodeRecord(ordinal uint64, recordType string, payload any) ([]byte, error) {
 	text, err := marshal(line{now(), &ordinal, recordType, payload})
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package denial guesses whether a sandbox has stopped a process, as the reference does.
 package approval
 
 import (
@@ -19,8 +18,8 @@ var denials = [][]byte{
 const exitSIGSYS = 128 + 31
 
 // LooksDenied guesses whether a process failed because of its sandbox, from its
-// exit code and the output that is kept. It is the rule of the reference, which
-// clients know (sandbox.md 9.1).
+// exit code and the kept output, by the rule of the reference, which clients
+// know (sandbox.md 9.1).
 func LooksDenied(code int, output []procs.Chunk) bool {
 	if code == 0 {
 		return false

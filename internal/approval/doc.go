@@ -1,6 +1,6 @@
 // Package approval applies the policies about commands to what a client starts: that of the
-// operator, and that of the client in the request (execpolicy.md 8). What they leave to the client
-// it is asked about.
+// operator, and that of the client in the request (execpolicy.md 8). The client is asked about
+// what they leave to it.
 //
 //	Desk.Decide ─► Plan ─ Desk.Open ─► Process, one for each process that is started
 //	                         │            │ questions, in their order, each closed before the process has exited
@@ -10,4 +10,6 @@
 // A question about a command is a [judge.Question], of a start and of what a process executes, and
 // goes one way: [Process.decide] asks the client and changes nothing, [Process.conclude] remembers
 // what was accepted, tells the operator ([Desk].Note), and tells the client.
+//
+// [LooksDenied] guesses afterwards whether the sandbox stopped a process.
 package approval

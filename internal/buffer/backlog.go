@@ -1,11 +1,10 @@
-// Package backlog keeps bytes of a stream, by their offsets, until the other side has
-// acknowledged them.
 package buffer
 
-// least is the room that a backlog has in any case, in bytes.
+// least is the room that a backlog always has, in bytes.
 const least = 8 << 10
 
-// Backlog is filled by one goroutine and read by another one; its owner guards it.
+// Backlog keeps bytes of a stream, by their offsets, until the peer has acknowledged them. One
+// goroutine fills it and another one reads it; its owner guards it.
 //
 //	dropped │ what the reader has been given │ what it has not │ space
 //	     start                                                end

@@ -1,6 +1,3 @@
-// Package linger ends the connections under our WebSockets in such a way that the
-// peer still gets the last words. Its one function may be called at
-// once for different connections.
 package conns
 
 import (
@@ -15,13 +12,14 @@ type Stream interface {
 	CloseWrite() error
 }
 
-// End is called right before c is closed, and makes what was written on c
+// Linger is called right before c is closed, and makes what was written on c
 // arrive all the same. When a socket with unread bytes is closed, the kernel
 // sends a reset and forgets what it has not sent yet (tcp(7); RFC 2525, 2.17); a
 // UNIX socket forgets nothing, and the peer reads an error after it.
-// So End ends the sending side, and throws away what the kernel has received,
+// So Linger ends the sending side, and throws away what the kernel has received,
 // without waiting for more. Errors of both are ignored, since the peer may be
-// gone. A Read of c may be under way.
+// gone. A Read of c may be under way. Linger may be
+// called at once for different connections.
 func Linger(c Stream) {
 	_ = c.CloseWrite()
 	raw, err := c.SyscallConn()

@@ -1,5 +1,7 @@
-// Package lobby bounds how many strangers are connected to a server: peers that
-// have yet to show that they may be there.
+// Package conns begins and ends the connections of a server.
+//
+// A [Lobby] bounds how many strangers are connected: peers that have yet to show that they may be
+// there.
 //
 //	l := NewLobby(1024, time.Second)
 //	...
@@ -9,6 +11,8 @@
 //	}
 //	...
 //	l.Leave(conn) // the peer has shown that it may be there, or conn has ended
+//
+// [Linger] makes the last bytes arrive at the peer of a connection that is about to be closed.
 package conns
 
 import (
@@ -45,7 +49,7 @@ type guest struct {
 	since time.Time
 }
 
-// New returns a lobby with so many seats. A connection keeps its seat for the
+// NewLobby returns a lobby with so many seats. A connection keeps its seat for the
 // turn, however many newcomers come; with a turn of 0 the oldest connection is
 // closed as soon as a newcomer finds no seat.
 func NewLobby(seats int, turn time.Duration) *Lobby {

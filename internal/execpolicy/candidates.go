@@ -12,8 +12,8 @@ import (
 const (
 	// maxInterpreters is how many interpreters of interpreters the kernel starts for one script.
 	maxInterpreters = 4
-	// HeadBytes is how much of a file the kernel looks at for the line that names its interpreter.
-	HeadBytes = 256
+	// headBytes is how much of a file the kernel looks at for the line that names its interpreter.
+	headBytes = 256
 )
 
 // A File is what an execve finds at a path.
@@ -21,7 +21,7 @@ type File struct {
 	// Real is the path of the file, without links; with " (deleted)" behind it, or below /memfd:,
 	// as the kernel names a file without a path.
 	Real string
-	// Head are its first HeadBytes.
+	// Head is the first 256 bytes of its content.
 	Head []byte
 }
 
@@ -75,7 +75,7 @@ func nameless(real string) bool {
 
 // shebang returns the interpreter of a script and its argument, as the kernel reads them.
 func shebang(head []byte) (interpreter string, argument []string, ok bool) {
-	line, ok := bytes.CutPrefix(head[:min(len(head), HeadBytes)], []byte("#!"))
+	line, ok := bytes.CutPrefix(head[:min(len(head), headBytes)], []byte("#!"))
 	if !ok {
 		return "", nil, false
 	}

@@ -13,6 +13,8 @@
 // The policy of a client is put on top with [Policy.With]: the stricter decision holds, so that a
 // client can tighten and never loosen.
 //
+// [AppendPacked] and [ReadPacked] carry a policy to another process of ours.
+//
 // Names of programs are a guard rail and no boundary: a copy of a program has another name, and an
 // interpreter does what its script says. The sandbox is the boundary (docs/protocol/execpolicy.md
 // 8.5).

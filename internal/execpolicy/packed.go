@@ -1,4 +1,3 @@
-// Package packed carries a policy about commands to another process of ours. Linux only.
 package execpolicy
 
 import (
@@ -10,10 +9,10 @@ import (
 	"github.com/execagent/execagent/internal/pack"
 )
 
-// maxText bounds each string of a policy, in bytes.
+// maxText bounds each string of a packed policy, in bytes.
 const maxText = 16 << 20
 
-// AppendPacked appends a policy for [Policy]. Where it is asked is not part of it.
+// AppendPacked appends a policy, for [ReadPacked] in another process of ours.
 func AppendPacked(b []byte, p *Policy) []byte {
 	for ; p != nil; p = p.Client() {
 		b = append(b, 1, byte(p.Unmatched), byte(p.Opaque), byte(p.ForcedRm), pack.Bool(p.AllowUnasked))
@@ -39,14 +38,14 @@ func AppendPacked(b []byte, p *Policy) []byte {
 	return append(b, 0)
 }
 
-// ReadPacked reads what Append has appended.
+// ReadPacked reads what [AppendPacked] has appended.
 func ReadPacked(b []byte) (*Policy, error) {
 	d := pack.NewDecoder(b)
 	var layers []*Policy
 	for d.Bool() {
-		p := &Policy{Unmatched: decision(&d), Opaque: decision(&d), ForcedRm: decision(&d), AllowUnasked: d.Bool(), Rules: &rule.Set{}}
+		p := &Policy{Unmatched: readDecision(&d), Opaque: readDecision(&d), ForcedRm: readDecision(&d), AllowUnasked: d.Bool(), Rules: &rule.Set{}}
 		for n := d.Int(); n > 0 && d.OK(); n-- {
-			r := &rule.Rule{Decision: decision(&d)}
+			r := &rule.Rule{Decision: readDecision(&d)}
 			caseless := d.Bool()
 			r.Justification, r.Origin = d.String(maxText), d.String(maxText)
 			for words := d.Int(); words > 0 && d.OK(); words-- {
@@ -78,7 +77,7 @@ func ReadPacked(b []byte) (*Policy, error) {
 	return all, nil
 }
 
-func decision(d *pack.Decoder) rule.Decision {
+func readDecision(d *pack.Decoder) rule.Decision {
 	v := rule.Decision(d.Byte())
 	if v > rule.Forbidden {
 		d.Require(false)

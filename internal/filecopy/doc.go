@@ -1,5 +1,5 @@
 // Package filecopy sends trees of files over a stream and receives them: the same code at both
-// ends of agent cp, here and as a tool of an agent elsewhere ([Main]).
+// ends of agent cp, here and as a tool of an agent elsewhere ([ToolMain]), which gets a [Request].
 //
 // The stream is a tar archive (POSIX pax) with records of ours in global headers, which other
 // programs skip. Between two of ours the first one is begin; each file comes with the SHA-256 of

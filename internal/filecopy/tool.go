@@ -15,10 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tool is the name of the tool that copies at an agent. It takes one argument, a [Request].
-const Tool = "copy"
+const (
+	// ToolArg is the first argument that makes this program a tool: it calls [ToolMain].
+	ToolArg = "builtin-tool"
+	// ToolRetain is how much output of a tool is kept at least, in bytes: all that can be on its
+	// way when a connection is lost.
+	ToolRetain = 2 * Window
+	// tool is the name of the only tool, by which clients start it as a process of their session
+	// (rpc.md 8.3). It takes one argument, a [Request].
+	tool = "copy"
+)
 
-// Request is what the tool is asked to do: to send the sources to its standard output, or to
+// IsTool reports whether there is a tool of that name.
+func IsTool(name string) bool { return name == tool }
+
+// ToolCommand returns what to execute for a tool with its arguments, and the argv[0] that the
+// tool sees.
+func ToolCommand(argv []string) (command []string, arg0 *string) {
+	return append([]string{"/proc/self/exe", ToolArg}, argv...), new("agent")
+}
+
+// A Request is what the tool has to do: to send the sources to its standard output, or to
 // receive into the target from its standard input.
 type Request struct {
 	Send    []string `json:"send,omitempty"`
@@ -35,7 +52,7 @@ type Request struct {
 // Argv is the command line of the tool.
 func (r *Request) Argv() []string {
 	text, _ := json.Marshal(r) // which strings and booleans never fail
-	return []string{Tool, string(text)}
+	return []string{tool, string(text)}
 }
 
 const (
@@ -45,12 +62,17 @@ const (
 	pipeSize = 1 << 20
 )
 
-// Main is the main function of the tool. What it has to say it says in lines on stderr. It exits
-// with 0, or with 1 if not all was copied, or with 2 if it does not understand the request.
+// ToolMain is the main function of the tool; its name and its [Request] follow [ToolArg]. It writes
+// messages as lines on stderr. The code is 0, or 1 if not all was copied, or 2 if it does not
+// understand the request.
 //
-// When it sends, the other end says on stdin how much has come ([Acknowledge]): it never sends
-// more than [Window] beyond that. When stdin ends, it ends.
-func Main(args []string, stdin, stdout, stderr *os.File) (code int) {
+// When it sends, the other end writes to stdin how much has arrived ([Acknowledge]): the tool never
+// sends more than [Window] beyond that. When stdin ends, the tool ends.
+func ToolMain() (code int) {
+	if len(os.Args) < 3 || !IsTool(os.Args[2]) {
+		return 2
+	}
+	args, stdin, stdout, stderr := os.Args[3:], os.Stdin, os.Stdout, os.Stderr
 	var request Request
 	if len(args) != 1 {
 		return fail(stderr, errors.New("one argument is needed, a request"), 2)

@@ -14,12 +14,12 @@ import (
 // maxCapability is one more than the highest capability that there can be.
 const maxCapability = 64
 
-// DropCaps takes all capabilities from the calling thread, its bounding set
-// included, and from all other threads the capabilities that they hold.
+// DropCaps takes all capabilities away from the calling thread, with its bounding
+// set, and those that they hold from all other threads.
 //
 // The other threads keep their bounding sets, so a program that one of them
 // executes as uid 0 would get capabilities again. A thread that executes a
-// program later sets no_new_privs and calls [DropThread] before.
+// program later sets no_new_privs and calls [DropThreadCaps] first.
 //
 // In a build with cgo the other threads keep their capabilities too.
 func DropCaps() error {
@@ -47,8 +47,8 @@ func DropCaps() error {
 	return CheckCaps()
 }
 
-// DropThreadCaps takes from the calling thread the capabilities that it holds. Its
-// bounding set stays.
+// DropThreadCaps takes the capabilities of the calling thread away. Its bounding set
+// stays.
 func DropThreadCaps() error {
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capset(&header, &none[0]); err != nil {
@@ -77,7 +77,7 @@ func DropBoundingCaps() error {
 	return nil
 }
 
-// capability tells whether the calling thread has c in effect.
+// capability reports whether the calling thread has c in effect.
 func capability(c uint) (bool, error) {
 	sets, err := capabilities()
 	return sets[c/32].Effective&(1<<(c%32)) != 0, err

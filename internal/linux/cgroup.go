@@ -1,4 +1,3 @@
-// Package cgroup finds the control group of this process, and how much memory it may have.
 package linux
 
 import (
@@ -52,7 +51,7 @@ func FindCgroup(cgroupFile, mountinfoFile, controller string) (mount, dir string
 	return "", "", fmt.Errorf("no cgroup file system with %s is mounted", group)
 }
 
-// mountsCgroup tells whether a mount is that of a hierarchy, from the end of
+// mountsCgroup reports whether a mount is that of a hierarchy, from the end of
 // its line in mountinfo: type, source and options.
 func mountsCgroup(mount, controller string) bool {
 	fields := strings.Fields(mount)
@@ -68,7 +67,7 @@ func mountsCgroup(mount, controller string) bool {
 // unescapeMount undoes the escapes of mountinfo.
 func unescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
-		return s // as nearly every one: to make the replacer costs more than the rest of a line
+		return s // the usual case: making the replacer costs more than the rest of a line
 	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

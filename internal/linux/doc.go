@@ -1,8 +1,25 @@
-// Package caps takes capabilities away from a process of ours, for good, before
-// the process begins its work: from one thread or from all. It also makes sure
-// that none is left. Nothing here gives a capability. Linux only;
-// capabilities(7).
+// Package linux has what this program asks of the kernel beyond the standard library: about
+// control groups, processes and threads, and about the rights of its own threads.
 //
-// Capabilities belong to threads. A caller that means its own thread alone locks
-// the goroutine to it first.
+//	FindCgroup, MemoryLimit          the control group of this process; how much memory it may have
+//	PIDs, StatOf, ReadStat, Stat     which processes there are, and their stat files
+//	ProcessOf, ThreadStatus          the process of a thread, and a line of its status file
+//	DuplicateFD                      a copy of a descriptor of another process
+//	ReadMemory, ReadString,          the memory of another process
+//	MemoryPages, WriteMemory
+//	UserNamespaceCaps, MapIDs        what a process needs in a new user namespace
+//	IsNobody                         reports whether a uid stands for all users without one
+//	DropCaps, DropThreadCaps,        capabilities are dropped for good; nothing here adds one
+//	DropBoundingCaps, CheckCaps
+//	ErrnoText                        the text of an error number
+//
+// For descriptors and memory this process must be allowed to trace the other one (ptrace(2)).
+// Errors about a thread are errnos: ENOENT or ESRCH if the thread is gone, EPERM if it may not be
+// traced, EFAULT for memory. The kernel may give the number of a thread that has ended to a new
+// one, so the caller makes sure that the thread existed all the time before it uses the result.
+//
+// Capabilities belong to threads (capabilities(7)): a caller that means its own thread alone locks
+// the goroutine to it first. All functions may run at once.
+//
+// What reads only text or files builds on every system; files named _linux.go are for Linux only.
 package linux

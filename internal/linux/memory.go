@@ -9,7 +9,7 @@ import (
 )
 
 // cgroupMemory returns the least limit of the control groups, or the largest
-// number where there is none. The files are those of Find.
+// number where there is none. The files are those of [FindCgroup].
 func cgroupMemory(cgroupFile, mountinfoFile string) int64 {
 	limit := int64(math.MaxInt64)
 	for _, version := range []struct{ controller, file string }{

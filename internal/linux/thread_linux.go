@@ -1,13 +1,3 @@
-// Package thread takes a copy of something that a thread of another process has:
-// a descriptor, a piece of its memory, a number from its status; or it changes
-// that memory. For descriptors and memory this process has to be allowed to trace
-// the other one (ptrace(2)). All functions may run at once. Errors are errnos: ENOENT
-// or ESRCH if the thread is gone, EPERM if it may not be traced, EFAULT for memory. Linux
-// only.
-//
-// A thread is named by its number. Once a thread has ended the kernel may give
-// its number to another one, so the caller makes sure that the thread was there
-// all the time before it uses what it got.
 package linux
 
 import (
@@ -48,9 +38,9 @@ func leaderOf(thread int) (pid int, err error) { return ThreadStatus(thread, "Tg
 // for are in its first lines.
 const maxStatus = 4096
 
-// ThreadProcess returns the process that a thread belongs to, and the parent of that. A
+// ProcessOf returns the process that a thread belongs to, and the parent of that. A
 // parent that this process cannot see is 0.
-func ThreadProcess(thread int) (pid, parent int, err error) {
+func ProcessOf(thread int) (pid, parent int, err error) {
 	status, err := readStatus(thread)
 	if err != nil {
 		return 0, 0, err
@@ -101,9 +91,7 @@ func ReadMemory(thread int, addr uint64, n int) ([]byte, error) {
 	if n == 0 {
 		return b, nil
 	}
-	local := unix.Iovec{Base: &b[0]}
-	local.SetLen(n)
-	got, err := unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(addr), Len: n}}, 0)
+	got, err := readOnce(thread, addr, b)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +101,14 @@ func ReadMemory(thread int, addr uint64, n int) ([]byte, error) {
 	return b, nil
 }
 
-// PathBuffer is where [String] reads to. It can be used again.
+// readOnce reads from addr on into b, which is not empty, and returns how many bytes it has read.
+func readOnce(thread int, addr uint64, b []byte) (int, error) {
+	local := unix.Iovec{Base: &b[0]}
+	local.SetLen(len(b))
+	return unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+}
+
+// PathBuffer is where [ReadString] reads to. It can be used again.
 type PathBuffer [unix.PathMax]byte
 
 // ReadString returns a copy of the string at addr in the memory of the thread, up to
@@ -131,8 +126,8 @@ func ReadString(thread int, addr uint64, buf *PathBuffer) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// MemoryPages reads the memory of a thread page by page, and reads the page again that it has read last
-// only if it has to. It is for one goroutine.
+// MemoryPages reads the memory of a thread page by page, and holds the page that it has read last.
+// It is for one goroutine.
 type MemoryPages struct {
 	Thread int
 
@@ -154,8 +149,8 @@ func (p *MemoryPages) Rest(addr uint64) ([]byte, error) {
 	return p.held[addr-page:], nil
 }
 
-// ReadString does what [String] does for a string of at most limit bytes with its NUL; a longer one is
-// E2BIG.
+// String does what [ReadString] does, for a string of at most limit bytes with its NUL; a longer one
+// is E2BIG.
 func (p *MemoryPages) String(addr uint64, limit int) (string, error) {
 	var b []byte
 	for {
@@ -183,9 +178,7 @@ func readString(thread int, addr uint64, buf []byte) (n int, found bool, err err
 	for n < len(buf) {
 		at := addr + uint64(n)
 		size := min(int(page-at%page), len(buf)-n)
-		local := unix.Iovec{Base: &buf[n]}
-		local.SetLen(size)
-		got, err := unix.ProcessVMReadv(thread, []unix.Iovec{local}, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
+		got, err := readOnce(thread, at, buf[n:n+size])
 		if err != nil {
 			return n, false, err
 		}
@@ -199,9 +192,9 @@ func readString(thread int, addr uint64, buf []byte) (n int, found bool, err err
 	return n, false, nil
 }
 
-// WriteMemory writes b to addr in the memory of the thread, if still, which is asked
-// once that memory is open, says that the thread is the one that is meant. What
-// cannot be written is EFAULT.
+// WriteMemory writes b to addr in the memory of the thread. It calls still once that
+// memory is open, and writes only if still confirms, by a nil error, that the thread
+// is the one that the caller means. What cannot be written is EFAULT.
 func WriteMemory(thread int, addr uint64, b []byte, still func() error) error {
 	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", thread), unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,6 +1,3 @@
-// Package userns has what a process of ours needs in a new user namespace: the
-// capabilities that it is started with ([Caps]), and its ids, which it maps
-// itself ([MapIDs]). Linux only.
 package linux
 
 import (

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// settled is how old a change has to be so that another one has another time for sure.
+// settled is how old a change must be so that the next change surely has a different time.
 const settled = 2 * time.Second
 
-// State is what a file, or what a link leads to, was like when somebody looked. Whoever looks
-// before the file is read sees later what has changed meanwhile.
+// State is what [Look] found of a file, through links. A caller that looks before it reads the file
+// learns later of every change since.
 type State struct {
 	path string
 	info fs.FileInfo // nil: it could not be looked at
@@ -26,9 +26,9 @@ func Look(path string) State {
 	return s
 }
 
-// Changed tells whether the file has to be read again: another one is there, or its size, mode or
-// time is another one, or it was so new when it was looked at that it may have changed since within
-// the same time.
+// Changed reports whether the file has to be read again: because it was replaced, because its size,
+// mode or time has changed, or because it was so new at [Look] that a later change may have left the
+// same time.
 func (s State) Changed() bool {
 	now, err := os.Stat(s.path)
 	if err != nil || s.info == nil {

@@ -115,7 +115,7 @@ func environRegion() (start, end int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	start, end = int64(stat.Number(linux.EnvironStart)), int64(stat.Number(linux.EnvironEnd))
+	start, end = int64(stat.Number(linux.StatEnvironStart)), int64(stat.Number(linux.StatEnvironEnd))
 	// The kernel bounds the environment too: see ARG_MAX in execve(2).
 	const limit = 1 << 30
 	if start <= 0 || end < start || end-start > limit {

@@ -60,3 +60,33 @@ func base64Error(encoded []byte, from int) error {
 	}
 	return fmt.Errorf("padding or last symbol of %d bytes", len(encoded))
 }
+
+// Base64 decodes base64 of one alphabet and takes only one spelling for each value,
+// because such text is compared, signed or proves an identity. The decoder of the
+// standard library skips line breaks, and unless it is strict it ignores the last bits
+// of the last symbol: a changed text would decode to the same bytes.
+type Base64 struct{ strict *base64.Encoding }
+
+var (
+	// StdBase64 has the alphabet with "+" and "/", and padding (RFC 4648 4).
+	StdBase64 = Base64{base64.StdEncoding.Strict()}
+	// RawURLBase64 has the alphabet with "-" and "_", and no padding (RFC 4648 5).
+	RawURLBase64 = Base64{base64.RawURLEncoding.Strict()}
+)
+
+// Decode decodes the whole of text, which may be empty. The error is a
+// [base64.CorruptInputError].
+func (e Base64) Decode(text string) ([]byte, error) { return e.AppendDecode(nil, []byte(text)) }
+
+// AppendDecode decodes the whole of text and appends the bytes to dst. With an
+// error, a [base64.CorruptInputError], it returns dst as it was.
+func (e Base64) AppendDecode(dst, text []byte) ([]byte, error) {
+	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
+		return dst, base64.CorruptInputError(i)
+	}
+	out, err := e.strict.AppendDecode(dst, text) //nolint:forbidigo // other packages use Base64 instead
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}

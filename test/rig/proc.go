@@ -14,7 +14,7 @@ import (
 // process that is gone.
 func CPU(pid int) time.Duration {
 	stat, _ := linux.StatOf(pid)
-	return time.Duration(stat.Number(linux.UserTime)+stat.Number(linux.SystemTime)) * 10 * time.Millisecond
+	return time.Duration(stat.Number(linux.StatUserTime)+stat.Number(linux.StatSystemTime)) * 10 * time.Millisecond
 }
 
 // Memory returns a member of proc_pid_status(5), such as VmRSS, in KiB, and whether there is one:

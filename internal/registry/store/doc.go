@@ -12,7 +12,7 @@
 // the registration unchanged, so either Register sees the presence, or one of the two
 // finds that the registration has another revision.
 //
-//	keys, identities          principal, by its credential or by its id
+//	keys, identities          [Principal], by its credential or by its id
 //	registrations, presence   environment → executor; presence counts while its node lives
 //	nodes, health             servers that were heard of; that the store can be written
 //	secrets, replay           the shared key; newest assertion of each task

@@ -44,8 +44,8 @@ const (
 
 const lockFile = "lock"
 
-// ErrInUse says that another process has the data folder open.
-var ErrInUse = errors.New("another process has the data folder open")
+// errInUse says that another process has the data folder open.
+var errInUse = errors.New("another process has the data folder open")
 
 // errReopening refuses connections while the embedded server is started anew.
 var errReopening = errors.New("the embedded NATS server is being started anew")
@@ -78,7 +78,7 @@ type embedded struct {
 }
 
 // startEmbedded locks the folder, which it makes if there is none, and starts a server on
-// it. The error wraps ErrInUse if another process has the lock.
+// it. The error wraps errInUse if another process has the lock.
 func startEmbedded(dir string, log *slog.Logger, prepare func(context.Context, *nats.Conn) error) (*embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
@@ -113,7 +113,7 @@ func lockFolder(dir string) (*os.File, error) {
 		err = errors.Join(err, lockErr)
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrInUse
+		err = errInUse
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("locking the data folder: %w", err), f.Close())

@@ -169,12 +169,12 @@ func (st *Store) key(ctx context.Context, id string) (record keyRecord, revision
 	return record, revision, err
 }
 
-// ErrNotValid says that a key is revoked or has expired.
-var ErrNotValid = errors.New("it is revoked or has expired")
+// errNotValid says that a key is revoked or has expired.
+var errNotValid = errors.New("it is revoked or has expired")
 
 // RotateKey replaces the text of a key, which keeps its id and all else. The text before
 // is valid for grace still, if that is not zero; the one before that is not. The error is
-// ErrNotFound for an unknown id, and ErrNotValid for a key that is not valid.
+// ErrNotFound for an unknown id, and errNotValid for a key that is not valid.
 func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) (text string, rotated Key, err error) {
 	var hash []byte
 	for at, ok := "", false; !ok; {
@@ -188,7 +188,7 @@ func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) 
 		record, revision, err := st.key(ctx, id)
 		now := time.Now().UTC().Truncate(time.Second)
 		if err == nil && !record.valid(now) {
-			err = ErrNotValid
+			err = errNotValid
 		}
 		if err != nil {
 			st.forgetText(ctx, id, hash)

@@ -215,7 +215,7 @@ func TestRotateKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(short, false)
-	if _, _, err := st.RotateKey(ctx, created.ID, time.Hour); !errors.Is(err, ErrNotValid) {
+	if _, _, err := st.RotateKey(ctx, created.ID, time.Hour); !errors.Is(err, errNotValid) {
 		t.Errorf("a revoked key is rotated: %v", err)
 	}
 	if _, _, err := st.RotateKey(ctx, "0123456789abcdef", time.Hour); !errors.Is(err, ErrNotFound) {

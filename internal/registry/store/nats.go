@@ -73,9 +73,9 @@ func connectCluster(ctx context.Context, cfg Config, log *slog.Logger, waits *wa
 	return nc, err
 }
 
-// ErrAway says that the connection to NATS is lost. When it was lost the log has said so,
+// errAway says that the connection to NATS is lost. When it was lost the log has said so,
 // and it says when it is back.
-var ErrAway error = away{}
+var errAway error = away{}
 
 type away struct{}
 
@@ -89,7 +89,7 @@ func (away) Logged() bool { return true }
 func named(err error) error {
 	for _, name := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrDisconnected} {
 		if errors.Is(err, name) {
-			return ErrAway
+			return errAway
 		}
 	}
 	return err

@@ -324,7 +324,7 @@ func (st *Store) Heartbeat(ctx context.Context, self Server) {
 
 // warn logs an error of the store, unless the log has it already.
 func (st *Store) warn(message string, err error) {
-	if !errors.Is(err, ErrAway) {
+	if !errors.Is(err, errAway) {
 		st.log.Warn(message, "error", err)
 	}
 }

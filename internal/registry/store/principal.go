@@ -1,17 +1,17 @@
-// Package principal says whom a registry deals with and what they may: each principal
-// has a role, a pattern of environments, and limits. Principals are plain values, which
-// nobody changes; the store makes them from keys and identities.
 package store
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/execagent/execagent/internal/registry/ticket"
 )
 
-// Principal is one whose credential a registry knows: the holder of an API key or an
-// agent with an identity. It makes requests and has websockets open.
+// A Principal is a client whose credential a registry knows: the holder of an API key, or an
+// agent with an identity. Principals are plain values, which nobody changes; the store makes
+// them from keys and identities.
 type Principal struct {
 	ID           string // a prefix and the id of the key or the agent; no secret
 	Role         ticket.Role
@@ -26,12 +26,12 @@ const (
 	AgentPrefix = "agent:"
 )
 
-// May tells whether the principal has the role, and may use it for the environment.
+// May reports whether the principal has the role, and may use it for the environment.
 func (p *Principal) May(r ticket.Role, environmentID string) bool {
 	return p.Role == r && Matches(p.Environments, environmentID)
 }
 
-// Matches tells whether a pattern covers an environment id. In it * stands
+// Matches reports whether a pattern covers an environment id. In it * stands
 // for any characters or none.
 func Matches(pattern, id string) bool {
 	for {
@@ -71,4 +71,30 @@ func CheckPattern(pattern string) error {
 		}
 	}
 	return nil
+}
+
+// ErrUnauthorized refuses a credential without a word about what is wrong with it.
+var ErrUnauthorized = errors.New("the credential is missing or not valid")
+
+// Principal finds a principal by the id that tickets and presences name. found is
+// false if the principal is unknown, revoked or expired.
+func (st *Store) Principal(ctx context.Context, id string) (p *Principal, found bool, err error) {
+	if key, ok := strings.CutPrefix(id, KeyPrefix); ok {
+		if !validKeyID(key) {
+			return nil, false, nil
+		}
+		record, _, found, err := get[keyRecord](ctx, st.keys, key)
+		if err != nil || !found || record.Of != "" || !record.valid(time.Now()) {
+			return nil, false, err
+		}
+		return record.principal(key), true, nil
+	}
+	if runtimeID, ok := strings.CutPrefix(id, AgentPrefix); ok {
+		record, _, found, err := get[identityRecord](ctx, st.identities, identityKey(runtimeID))
+		if err != nil || !found {
+			return nil, false, err
+		}
+		return record.principal(), true, nil
+	}
+	return nil, false, nil
 }

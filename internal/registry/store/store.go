@@ -110,7 +110,7 @@ type Store struct {
 
 // Open connects to NATS, for a folder to a server that it starts, and makes the buckets
 // that are not there yet. It must succeed within ctx and within OpenTimeout. The error
-// wraps ErrInUse if another process has the folder, and with Shared if that process
+// wraps errInUse if another process has the folder, and with Shared if that process
 // cannot be reached either. The caller closes the store.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
@@ -158,7 +158,7 @@ func (st *Store) openFolder(ctx context.Context, cfg Config) error {
 			}
 			return err
 		}
-		if !errors.Is(err, ErrInUse) {
+		if !errors.Is(err, errInUse) {
 			return err
 		}
 		if cfg.Shared {

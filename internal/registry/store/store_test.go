@@ -83,8 +83,8 @@ func TestStoreFolder(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
 	}
-	if _, err := Open(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) {
-		t.Errorf("a second store in the folder: %v, want %v", err, ErrInUse)
+	if _, err := Open(t.Context(), Config{Dir: dir}); !errors.Is(err, errInUse) {
+		t.Errorf("a second store in the folder: %v, want %v", err, errInUse)
 	}
 	for _, cfg := range []Config{{}, {Dir: dir, URL: "nats://127.0.0.1:1"}} {
 		if _, err := Open(t.Context(), cfg); err == nil {

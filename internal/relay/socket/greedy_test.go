@@ -156,7 +156,7 @@ func TestLarge(t *testing.T) {
 	}
 	next.send(t, binaryFrame, strings.Repeat("x", 5000))
 	waiting = read(second)
-	if err := first.ws.SetReadDeadline(time.Now()); err != nil { // as after MessageTimeout
+	if err := first.ws.SetReadDeadline(time.Now()); err != nil { // as after messageTimeout
 		t.Fatal(err)
 	}
 	if n := <-begun; n != -1 {
@@ -240,7 +240,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d bytes are used of all", used)
 	}
 	l.Close()
-	if err := <-blocked; err != ErrLaneClosed {
+	if err := <-blocked; err != errLaneClosed {
 		t.Errorf("the sender that waits: %v", err)
 	}
 	// Messages that were read are given back, and those of a socket that has ended.

@@ -51,13 +51,13 @@ func (l *Lane) Share(b *Budget) {
 
 // Send queues m, or writes it at once when nothing else is being written. It
 // blocks while limit bytes of the lane wait. It takes over one hold on m,
-// whatever it returns: [ErrLaneClosed], [ErrTooLarge], or the reason of the
+// whatever it returns: errLaneClosed, errTooLarge, or the reason of the
 // socket's end. No error does not mean that the peer got it.
 func (l *Lane) Send(m *Message) error {
 	s := l.socket
 	if len(m.Bytes) > s.maxMessage {
 		m.Release()
-		return ErrTooLarge
+		return errTooLarge
 	}
 	s.mu.Lock()
 	if err := l.waitForRoomLocked(m); err != nil {
@@ -156,7 +156,7 @@ func (l *Lane) refusalLocked() error {
 		return l.socket.err
 	}
 	if l.closed {
-		return ErrLaneClosed
+		return errLaneClosed
 	}
 	return nil
 }

@@ -234,11 +234,11 @@ func TestLaneClose(t *testing.T) {
 		lane.Close()
 		synctest.Wait()
 		for range 2 {
-			if err := <-results; err != nil && err != ErrLaneClosed {
+			if err := <-results; err != nil && err != errLaneClosed {
 				t.Error(err)
 			}
 		}
-		if err := lane.Send(message("late")); err != ErrLaneClosed {
+		if err := lane.Send(message("late")); err != errLaneClosed {
 			t.Errorf("Send on a closed lane: %v", err)
 		}
 		if lane.TrySend(message("late")) {

@@ -191,7 +191,7 @@ func TestPair(t *testing.T) {
 				t.Errorf("%s, %d bytes: %v", tt.name, size, err)
 			}
 		}
-		if err := lane.Send(message(strings.Repeat("x", MaxMessage+1))); err != ErrTooLarge {
+		if err := lane.Send(message(strings.Repeat("x", MaxMessage+1))); err != errTooLarge {
 			t.Errorf("%s: sending too much: %v", tt.name, err)
 		}
 	}

@@ -137,7 +137,7 @@ func (s *Socket) beginLarge() error {
 		return s.err
 	}
 	// This fails on a closed connection only, and so does the next read.
-	_ = s.ws.SetReadDeadline(time.Now().Add(MessageTimeout))
+	_ = s.ws.SetReadDeadline(time.Now().Add(messageTimeout))
 	return nil
 }
 
@@ -210,7 +210,7 @@ func moved(b []byte, n int) []byte {
 // frame it repeats the code only, not the text that the peer chose.
 func explain(err error) error {
 	if errors.Is(err, websocket.ErrReadLimit) {
-		return ErrTooLarge
+		return errTooLarge
 	}
 	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
 		// This is how gorilla reports a connection that ends without a close frame.

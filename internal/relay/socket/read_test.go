@@ -51,9 +51,9 @@ func TestBreaches(t *testing.T) {
 		bytes []byte
 		want  error // nil for any
 	}{
-		{"too large", appendFrame(nil, binaryFrame, make([]byte, MaxMessage+1), true), ErrTooLarge},
-		{"too large text", appendFrame(nil, 0x81, make([]byte, MaxMessage+1), true), ErrTooLarge},
-		{"too large in fragments", appendFrame(appendFrame(nil, 0x02, make([]byte, MaxMessage), true), 0x80, []byte("x"), true), ErrTooLarge},
+		{"too large", appendFrame(nil, binaryFrame, make([]byte, MaxMessage+1), true), errTooLarge},
+		{"too large text", appendFrame(nil, 0x81, make([]byte, MaxMessage+1), true), errTooLarge},
+		{"too large in fragments", appendFrame(appendFrame(nil, 0x02, make([]byte, MaxMessage), true), 0x80, []byte("x"), true), errTooLarge},
 		{"endless", binary.BigEndian.AppendUint64([]byte{binaryFrame, 0xff}, 1<<63-1), nil},
 		{"close", appendFrame(nil, 0x88, []byte("\x03\xe8secret"), true), io.EOF},
 		{"close with an odd code", appendFrame(nil, 0x88, []byte("\x00\x01"), true), nil},

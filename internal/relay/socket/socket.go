@@ -21,8 +21,8 @@ const (
 	defaultPongTimeout  = 60 * time.Second
 	upgradeTimeout      = 10 * time.Second
 
-	// MessageTimeout is how long the rest of a message may take, see [Config.Large].
-	MessageTimeout = 60 * time.Second
+	// messageTimeout is how long the rest of a message may take, see [Config.Large].
+	messageTimeout = 60 * time.Second
 )
 
 // Errors of a Socket's methods.
@@ -30,11 +30,11 @@ var (
 	// ErrText is [Socket.Read]'s answer to a text message, which it has thrown
 	// away. The socket lives on.
 	ErrText = errors.New("text message on a binary websocket")
-	// ErrTooLarge is for a message above [Config.MaxMessage]. One that comes
+	// errTooLarge is for a message above [Config.MaxMessage]. One that comes
 	// in ends the socket; one that should go out is only refused.
-	ErrTooLarge = errors.New("websocket message is too large")
-	// ErrLaneClosed is for a Send on a closed lane.
-	ErrLaneClosed = errors.New("lane is closed")
+	errTooLarge = errors.New("websocket message is too large")
+	// errLaneClosed is for a Send on a closed lane.
+	errLaneClosed = errors.New("lane is closed")
 )
 
 // Config says what a Socket is like. The zero value is usable.
@@ -49,7 +49,7 @@ type Config struct {
 	// the channel has room for, among all sockets that share the channel. A socket
 	// takes a place when a message turns out to be that large, and waits if there
 	// is none. It gives the place back with its next Read, or at its end. If the
-	// message is not whole [MessageTimeout] after the socket got the place, the
+	// message is not whole messageTimeout after the socket got the place, the
 	// socket ends. Nil: no bound.
 	Large chan struct{}
 

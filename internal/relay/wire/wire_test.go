@@ -66,7 +66,7 @@ func TestDecodeStrict(t *testing.T) {
 	}
 }
 
-// TestPublicKeyJSON: encoding/json reads a key as strictly as package strict does.
+// TestPublicKeyJSON: encoding/json reads a key as strictly as package strictjson does.
 func TestPublicKeyJSON(t *testing.T) {
 	t.Parallel()
 	want := PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}

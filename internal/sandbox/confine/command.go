@@ -68,7 +68,7 @@ type Command struct {
 	Shm string
 	// Argv0 is the agent's own argv[0], which the init gets too.
 	Argv0 string
-	// Rules are a policy about what the command executes, as package packed has it; nil: none.
+	// Rules are a policy about what the command executes, as [execpolicy.AppendPacked] packs it; nil: none.
 	// The stage then needs one more file, behind that of a gate, which leads to who answers
 	// questions (package judge).
 	Rules []byte

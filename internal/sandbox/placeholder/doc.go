@@ -1,4 +1,4 @@
-// Package hold keeps names from coming into being while confined processes run:
+// Package placeholder keeps names from coming into being while confined processes run:
 // the protected and denied names that are missing in a writable root. It puts a
 // placeholder at each, and recognises placeholders ([IsPlaceholder]).
 //

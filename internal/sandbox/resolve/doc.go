@@ -9,6 +9,9 @@
 // agent's own files. [Served] remembers what commands could write, and refuses a
 // later policy whose paths these commands could have redirected.
 //
+// [OpenBeneath] opens a canonical path without following links, and [FileKind] returns the kind of
+// what was opened.
+//
 // Linux only. The methods of a Resolved and of a Served may run at once. So may
 // the funcs, which remember nothing from one call to the next.
 package resolve

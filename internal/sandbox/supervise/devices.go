@@ -26,7 +26,7 @@ func (r *request) openDevice(p *place, o opening) answer {
 		return r.openControlling(o)
 	case major == terminal && minor == 2:
 		return r.openPTMX(p, o)
-	case r.n.terminals.Has(&p.Stat):
+	case r.n.terminals.has(&p.Stat):
 	default:
 		return fail(unix.EACCES)
 	}
@@ -41,7 +41,7 @@ func (r *request) openControlling(o opening) answer {
 	if err = r.there(err); err != nil {
 		return fail(err)
 	}
-	own, err := r.n.terminals.Open(device)
+	own, err := r.n.terminals.open(device)
 	if err != nil {
 		return fail(err)
 	}
@@ -59,7 +59,7 @@ func (r *request) openPTMX(p *place, o opening) answer {
 	}
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
-		err = r.n.terminals.Note(ptyPath(number))
+		err = r.n.terminals.note(ptyPath(number))
 	}
 	if err != nil {
 		unix.Close(fd)

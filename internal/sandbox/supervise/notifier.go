@@ -118,7 +118,7 @@ func New(c Config) (*Notifier, error) {
 		return nil, err
 	}
 	n.sticky = readSticky()
-	err := n.terminals.NoteStdio()
+	err := n.terminals.noteStdio()
 	if err != nil {
 		return nil, err
 	}

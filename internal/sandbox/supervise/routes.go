@@ -1,4 +1,3 @@
-// Package routes asks the kernel where packets go. Linux only.
 package supervise
 
 import (
@@ -11,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routesLeadHere tells whether packets to addr arrive at this host: they do unless
+// routesLeadHere asks the kernel whether packets to addr arrive at this host: they do unless
 // the kernel's route to addr leads elsewhere, or there is no route at all. The
 // zone counts for link-local addresses only, as it does in the kernel.
 func routesLeadHere(addr netip.Addr, zone uint32) (bool, error) {

@@ -16,10 +16,10 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
-// TestLeadHere: the kernel decides, so an address that only a route makes
+// TestRoutesLeadHere: the kernel decides, so an address that only a route makes
 // local counts too. The test runs in a child with a network namespace of its
 // own.
-func TestLeadHere(t *testing.T) {
+func TestRoutesLeadHere(t *testing.T) {
 	t.Parallel()
 	ip, err := exec.LookPath("ip")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestLeadHere(t *testing.T) {
 const routesChild = "routes-child"
 
 // routesChildMain makes interfaces, addresses and routes in its own network
-// namespace, and prints which address LeadHere is wrong about.
+// namespace, and prints which address routesLeadHere is wrong about.
 func routesChildMain() int {
 	for _, args := range []string{
 		"link set lo up",

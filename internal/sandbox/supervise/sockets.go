@@ -11,7 +11,7 @@ import (
 
 // A supervisor may not be allowed to take a descriptor out of another process. So
 // it makes the sockets of the command, and keeps a copy of each for as long as the
-// command could need it to connect, bind or send (package sockets). A call names
+// command could need it to connect, bind or send (package sockfd). A call names
 // its socket by a number; the copy is found by the inode that the number leads to.
 // If another thread puts another socket there meanwhile, the call is done on the
 // one that was found, as if it had been made a moment earlier.

@@ -17,7 +17,7 @@ func controllingTerminal(thread int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number := stat.Number(linux.Terminal)
+	number := stat.Number(linux.StatTerminal)
 	if number == 0 {
 		return 0, unix.ENXIO
 	}
@@ -31,34 +31,36 @@ func ptyPath(number int) string { return "/dev/pts/" + strconv.Itoa(number) }
 // maxTerminals bounds how many terminals are known at the same time.
 const maxTerminals = 512
 
-// knownTerminals are the terminals of one command. The zero value knows none. All methods
-// may run at once.
+// knownTerminals are the terminals of one command: those that it was given, and those that it
+// has made. A new terminal may get the number of one that has ended, so a terminal is known by
+// its object, which is held without keeping the terminal in use. The zero value knows none. All
+// methods may run at once.
 type knownTerminals struct {
 	mu  sync.Mutex
 	fds []int // with O_PATH, which keeps no terminal in use
 }
 
-// NoteStdio notes the terminals at descriptors 0 to 2 of this process, which the
+// noteStdio notes the terminals at descriptors 0 to 2 of this process, which the
 // command has too.
-func (k *knownTerminals) NoteStdio() error {
+func (k *knownTerminals) noteStdio() error {
 	for fd := range 3 {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 			continue
 		}
-		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil || k.Has(&st) {
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil || k.has(&st) {
 			continue
 		}
-		if err := k.Note("/proc/self/fd/" + strconv.Itoa(fd)); err != nil {
+		if err := k.note("/proc/self/fd/" + strconv.Itoa(fd)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Note notes the terminal at path. Terminals that have ended are forgotten: a new
+// note notes the terminal at path. Terminals that have ended are forgotten: a new
 // one may get the same number, and be somebody else's.
-func (k *knownTerminals) Note(path string) error {
+func (k *knownTerminals) note(path string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fds = slices.DeleteFunc(k.fds, func(fd int) bool {
@@ -79,8 +81,8 @@ func (k *knownTerminals) Note(path string) error {
 	return err
 }
 
-// Has tells whether a terminal with that description may be opened.
-func (k *knownTerminals) Has(st *unix.Stat_t) bool {
+// has reports whether a terminal with that description may be opened.
+func (k *knownTerminals) has(st *unix.Stat_t) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.ContainsFunc(k.fds, func(fd int) bool {
@@ -90,9 +92,9 @@ func (k *knownTerminals) Has(st *unix.Stat_t) bool {
 	})
 }
 
-// Open opens the terminal with that number, with O_PATH: one that is known or, as
+// open opens the terminal with that number, with O_PATH: one that is known or, as
 // the controlling terminal may be another, a pseudoterminal.
-func (k *knownTerminals) Open(device uint64) (int, error) {
+func (k *knownTerminals) open(device uint64) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	is := func(fd int) bool {

@@ -1,4 +1,4 @@
-// Package direct joins the websockets of the direct transport (remote.md 10): those that executors
+// Package rooms joins the websockets of the direct transport (remote.md 10): those that executors
 // have opened to wait, one by one with those of the harnesses that come. From then on it passes
 // the messages of one on to the other, as they are, until one of them ends; then it ends the
 // other. It reads nothing of the messages, but it could: nothing on this transport is encrypted

@@ -19,7 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/wire"
 )
 
-// SignedBy tells whether a request is signed by the principal with an id. The error wraps
+// SignedBy reports whether a request is signed by the principal with an id. The error wraps
 // [store.ErrUnavailable] if that cannot be found out.
 type SignedBy func(r *http.Request, principalID string) (bool, error)
 

@@ -29,7 +29,7 @@ func isBelow(pid int) bool {
 		if err != nil {
 			return false
 		}
-		pid = stat.Number(linux.Parent)
+		pid = stat.Number(linux.StatParent)
 	}
 	return false
 }

@@ -1,5 +1,5 @@
-// Package skills makes what a model sees of the skills that executors have: a list, which is a
-// section of the state of the world, and the texts, which are read when they are needed.
+// Package catalog makes what a model sees of the skills of executors: a list, which is a section of
+// the state of the world, and the texts, which are read when the model needs them.
 //
 //	cache := New(Config{})
 //	var section Section

@@ -187,7 +187,7 @@ func (c *Checker) judge(call *usernotify.Call) (want expected, opened []int, err
 				}
 				opened, want.loader, image.Loader = append(opened, l.fd), l.path, l.path
 			}
-			if want.process, want.parent, err = linux.ThreadProcess(int(call.Thread)); err != nil {
+			if want.process, want.parent, err = linux.ProcessOf(int(call.Thread)); err != nil {
 				return want, opened, unix.EPERM
 			}
 			image.Process, image.Parent, image.Final = want.process, want.parent, argv
@@ -267,7 +267,7 @@ func (c *Checker) settle(pid int) bool {
 // descriptor to look it up with; and a procfs that hides what this process could not
 // trace (hidepid) does so also with a child that has died with capabilities.
 func isChild(pid int) bool {
-	leader, parent, err := linux.ThreadProcess(pid)
+	leader, parent, err := linux.ProcessOf(pid)
 	if err == unix.ENOENT || err == unix.ESRCH {
 		s, err := look(unix.P_PID, pid, unix.WNOHANG)
 		return err == nil && s.pid == pid && s.ended

@@ -333,5 +333,5 @@ func readProcess(id int) (process, error) {
 	if err != nil {
 		return process{}, unix.ESRCH
 	}
-	return process{parent: stat.Number(linux.Parent), group: stat.Number(linux.Group)}, nil
+	return process{parent: stat.Number(linux.StatParent), group: stat.Number(linux.StatGroup)}, nil
 }

@@ -32,8 +32,8 @@ func TestOf(t *testing.T) {
 		t.Error("the list does not have it")
 	}
 	s, err := StatOf(pid)
-	if err != nil || s.Dead() || s.Number(Parent) != os.Getpid() || s.Number(Group) != pid || s.Number(Session) != pid ||
-		s.Number(Terminal) != 0 || s.Number(Start) == 0 || s.Number(EnvironStart) >= s.Number(EnvironEnd) || s.Number(1000) != 0 {
+	if err != nil || s.Dead() || s.Number(StatParent) != os.Getpid() || s.Number(StatGroup) != pid || s.Number(StatSession) != pid ||
+		s.Number(StatTerminal) != 0 || s.Number(StatStart) == 0 || s.Number(StatEnvironStart) >= s.Number(StatEnvironEnd) || s.Number(1000) != 0 {
 		t.Errorf("%q, %v", s, err)
 	}
 	input.Close()
@@ -50,7 +50,7 @@ func TestOf(t *testing.T) {
 	if s, err = StatOf(1 << 30); err == nil {
 		t.Errorf("of no process: %q", s)
 	}
-	if self, err := ReadStat("/proc/self"); err != nil || self.Number(Group) != syscall.Getpgrp() {
+	if self, err := ReadStat("/proc/self"); err != nil || self.Number(StatGroup) != syscall.Getpgrp() {
 		t.Errorf("of this process: %q, %v", self, err)
 	}
 }

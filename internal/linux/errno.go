@@ -1,5 +1,3 @@
-// Package oserror has the texts of the system's errors, as the reference tells them: clients, and
-// the models behind them, are used to these (rpc.md 2.2).
 package linux
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// TestLimits: at a limit a patch is applied, one beyond it is refused and changes nothing.
-func TestLimits(t *testing.T) {
+// TestPatchLimits: at a limit a patch is applied, one beyond it is refused and changes nothing.
+func TestPatchLimits(t *testing.T) {
 	t.Parallel()
 	const begin, end = "*** Begin Patch\n", "*** End Patch"
 	add := func(name string, size int) string {
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			target := &applypatch.Target{Files: fsops.Host{}, Dir: dir}
-			r, err := applyPatch(t.Context(), target, &protocol.ApplyPatchParams{Patch: tt.patch, DryRun: tt.dryRun})
+			r, err := patchFiles(t.Context(), target, &protocol.ApplyPatchParams{Patch: tt.patch, DryRun: tt.dryRun})
 			if tt.want == "" {
 				if err != nil || len(r.Changes) == 0 || r.Output == "" || (r.Diff != nil) != tt.dryRun {
 					t.Errorf("%d changes, output %.100q, %v", len(r.Changes), r.Output, err)

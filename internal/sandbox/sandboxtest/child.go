@@ -1,16 +1,19 @@
-// Package childtest runs parts of a test in processes of their own. What changes
-// a process for good (a filter, a ruleset, a namespace) is tested in a child: the
-// test binary again, with the name of a registered func as its argument. TestMain
-// of the package calls [Main]; a child is declared beside its test:
+// Package sandboxtest has what the tests of the sandbox share. Linux only.
+//
+// What changes a process for good (a filter, a ruleset, a namespace) is tested in a
+// child: the test binary again, with the name of a registered func as its argument.
+// TestMain of the package calls [ChildMain]; a child is declared beside its test:
 //
 //	var _ = RegisterChild("mounts/read-only", func(args []string) error { ... })
 //
 // The test runs it with RunChild(t, "mounts/read-only", args...), or with
-// [Command] to set attributes (namespaces, credentials) or to look at how it
+// [ChildCommand] to set attributes (namespaces, credentials) or to look at how it
 // ended. The func runs on the main goroutine of a process in which nothing else
 // happens; an error that it returns is printed and makes the test fail.
+// RegisterChild is called before ChildMain; RunChild and ChildCommand may run at once.
 //
-// Linux only. Register is called before Main; Run and Command may run at once.
+// [Eventually] waits for what has to happen, and a [TB] is a testing.TB for functions of
+// tests in processes that are no test.
 package sandboxtest
 
 import (
@@ -24,15 +27,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Arg marks a process as a child; the name follows it.
+// ChildArg marks a process as a child; the name follows it.
 const ChildArg = "sandbox-test-child"
 
 // children has the registered funcs by name.
 var children = map[string]func(args []string) error{}
 
-// RegisterChild makes a func known to Run and Command. Names look like paths:
+// RegisterChild makes a func known to RunChild and ChildCommand. Names look like paths:
 // area/case. It panics if the name is taken. The result means nothing: it lets a
-// package-level variable call Register.
+// package-level variable call RegisterChild.
 func RegisterChild(name string, run func(args []string) error) struct{} {
 	if _, taken := children[name]; taken {
 		panic("two children are called " + name)
@@ -71,7 +74,7 @@ func ChildCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs the registered func in a fresh process and returns what it
+// RunChild runs the registered func in a fresh process and returns what it
 // printed on stdout. The test fails at once if the func returned an error or
 // the process ended in any other way than by its return.
 func RunChild(t *testing.T, name string, args ...string) string {

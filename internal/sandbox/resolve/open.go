@@ -1,5 +1,3 @@
-// Package openat opens canonical paths without following symlinks, and tells what
-// kind of object a descriptor refers to. Linux only; its funcs may run at once.
 package resolve
 
 import (

@@ -1,5 +1,3 @@
-// Package pathwalk follows a path as the kernel does, name by name and through links, so that each
-// step can be judged: who could have put there what is there.
 package paths
 
 import (
@@ -14,7 +12,7 @@ import (
 // maxLinks is how many symbolic links a path may lead through (path_resolution(7)).
 const maxLinks = 40
 
-// Step is an entry of a folder on the way.
+// A Step is an entry of a folder on the way.
 type Step struct {
 	At     string // the folder, a path without links
 	Folder os.FileInfo

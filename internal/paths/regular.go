@@ -1,6 +1,10 @@
-// Package regularfile reads files that may be something else than they should be: a FIFO, a
-// device, a file that never ends; and tells whether they have changed since. Whose they are and who
-// can change them is left to its users.
+// Package paths handles files whose path, owner or kind nobody has vouched for.
+//
+//	ReadRegular, OpenRegular, ReadAll    read a file that may be a FIFO, a device or endless
+//	Look, State.Changed                  report whether a file has changed since it was read
+//	Walk                                 follows a path as the kernel does, one step at a time
+//
+// The callers judge who owns a file and who can change it.
 package paths
 
 import (
@@ -13,19 +17,19 @@ import (
 	"time"
 )
 
-// ErrNotRegular is the error about folders, FIFOs, sockets and devices.
+// ErrNotRegular is the error for folders, FIFOs, sockets and devices.
 var ErrNotRegular = errors.New("is no regular file")
 
-// LimitError is the error about a file with more than so many bytes.
+// LimitError is the error for a file with more than so many bytes.
 type LimitError int64
 
 func (e LimitError) Error() string { return fmt.Sprintf("is longer than %d bytes", int64(e)) }
 
-// readTimeout bounds the reading of a file that is none of a disk.
+// readTimeout bounds reading a file that is not on a disk.
 const readTimeout = 2 * time.Second
 
-// ReadRegular returns what is in a regular file, which may be a link's: limit bytes at most. Its errors
-// name the file; they are an [ErrOther], a [LimitError], or those of package os, such as
+// ReadRegular returns the content of a regular file, also through a link: limit bytes at most. Its errors
+// name the file; they are [ErrNotRegular], a [LimitError], or those of package os, such as
 // [os.ErrDeadlineExceeded] for a file of the kernel whose end has not come within 2 s.
 func ReadRegular(path string, limit int64) ([]byte, error) {
 	f, _, err := OpenRegular(path, 0)
@@ -36,7 +40,7 @@ func ReadRegular(path string, limit int64) ([]byte, error) {
 	return ReadAll(f, limit)
 }
 
-// OpenRegular opens a regular file to be read, as [Read] does, for who looks at its owner or mode before.
+// OpenRegular opens a regular file for reading, for callers that check its owner or mode first.
 // flags are further ones of open(2), such as O_NOFOLLOW.
 func OpenRegular(path string, flags int) (*os.File, fs.FileInfo, error) {
 	// Without O_NONBLOCK, to open a FIFO would wait for somebody to write. Without O_NOCTTY, a
@@ -56,7 +60,7 @@ func OpenRegular(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// ReadAll returns what is in a file of [Open].
+// ReadAll returns the content of a file of [OpenRegular]: limit bytes at most.
 func ReadAll(f *os.File, limit int64) ([]byte, error) {
 	// Files of the kernel that a link may lead to, such as /proc/kmsg, wait for ever for more.
 	// Those on a disk have no deadlines, and need none.

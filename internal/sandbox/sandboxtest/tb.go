@@ -1,6 +1,3 @@
-// Package helpertest has what the tests of the helpers share: how long they
-// wait, and a testing.TB for functions of tests in the processes that the tests
-// start.
 package sandboxtest
 
 import (

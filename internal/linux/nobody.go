@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// IsNobody tells whether a uid that the kernel has given is the one that stands for all users
-// without a uid in the user namespace of this process (user_namespaces(7)), so that it says
-// nothing of who it is. Where that uid is mapped it counts as the user's that it is mapped to.
+// IsNobody reports whether a uid from the kernel is the overflow uid, which stands for all users
+// without a uid in the user namespace of this process (user_namespaces(7)). If the overflow uid is
+// mapped, it names the user it is mapped to, and IsNobody returns false.
 func IsNobody(uid uint32) bool {
 	return uid == overflowUID() && !mapped(uid, uidMap())
 }
 
-// overflowUID returns that uid, which can be changed with sysctl(8).
+// overflowUID returns the overflow uid, which sysctl(8) can change.
 var overflowUID = sync.OnceValue(func() uint32 {
 	const usual = 65534
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
@@ -35,10 +35,10 @@ var uidMap = sync.OnceValue(func() string {
 			return "0 0 4294967295" // a kernel without user namespaces
 		}
 	}
-	return string(text) // nothing is mapped where it cannot be told
+	return string(text) // if it cannot be read nothing counts as mapped
 })
 
-// mapped tells whether a map in the format of /proc/self/uid_map has a uid.
+// mapped reports whether a map in the format of /proc/self/uid_map has a uid.
 func mapped(uid uint32, text string) bool {
 	for line := range strings.Lines(text) {
 		var first, outside, count uint64

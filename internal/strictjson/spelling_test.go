@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDecode: both functions decode the one spelling and refuse every other.
+// TestDecode: both methods decode the one spelling and refuse every other.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
