@@ -8,8 +8,8 @@ import (
 	"github.com/execagent/execagent/internal/linux"
 )
 
-// TestText compares with the table of rpc.md 2.2: the words of musl.
-func TestText(t *testing.T) {
+// TestErrnoText compares with the table of rpc.md 2.2: the words of musl.
+func TestErrnoText(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		errno syscall.Errno
@@ -34,7 +34,7 @@ func TestText(t *testing.T) {
 	for _, tt := range tests {
 		want := fmt.Sprintf("%s (os error %d)", tt.want, int(tt.errno))
 		if got := linux.ErrnoText(tt.errno); got != want {
-			t.Errorf("oserror.Text(%d) = %q, want %q", int(tt.errno), got, want)
+			t.Errorf("ErrnoText(%d) = %q, want %q", int(tt.errno), got, want)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOf: the fields of a program whose name looks like the rest of the line.
-func TestOf(t *testing.T) {
+// TestStatOf: the fields of a program whose name looks like the rest of the line.
+func TestStatOf(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "a) R 1 2 3")
 	if err := os.Symlink("/bin/cat", name); err != nil {

@@ -14,7 +14,7 @@ import (
 // TestTerminal: a terminal in the place of a file does not become the controlling one of a program
 // that has none.
 func TestTerminal(t *testing.T) {
-	const variable = "REGULARFILE_TERMINAL"
+	const variable = "PATHS_TERMINAL"
 	if terminal := os.Getenv(variable); terminal != "" {
 		if _, err := ReadRegular(terminal, 4); !errors.Is(err, ErrNotRegular) {
 			t.Error(err)
