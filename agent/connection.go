@@ -28,7 +28,7 @@ type connection struct {
 	approves  bool // the client answers questions about commands
 
 	session *Session // set by initialize, which runs before all other requests, as audit
-	audit   *audit.Client
+	audit   *audit.ClientLog
 	handles fsops.Handles
 	watches watches
 	// policies are those of its file requests.

@@ -29,7 +29,7 @@ type Session struct {
 	principal string // whose it is
 	name      string // among the sessions of the principal; "": none
 	created   time.Time
-	audit     audit.Session
+	audit     audit.SessionLog
 
 	// peer gets the notifications; nil while no client knows of the session.
 	peer atomic.Pointer[rpc.Peer]
@@ -70,8 +70,8 @@ type process struct {
 	doomed, wasRunning bool
 	expiry             *time.Timer // forgets the process, after its end
 	resources                      // set when it has started
-	approvals          *approval.Process
-	audit              *audit.Process
+	approvals          *approval.ProcessQuestions
+	audit              *audit.ProcessLog
 	denialOnce         sync.Once // sets denied
 	denied             bool
 }
@@ -89,7 +89,7 @@ func (p *process) sandboxDenied(code int) bool {
 func newSession(a *Agent, id string) *Session {
 	s := &Session{
 		id: id, agent: a, created: time.Now(), retention: a.cfg.SessionTTL, processes: map[string]*process{},
-		sockets: sockets.NewSet(&a.sockets), audit: audit.Session{Log: a.cfg.Logger, Name: audit.Label(id)},
+		sockets: sockets.NewSet(&a.sockets), audit: audit.SessionLog{Log: a.cfg.Logger, Name: audit.Label(id)},
 		snapshots: snapshot.Set{Budget: &a.snapshots, Time: a.snapshotTime},
 	}
 	s.reports.Tell = func(d *protocol.PolicyDecision) bool {

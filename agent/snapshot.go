@@ -73,7 +73,7 @@ func (l *launch) restore(ctx context.Context) error {
 type capture struct {
 	launch
 	end       context.CancelCauseFunc
-	audit     *audit.Process
+	audit     *audit.ProcessLog
 	answering sync.WaitGroup
 }
 

@@ -56,15 +56,15 @@ const (
 	left                 // its handler waits, outside of any queue
 )
 
-// place says which limits a ticket counts against.
-type place int
+// counted says which limits a ticket counts against.
+type counted int
 
 // Requests wait for two kinds of reason. Parked ones wait for the peer itself,
 // which soon gets to them: they make it stop reading. Waiting ones are blocked
 // or left, or queued behind one that is blocked: that can last, so they must
 // not stop the reading, and too many are refused.
 const (
-	outside place = iota
+	outside counted = iota
 	parked
 	active  // runs in a slot
 	passing // urgent, runs without a slot: bounded as parked ones are
@@ -82,7 +82,7 @@ type ticket struct {
 	size      int // bytes of the message, held until it is served
 	memory    int // that it takes, in bytes
 	state     state
-	place     place
+	place     counted
 	suspended bool // its memory counts as that of a request that only waits
 	refused   bool // it is not to be served: there was no memory for it to wait
 	start     func()
@@ -139,7 +139,7 @@ func noMemory(n int) error {
 }
 
 // move counts t in another place. (The tally of outside means nothing.)
-func (s *sequence) move(t *ticket, to place) {
+func (s *sequence) move(t *ticket, to counted) {
 	s.at[t.place].requests--
 	s.at[t.place].bytes -= t.size
 	t.place = to
@@ -252,7 +252,7 @@ func (s *sequence) finish(t *ticket) {
 }
 
 // vacate moves a ticket that no longer runs, and frees its slot.
-func (s *sequence) vacate(t *ticket, to place) {
+func (s *sequence) vacate(t *ticket, to counted) {
 	if t.place == active {
 		s.slots++
 	}

@@ -69,7 +69,7 @@ type ownFlags struct {
 }
 
 // commands is the program for package cli.
-var commands = &cli.Program{
+var commands = &cli.App{
 	Name:        "agent",
 	Description: description,
 	Commands:    commandLine{},

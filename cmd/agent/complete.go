@@ -23,7 +23,7 @@ type completeFlags struct {
 	Line []string `arg:"" optional:"" passthrough:"" help:"Words of the line so far, without the program."`
 }
 
-// kinds returns the words of each kind that scripts ask for, see [cli.Program.Completion]. at has the
+// kinds returns the words of each kind that scripts ask for, see [cli.App.Completion]. at has the
 // flags of the line so far that name the agent.
 var kinds = map[string]func(ctx context.Context, sys program.System, at *target.Flags) ([]string, error){
 	"contexts": func(_ context.Context, _ program.System, at *target.Flags) ([]string, error) {

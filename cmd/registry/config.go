@@ -18,7 +18,7 @@ var fileless = []string{"version", "completion"}
 
 // read reads the line of a command, with what files say about its options. An error is about the
 // line, or about a file.
-func (s system) read(commands *cli.Program, command string, args []string) (*cli.Line, error) {
+func (s system) read(commands *cli.App, command string, args []string) (*cli.Line, error) {
 	var values cli.Values
 	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 		if line, err := commands.Read(args, nil); err != nil || line.AtOnce != "" {
@@ -43,7 +43,7 @@ func (s system) read(commands *cli.Program, command string, args []string) (*cli
 }
 
 // valuesOf returns the values that files set for a command.
-func valuesOf(commands *cli.Program, c *cli.Command, files *cli.Files, given map[string]string) (cli.Values, error) {
+func valuesOf(commands *cli.App, c *cli.Command, files *cli.Files, given map[string]string) (cli.Values, error) {
 	if files.Empty() || len(c.Below()) > 0 {
 		return nil, nil
 	}
@@ -68,7 +68,7 @@ func valuesOf(commands *cli.Program, c *cli.Command, files *cli.Files, given map
 }
 
 // paths are the commands that files can set options of, with those above them.
-func paths(commands *cli.Program) (names []string) {
+func paths(commands *cli.App) (names []string) {
 	for _, c := range commands.Leaves() {
 		if !slices.Contains(fileless, c.Path) {
 			names = append(names, c.Path)
@@ -131,7 +131,7 @@ func (f *configShowFlags) run(sys system) error {
 }
 
 // explain returns the options, of one command or of all.
-func (f *configShowFlags) explain(commands *cli.Program, files *cli.Files) (all []cli.Shown, err error) {
+func (f *configShowFlags) explain(commands *cli.App, files *cli.Files) (all []cli.Shown, err error) {
 	line := f.Line
 	if len(line) > 0 && line[0] == "--" {
 		line = line[1:]
@@ -164,7 +164,7 @@ func (f *configShowFlags) explain(commands *cli.Program, files *cli.Files) (all 
 }
 
 // explain returns the options of a command.
-func explain(commands *cli.Program, c *cli.Command, files *cli.Files, given map[string]string) ([]cli.Shown, error) {
+func explain(commands *cli.App, c *cli.Command, files *cli.Files, given map[string]string) ([]cli.Shown, error) {
 	values, err := valuesOf(commands, c, files, given)
 	if err != nil {
 		return nil, err

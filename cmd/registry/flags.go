@@ -68,9 +68,9 @@ Examples:
   registry status                                             tell what runs, and its limits`
 
 // commands are the commands of the program, for a user with the homes of a system.
-func commands(sys system) *cli.Program {
+func commands(sys system) *cli.App {
 	data := defaultData(sys)
-	return &cli.Program{
+	return &cli.App{
 		Name:        "registry",
 		Description: description,
 		Commands:    commandLine{},

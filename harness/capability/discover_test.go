@@ -43,8 +43,8 @@ func TestResolve(t *testing.T) {
 		n.executors["lazy"], n.executors["new"] = f, f
 		n.mu.Unlock()
 		upsert(t, set, "bad", url("bad"))
-		upsert(t, set, "lazy", environment.Program{Program: "lazy"})
-		upsert(t, set, "new", environment.Program{Program: "new"})
+		upsert(t, set, "lazy", environment.Stdio{Program: "lazy"})
+		upsert(t, set, "new", environment.Stdio{Program: "new"})
 		synctest.Wait()
 		thread := newThread(t, root("1", "lazy", "/l"), root("2", "bad", "/b"), root("3", "ready", "/r"), root("4", "gone", "/g"),
 			root("5", "out", "/o"), root("6", "new", "/n"), root("7", "ready", "/r2"))

@@ -25,7 +25,7 @@ const (
 // readFiles reads a root with file calls, as agents that have no discovery want it (client.md 5.5):
 // the root, its manifest and what that declares, one walk, the skills, the namespaces. The rules
 // and bounds are those of an agent.
-func (p *place) readFiles(ctx context.Context, root Root) entry[Found] {
+func (p *place) readFiles(ctx context.Context, root Root) finding[Found] {
 	native, err := root.Path.Native()
 	if err != nil {
 		return failed(err)

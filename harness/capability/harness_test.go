@@ -81,7 +81,7 @@ func (n *network) connect(t environment.Transport) (client.Config, error) {
 	switch t := t.(type) {
 	case environment.URL:
 		id = t.URL[len("ws://"):]
-	case environment.Program:
+	case environment.Stdio:
 		id = t.Program
 	}
 	return client.Config{Dial: func(context.Context) (rpc.Conn, error) { return n.dial(id) }}, nil

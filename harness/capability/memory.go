@@ -20,10 +20,10 @@ const (
 )
 
 // memory is what was found, by what was looked for.
-type memory[K comparable, V any] map[K]entry[V]
+type memory[K comparable, V any] map[K]finding[V]
 
-// entry is what came of looking.
-type entry[V any] struct {
+// finding is what came of looking.
+type finding[V any] struct {
 	value *V // nil: the environment does not tell, or nobody has looked
 	err   error
 	size  int // bytes
@@ -38,7 +38,7 @@ func (m memory[K, V]) has(key K) bool {
 
 // keep keeps what came of looking, or that there is no room for it. It tells whether something was
 // found that could not be found before.
-func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], failed func(error) *V) (recovered bool) {
+func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e finding[V], failed func(error) *V) (recovered bool) {
 	before, known := m[key]
 	if mayPass(e.err) {
 		e.fatal = before.fatal
@@ -51,7 +51,7 @@ func keep[K comparable, V any](t *Thread, m memory[K, V], key K, e entry[V], fai
 	}
 	if t.kept+e.size-before.size > t.room {
 		err := fmt.Errorf("a thread keeps %d bytes of what is in its capability roots, and %d more do not fit", t.room, e.size)
-		e = entry[V]{value: failed(err), err: err}
+		e = finding[V]{value: failed(err), err: err}
 	}
 	m[key] = e
 	t.kept += e.size - before.size

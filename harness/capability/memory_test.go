@@ -23,7 +23,7 @@ func TestForget(t *testing.T) {
 		var resolved []Resolved
 		for id := range strings.FieldsSeq(ids) {
 			p.missing = append(p.missing, root(id))
-			p.found = append(p.found, entry[Found]{value: &Found{}, size: size})
+			p.found = append(p.found, finding[Found]{value: &Found{}, size: size})
 			resolved = append(resolved, Resolved{Root: root(id)})
 		}
 		for _, id := range known {

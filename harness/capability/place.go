@@ -52,9 +52,9 @@ type place struct {
 	sandbox *protocol.Sandbox // nil: reading is not confined
 
 	missing   []Root
-	found     []entry[Found] // of missing
-	unknown   bool           // what is installed
-	installed entry[Installed]
+	found     []finding[Found] // of missing
+	unknown   bool             // what is installed
+	installed finding[Installed]
 }
 
 type places []*place
@@ -171,7 +171,7 @@ func (p *place) readInstalled(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
+		p.installed = finding[Installed]{value: &Installed{Err: err}, err: err}
 		return
 	case !supported:
 		return
@@ -183,12 +183,12 @@ func (p *place) readInstalled(ctx context.Context) {
 			err = checkInstalled(&r)
 		}
 		if err == nil {
-			p.installed = entry[Installed]{value: &Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, size: len(raw)}
+			p.installed = finding[Installed]{value: &Installed{Plugins: r.Plugins, Skills: r.Skills, Warnings: r.Warnings}, size: len(raw)}
 			return
 		}
 	}
 	err = &client.ProtocolError{Reason: protocol.MethodDiscoverInstalled + ": " + err.Error()}
-	p.installed = entry[Installed]{value: &Installed{Err: err}, err: err}
+	p.installed = finding[Installed]{value: &Installed{Err: err}, err: err}
 }
 
 // checkInstalled refuses what nobody could refer to.
@@ -223,10 +223,10 @@ func (p *place) readRoots(ctx context.Context) {
 }
 
 // failed says that a root cannot be read.
-func failed(err error) entry[Found] { return entry[Found]{value: &Found{Err: err}, err: err} }
+func failed(err error) finding[Found] { return finding[Found]{value: &Found{Err: err}, err: err} }
 
-func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
-	var found []entry[Found]
+func (p *place) readBatch(ctx context.Context, batch []Root) []finding[Found] {
+	var found []finding[Found]
 	size := 0
 	err := p.persist(ctx, func(ctx context.Context) (err error) {
 		found, size, err = p.discover(ctx, batch)
@@ -236,7 +236,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 	fatal, _ := errors.AsType[*fatalError](err)
 	switch {
 	case ctx.Err() != nil:
-		return slices.Repeat([]entry[Found]{failed(context.Cause(ctx))}, len(batch))
+		return slices.Repeat([]finding[Found]{failed(context.Cause(ctx))}, len(batch))
 	case errors.Is(err, errNoMethod):
 		found = nil
 		for _, r := range batch {
@@ -253,7 +253,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 		half := len(batch) / 2
 		return append(p.readBatch(ctx, batch[:half]), p.readBatch(ctx, batch[half:])...)
 	case err != nil:
-		return slices.Repeat([]entry[Found]{failed(err)}, len(batch))
+		return slices.Repeat([]finding[Found]{failed(err)}, len(batch))
 	case len(batch) > 1 && size > largeAnswer:
 		for i, r := range batch {
 			if found[i].err != nil { // perhaps there was no room for it
@@ -268,7 +268,7 @@ func (p *place) readBatch(ctx context.Context, batch []Root) []entry[Found] {
 var errNoMethod = errors.New("no capability discovery")
 
 // discover asks what is in roots. size is how many bytes the answer has.
-func (p *place) discover(ctx context.Context, batch []Root) (found []entry[Found], size int, err error) {
+func (p *place) discover(ctx context.Context, batch []Root) (found []finding[Found], size int, err error) {
 	if p.sandbox != nil {
 		info, err := p.client.Info(ctx)
 		if err != nil {
@@ -308,7 +308,7 @@ func wrongf(format string, args ...any) error {
 }
 
 // decode reads what an agent says of a root.
-func decode(asked Root, raw json.RawMessage) entry[Found] {
+func decode(asked Root, raw json.RawMessage) finding[Found] {
 	var r protocol.DiscoveredRoot
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return failed(wrongf("%v", err))
@@ -323,7 +323,7 @@ func decode(asked Root, raw json.RawMessage) entry[Found] {
 }
 
 // checked refuses what nobody could refer to, and what is too much.
-func checked(f *Found) entry[Found] {
+func checked(f *Found) finding[Found] {
 	size := 0
 	complete := true
 	add := func(file *protocol.DiscoveredFile) {
@@ -353,7 +353,7 @@ func checked(f *Found) entry[Found] {
 	case size > maxFound:
 		return failed(wrongf("a root with %d bytes, %d are allowed", size, maxFound))
 	}
-	return entry[Found]{value: f, size: size}
+	return finding[Found]{value: f, size: size}
 }
 
 // cut bounds a text that is kept.

@@ -14,7 +14,7 @@
 //
 // # Transports
 //
-// An environment is remote if it has a [Transport]: a [URL], a [Program] or [Noise]. The
+// An environment is remote if it has a [Transport]: a [URL], a [Stdio] or [Noise]. The
 // package opens nothing itself; the program hands in a [Connector], and so links only the
 // transports that it uses:
 //

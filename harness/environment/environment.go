@@ -112,7 +112,7 @@ func (e *Environment) IsRemote() bool { return !e.local }
 // wait and not the attempt. The environment closes the client.
 //
 // A client that recovers its connection is returned as it is: its calls wait. After one
-// that has failed the next call connects again, in a new session, but for a [Program],
+// that has failed the next call connects again, in a new session, but for a [Stdio],
 // which runs once. So it is after a failed attempt if [client.Retryable] holds of its
 // error. Errors: [AttemptError], [UnavailableError], [ErrClosed], why the client of a
 // program has failed, the cause of ctx.

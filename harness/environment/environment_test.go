@@ -261,7 +261,7 @@ func TestTimeouts(t *testing.T) {
 				return ours, nil
 			}}, nil
 		}
-		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Program{Program: "p", InitializeTimeout: 3 * time.Second}))
+		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func ExampleSet_Status() {
 			return client.Config{Dial: func(ctx context.Context) (rpc.Conn, error) {
 				return transport.Dial(ctx, t.URL, transport.DialConfig{Header: t.Headers()})
 			}}, nil
-		case environment.Program:
+		case environment.Stdio:
 			return client.Config{Dial: func(context.Context) (rpc.Conn, error) {
 				return transport.StartCommand(transport.CommandConfig{Argv: append([]string{t.Program}, t.Args...), Dir: t.Dir})
 			}}, nil
@@ -80,7 +80,7 @@ func ExampleSet_Status() {
 		return client.Config{}, fmt.Errorf("environments of type %T are not supported", t)
 	}
 	plan := environment.Plan{
-		Entries: []environment.Entry{{ID: "build", Transport: environment.Program{Program: "/no/such/agent"}}},
+		Entries: []environment.Entry{{ID: "build", Transport: environment.Stdio{Program: "/no/such/agent"}}},
 		Default: "build",
 	}
 	set, err := environment.New(environment.Config{Connect: connect}, plan)

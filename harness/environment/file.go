@@ -260,7 +260,7 @@ func (w written) server() (Transport, error) {
 }
 
 func (w written) command(dir string) (Transport, error) {
-	t := Program{Program: strings.TrimSpace(*w.program), InitializeTimeout: duration(w.initialize)}
+	t := Stdio{Program: strings.TrimSpace(*w.program), InitializeTimeout: duration(w.initialize)}
 	if t.Program == "" {
 		return nil, configErrorf("environment `%s` program cannot be empty", *w.id)
 	}

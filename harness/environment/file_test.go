@@ -23,7 +23,7 @@ func TestReadFile(t *testing.T) {
 		return environment.Plan{Entries: []environment.Entry{e}, Default: "local", IncludeLocal: true}
 	}
 	server := func(u environment.URL) environment.Plan { return one(environment.Entry{ID: "a", Transport: u}) }
-	program := func(p environment.Program) environment.Plan { return one(environment.Entry{ID: "a", Transport: p}) }
+	program := func(p environment.Stdio) environment.Plan { return one(environment.Entry{ID: "a", Transport: p}) }
 	const a = "[[environments]]\nid = \"a\"\n"
 	for _, tt := range []struct {
 		name, text string
@@ -52,15 +52,15 @@ func TestReadFile(t *testing.T) {
 		{"skills", a + "url = \"ws://h\"\nskills.required = [\"x\", \"y\"]\n", one(environment.Entry{
 			ID: "a", Transport: environment.URL{URL: "ws://h"}, Skills: environment.Skills{Required: []string{"x", "y"}},
 		})},
-		{"program", a + "program = \" ssh \"\n", program(environment.Program{Program: "ssh"})},
-		{"program with all", a + "program = \"p\"\nargs = [\"x\"]\nenv = {A = \"1\"}\ncwd = \"/c\"\ninitialize_timeout_sec = 1\n", program(environment.Program{
+		{"program", a + "program = \" ssh \"\n", program(environment.Stdio{Program: "ssh"})},
+		{"program with all", a + "program = \"p\"\nargs = [\"x\"]\nenv = {A = \"1\"}\ncwd = \"/c\"\ninitialize_timeout_sec = 1\n", program(environment.Stdio{
 			Program: "p", Args: []string{"x"}, Env: map[string]string{"A": "1"}, Dir: "/c", InitializeTimeout: time.Second,
 		})},
-		{"relative cwd", a + "program = \"p\"\ncwd = \"sub\"\n", program(environment.Program{Program: "p", Dir: filepath.Join(dir, "relative cwd", "sub")})},
+		{"relative cwd", a + "program = \"p\"\ncwd = \"sub\"\n", program(environment.Stdio{Program: "p", Dir: filepath.Join(dir, "relative cwd", "sub")})},
 		{"inline", "environments = [{id = \"a\", url = \"ws://h\"}]\n", server(environment.URL{URL: "ws://h"})},
 		{"two", a + "url = \"ws://h\"\n[[environments]]\nid = \"b-_9\"\nprogram = \"p\"\n", environment.Plan{
 			Entries: []environment.Entry{
-				{ID: "a", Transport: environment.URL{URL: "ws://h"}}, {ID: "b-_9", Transport: environment.Program{Program: "p"}},
+				{ID: "a", Transport: environment.URL{URL: "ws://h"}}, {ID: "b-_9", Transport: environment.Stdio{Program: "p"}},
 			},
 			Default: "local", IncludeLocal: true,
 		}},

@@ -181,7 +181,7 @@ func (n *network) dialled(want int) {
 
 var (
 	server  = environment.URL{URL: "ws://h"}
-	program = environment.Program{Program: "p"}
+	program = environment.Stdio{Program: "p"}
 )
 
 // one is a plan with one environment, "a".

@@ -101,7 +101,7 @@ func TestUpsert(t *testing.T) {
 		{"host", "a", header("HOST", "h"), "exec-server WebSocket header `host` belongs to the WebSocket"},
 		{"name", "a", header("a b", "1"), "invalid name of exec-server WebSocket header \"a b\""},
 		{"program", "a", program, ""},
-		{"no program", "a", environment.Program{Program: " "}, "environment program cannot be empty"},
+		{"no program", "a", environment.Stdio{Program: " "}, "environment program cannot be empty"},
 		{"noise", "a", environment.Noise{RegistryURL: "https://r"}, "noise environment requires a registry url, an environment id and a token"},
 		{"no transport", "a", nil, "environment `a` has no transport"},
 	} {
@@ -118,7 +118,7 @@ func TestStringsHoldNoSecrets(t *testing.T) {
 	for want, got := range map[string]string{
 		"ws://h/p":      environment.URL{URL: "ws://user:secret@h/p?secret#secret", BearerToken: "secret"}.String(),
 		"malformed URL": environment.URL{URL: "ws://a b"}.String(),
-		"p":             environment.Program{Program: "p", Args: []string{"secret"}}.String(),
+		"p":             environment.Stdio{Program: "p", Args: []string{"secret"}}.String(),
 		"e at https://r": environment.Noise{
 			RegistryURL: "https://r?secret", EnvironmentID: "e", AuthToken: "secret",
 		}.String(),

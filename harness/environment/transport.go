@@ -12,7 +12,7 @@ import (
 	"github.com/execagent/execagent/client"
 )
 
-// Transport says how to reach an executor: [URL], [Program] or [Noise]. It is a value
+// Transport says how to reach an executor: [URL], [Stdio] or [Noise]. It is a value
 // that opens nothing; a [Connector] makes connections of it.
 type Transport interface {
 	// check refuses what no connection can come of.
@@ -44,9 +44,9 @@ type URL struct {
 	ConnectTimeout, InitializeTimeout time.Duration
 }
 
-// Program is an executor that is started and speaks by its standard input and output.
+// Stdio is an executor that is started and speaks by its standard input and output.
 // It is started when it is first needed, and once.
-type Program struct {
+type Stdio struct {
 	Program string
 	Args    []string
 	Env     map[string]string // added to the environment that programs get
@@ -82,22 +82,22 @@ func (t URL) Headers() http.Header {
 func (t URL) String() string { return plainURL(t.URL) }
 
 // String returns the name of the program. The arguments may hold secrets.
-func (t Program) String() string { return t.Program }
+func (t Stdio) String() string { return t.Program }
 
 // String names the environment and its registry.
 func (t Noise) String() string {
 	return fmt.Sprintf("%s at %s", t.EnvironmentID, plainURL(t.RegistryURL))
 }
 
-func (URL) eager() bool     { return true }
-func (Program) eager() bool { return false }
-func (Noise) eager() bool   { return true }
+func (URL) eager() bool   { return true }
+func (Stdio) eager() bool { return false }
+func (Noise) eager() bool { return true }
 
 func (t URL) timeouts() (connect, initialize time.Duration) {
 	return t.ConnectTimeout, t.InitializeTimeout
 }
 
-func (t Program) timeouts() (connect, initialize time.Duration) { return 0, t.InitializeTimeout }
+func (t Stdio) timeouts() (connect, initialize time.Duration) { return 0, t.InitializeTimeout }
 
 func (t Noise) timeouts() (connect, initialize time.Duration) {
 	return t.ConnectTimeout, t.InitializeTimeout
@@ -115,7 +115,7 @@ func (t URL) check() error {
 	return t.checkHeaders()
 }
 
-func (t Program) check() error {
+func (t Stdio) check() error {
 	if strings.TrimSpace(t.Program) == "" {
 		return configErrorf("environment program cannot be empty")
 	}

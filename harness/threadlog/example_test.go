@@ -32,7 +32,7 @@ func Example() {
 	if _, err := t.StartTurn(nil); err != nil {
 		fmt.Println(err)
 	}
-	if err := t.AppendProcess(threadlog.Process{ProcessID: "1", EnvironmentID: "worker", Argv: []string{"make"}, Status: threadlog.Exited, Output: "ok\n"}); err != nil {
+	if err := t.AppendProcess(threadlog.ProcessRef{ProcessID: "1", EnvironmentID: "worker", Argv: []string{"make"}, Status: threadlog.Exited, Output: "ok\n"}); err != nil {
 		fmt.Println(err)
 	}
 	if err := t.EndTurn(threadlog.TurnCompleted); err != nil {
@@ -64,7 +64,7 @@ func Example() {
 		}
 		switch r.Type {
 		case threadlog.TypeProcess:
-			var p threadlog.Process
+			var p threadlog.ProcessRef
 			if err := json.Unmarshal(r.Payload, &p); err != nil {
 				fmt.Println(err)
 				return

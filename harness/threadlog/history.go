@@ -22,15 +22,15 @@ const (
 // segment is the part of a history that is in one file.
 type segment struct {
 	thread string
-	begin  place
-	end    *place // nil for all that there is
-	fork   string // the file that refers to this part, if end is given
+	begin  filePlace
+	end    *filePlace // nil for all that there is
+	fork   string     // the file that refers to this part, if end is given
 }
 
-// entry is a record of a history with its place, and where the next one is.
-type entry struct {
+// placedRecord is a record of a history with its place, and where the next one is.
+type placedRecord struct {
 	Record
-	at, next place
+	at, next filePlace
 }
 
 // History returns the records of a thread, oldest first, with those of its ancestors that
@@ -112,7 +112,7 @@ func (s *Store) fork(id string, lastTurns int) (*Thread, error) {
 // survey reads what a fork of the thread of m has to know: where its file ends now, and where its
 // last turns began, one more than asked for if there are more. It sets in m the selection of
 // environments that is in effect there.
-func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end place, starts []HistoryStart, err error) {
+func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end filePlace, starts []HistoryStart, err error) {
 	own := segments[len(segments)-1]
 	end = own.begin
 	if lastTurns <= 0 {
@@ -120,7 +120,7 @@ func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end place, s
 	}
 	for e, err := range s.walk(segments) {
 		if err != nil {
-			return place{}, nil, err
+			return filePlace{}, nil, err
 		}
 		if e.Type == TypeTurnStarted && lastTurns > 0 {
 			if len(starts) > lastTurns {
@@ -134,7 +134,7 @@ func (s *Store) survey(m *Meta, segments []segment, lastTurns int) (end place, s
 		end = e.next
 		chosen, err := chosen(e.Record)
 		if err != nil {
-			return place{}, nil, &CorruptError{s.path(file(own.thread)), e.Ordinal + 1, err}
+			return filePlace{}, nil, &CorruptError{s.path(file(own.thread)), e.Ordinal + 1, err}
 		}
 		if chosen != nil {
 			m.Environments = chosen
@@ -176,13 +176,13 @@ func (s *Store) segments(id string) (Meta, []segment, error) {
 		if m, next, err = s.segment(base.ThreadID); err != nil {
 			return Meta{}, nil, fmt.Errorf("ancestor: %w", err)
 		}
-		next.end, next.fork = &place{base.EndOrdinalExclusive, base.EndByteOffset}, child
+		next.end, next.fork = &filePlace{base.EndOrdinalExclusive, base.EndByteOffset}, child
 		if !next.begin.notAfter(*next.end) {
 			return refuse(child, "the end lies in the first record")
 		}
 		begins := start != nil && start.ThreadID == base.ThreadID
 		if begins {
-			at := place{start.Ordinal, start.ByteOffset}
+			at := filePlace{start.Ordinal, start.ByteOffset}
 			if !next.begin.notAfter(at) || !at.notAfter(*next.end) {
 				return refuse(startIn, "start: it lies outside of the history")
 			}
@@ -202,7 +202,7 @@ func (s *Store) segments(id string) (Meta, []segment, error) {
 }
 
 // notAfter reports whether p comes before q in a file, or is the same place.
-func (p place) notAfter(q place) bool { return p.ordinal <= q.ordinal && p.offset <= q.offset }
+func (p filePlace) notAfter(q filePlace) bool { return p.ordinal <= q.ordinal && p.offset <= q.offset }
 
 // segment returns what a thread began with, and all that follows in its file.
 func (s *Store) segment(id string) (Meta, segment, error) {
@@ -211,17 +211,17 @@ func (s *Store) segment(id string) (Meta, segment, error) {
 		return Meta{}, segment{}, err
 	}
 	defer f.Close()
-	r := newReader(f.Name(), f, MaxRecord, place{})
+	r := newReader(f.Name(), f, MaxRecord, filePlace{})
 	m, err := r.meta(id)
 	return m, segment{thread: id, begin: r.at}, err
 }
 
 // walk returns the records of segments. It ends after an error.
-func (s *Store) walk(segments []segment) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
+func (s *Store) walk(segments []segment) iter.Seq2[placedRecord, error] {
+	return func(yield func(placedRecord, error) bool) {
 		for _, part := range segments {
 			if more, err := s.walkOne(part, yield); err != nil {
-				yield(entry{}, err)
+				yield(placedRecord{}, err)
 				return
 			} else if !more {
 				return
@@ -231,7 +231,7 @@ func (s *Store) walk(segments []segment) iter.Seq2[entry, error] {
 }
 
 // walkOne yields the records of one segment, and returns false once nobody wants more.
-func (s *Store) walkOne(part segment, yield func(entry, error) bool) (more bool, err error) {
+func (s *Store) walkOne(part segment, yield func(placedRecord, error) bool) (more bool, err error) {
 	f, size, err := s.openThread(part.thread, os.O_RDONLY)
 	if err != nil {
 		return false, err
@@ -247,7 +247,7 @@ func (s *Store) walkOne(part segment, yield func(entry, error) bool) (more bool,
 		record, err := r.record(part.thread)
 		switch {
 		case err == nil:
-			if !yield(entry{record, at, r.at}, nil) {
+			if !yield(placedRecord{record, at, r.at}, nil) {
 				return false, nil
 			}
 		case !atEnd(err):

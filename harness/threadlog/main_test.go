@@ -64,7 +64,7 @@ func write(dir, id string) error {
 		if err != nil {
 			return err
 		}
-		p := threadlog.Process{ProcessID: "1", Status: threadlog.Exited, Output: strings.Repeat("x", 9000)}
+		p := threadlog.ProcessRef{ProcessID: "1", Status: threadlog.Exited, Output: strings.Repeat("x", 9000)}
 		if err := t.AppendProcess(p); err != nil {
 			return err
 		}

@@ -211,7 +211,7 @@ func (s *Store) readNames() ([]Name, error) {
 		return nil, err
 	}
 	defer f.Close()
-	r := newReader(f.Name(), io.LimitReader(f, size), maxNaming, place{})
+	r := newReader(f.Name(), io.LimitReader(f, size), maxNaming, filePlace{})
 	var all []Name
 	for {
 		text, err := r.next()

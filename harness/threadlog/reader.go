@@ -25,8 +25,8 @@ var errTorn = errors.New("the line does not end")
 // atEnd reports whether err says that there are no more whole lines.
 func atEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, errTorn) }
 
-// place is where a line of a file begins.
-type place struct {
+// filePlace is where a line of a file begins.
+type filePlace struct {
 	ordinal uint64 // lines before it
 	offset  int64  // bytes before it
 }
@@ -36,13 +36,13 @@ type reader struct {
 	file   string
 	max    int // bytes of a line, with the line break
 	source *bufio.Reader
-	text   []byte // the last line
-	at     place  // of the next line
-	last   uint64 // the line that was read last, from 1
+	text   []byte    // the last line
+	at     filePlace // of the next line
+	last   uint64    // the line that was read last, from 1
 }
 
 // newReader reads the lines of source, the first of which is at the given place.
-func newReader(file string, source io.Reader, limit int, at place) *reader {
+func newReader(file string, source io.Reader, limit int, at filePlace) *reader {
 	return &reader{file: file, max: limit, source: bufio.NewReader(source), at: at}
 }
 
@@ -58,7 +58,7 @@ func (r *reader) next() ([]byte, error) {
 		r.text = append(r.text, part...)
 		switch {
 		case err == nil:
-			r.at = place{r.at.ordinal + 1, r.at.offset + int64(len(r.text))}
+			r.at = filePlace{r.at.ordinal + 1, r.at.offset + int64(len(r.text))}
 			return r.text[:len(r.text)-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF) && len(r.text) > 0:

@@ -28,7 +28,7 @@ const (
 
 // The types of records that this package writes. Payloads of TypeSessionMeta are a [Meta],
 // of TypeTurnStarted a [TurnStarted], of TypeTurnEnded a [TurnEnded], of TypeProcess a
-// [Process].
+// [ProcessRef].
 const (
 	TypeSessionMeta = "session_meta"
 	TypeTurnStarted = "turn_started"
@@ -111,9 +111,9 @@ const (
 	TurnFailed      TurnStatus = "failed"
 )
 
-// Process refers to a process that the thread ran. A process may have several records, one when
+// ProcessRef refers to a process that the thread ran. A process may have several records, one when
 // it is started and one when it has ended: the last one says what is known.
-type Process struct {
+type ProcessRef struct {
 	ProcessID     string        `json:"process_id"`               // as in process/start; not empty
 	EnvironmentID string        `json:"environment_id,omitempty"` // where it ran
 	Argv          []string      `json:"argv,omitempty"`

@@ -121,7 +121,7 @@ func (s *Store) open(id string) (_ *Thread, err error) {
 		return nil, err
 	}
 	t := &Thread{file: f}
-	r := newReader(f.Name(), f, MaxRecord, place{})
+	r := newReader(f.Name(), f, MaxRecord, filePlace{})
 	if t.meta, err = r.meta(id); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 	}))
 	first := must[string](t)(th.StartTurn(nil))
 	code := 3
-	process := threadlog.Process{ProcessID: "7", EnvironmentID: "w", Argv: []string{"sh", "-c", "exit 3"}, Status: threadlog.Exited, ExitCode: &code, Output: "out\n"}
+	process := threadlog.ProcessRef{ProcessID: "7", EnvironmentID: "w", Argv: []string{"sh", "-c", "exit 3"}, Status: threadlog.Exited, ExitCode: &code, Output: "out\n"}
 	check(t, th.AppendProcess(process))
 	check(t, th.EndTurn(threadlog.TurnFailed))
 	second := must[string](t)(th.StartTurn(json.RawMessage(` [ {"environmentId" : "local"} ] `)))
@@ -173,9 +173,9 @@ func TestRefused(t *testing.T) {
 		"a payload without JSON":      th.Append("note", func() {}),
 		"a name twice":                th.Append("note", json.RawMessage(`{"a":1,"a":2}`)),
 		"a large record":              th.Append("note", strings.Repeat("x", threadlog.MaxRecord)),
-		"a process without an id":     th.AppendProcess(threadlog.Process{Status: threadlog.Running}),
-		"a process without a status":  th.AppendProcess(threadlog.Process{ProcessID: "1"}),
-		"a command line without room": th.AppendProcess(threadlog.Process{ProcessID: "1", Status: threadlog.Running, Argv: []string{strings.Repeat("x", threadlog.MaxRecord)}}),
+		"a process without an id":     th.AppendProcess(threadlog.ProcessRef{Status: threadlog.Running}),
+		"a process without a status":  th.AppendProcess(threadlog.ProcessRef{ProcessID: "1"}),
+		"a command line without room": th.AppendProcess(threadlog.ProcessRef{ProcessID: "1", Status: threadlog.Running, Argv: []string{strings.Repeat("x", threadlog.MaxRecord)}}),
 	} {
 		if err == nil {
 			t.Errorf("%s was written", name)

@@ -26,7 +26,7 @@ type Thread struct {
 	mu           sync.Mutex
 	environments json.RawMessage // the selection in effect
 	turn         string          // the turn that runs; empty if none does
-	end          place           // of the next record
+	end          filePlace       // of the next record
 	dirty        bool            // records may not be on disk yet
 	err          error           // why nothing can be written any more
 }
@@ -110,14 +110,14 @@ func (t *Thread) endTurn(status TurnStatus) error {
 // AppendProcess records what is known of a process, in a turn or outside. It cuts the output; a
 // command line that is too long for a record is refused with [ErrTooLarge]. Bytes that are not
 // UTF-8 are replaced by U+FFFD.
-func (t *Thread) AppendProcess(p Process) error {
+func (t *Thread) AppendProcess(p ProcessRef) error {
 	if err := t.appendProcess(p); err != nil {
 		return t.failed("recording a process", err)
 	}
 	return nil
 }
 
-func (t *Thread) appendProcess(p Process) error {
+func (t *Thread) appendProcess(p ProcessRef) error {
 	if p.ProcessID == "" {
 		return errors.New("the process has no id")
 	}
@@ -193,7 +193,7 @@ func (t *Thread) appendLocked(recordType string, payload any) error {
 	if err != nil {
 		return err
 	}
-	next := place{t.end.ordinal + 1, t.end.offset + int64(len(text))}
+	next := filePlace{t.end.ordinal + 1, t.end.offset + int64(len(text))}
 	if next.offset > MaxThread {
 		return fmt.Errorf("%w: the thread has %d bytes, %d are allowed", ErrTooLarge, t.end.offset, MaxThread)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/execagent/execagent/fsops"
 )
 
-// entry is a file that a patch has touched, and which is still as it was.
-type entry struct {
+// touchedFile is a file that a patch has touched, and which is still as it was.
+type touchedFile struct {
 	path    string // without links; a link that was removed is an entry of its own
 	named   string // the path by which it was touched first, for the texts of errors
 	existed bool
@@ -29,8 +29,8 @@ type entry struct {
 // overlay is what the hunks so far would make of the files.
 type overlay struct {
 	*Target
-	entries map[string]*entry
-	order   []*entry
+	entries map[string]*touchedFile
+	order   []*touchedFile
 	noLinks bool // a link was removed: links that are there may have led through it
 }
 
@@ -38,7 +38,7 @@ type overlay struct {
 var errLinks = errors.New("where this link leads is not known any more: the patch has removed another one")
 
 // locate returns the file that path leads to.
-func (o *overlay) locate(ctx context.Context, path string) (*entry, error) {
+func (o *overlay) locate(ctx context.Context, path string) (*touchedFile, error) {
 	name, err := o.name(ctx, path)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (o *overlay) locate(ctx context.Context, path string) (*entry, error) {
 	file, err := o.Files.Canonicalize(ctx, name)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return &entry{path: name, named: path}, nil
+		return &touchedFile{path: name, named: path}, nil
 	case err != nil:
 		return nil, err
 	case file != name && o.noLinks:
@@ -58,7 +58,7 @@ func (o *overlay) locate(ctx context.Context, path string) (*entry, error) {
 	if e := o.entries[file]; e != nil {
 		return e, nil
 	}
-	return &entry{path: file, named: path, existed: true}, nil
+	return &touchedFile{path: file, named: path, existed: true}, nil
 }
 
 // name returns path with the links in all but its last name resolved.
@@ -81,7 +81,7 @@ func (o *overlay) directory(ctx context.Context, path string) (string, error) {
 }
 
 // keep makes e part of the overlay.
-func (o *overlay) keep(e *entry) {
+func (o *overlay) keep(e *touchedFile) {
 	if o.entries[e.path] == nil {
 		o.entries[e.path] = e
 		o.order = append(o.order, e)
@@ -89,7 +89,7 @@ func (o *overlay) keep(e *entry) {
 }
 
 // fresh returns the file at path, ready for a new content: one that is there is a regular file.
-func (o *overlay) fresh(ctx context.Context, path string) (*entry, error) {
+func (o *overlay) fresh(ctx context.Context, path string) (*touchedFile, error) {
 	e, err := o.locate(ctx, path)
 	if err != nil || !e.existed || o.entries[e.path] != nil {
 		return e, err
@@ -105,7 +105,7 @@ func (o *overlay) fresh(ctx context.Context, path string) (*entry, error) {
 
 // again returns the file that was read, ready for a new content. If its path leads to another one
 // by now, who has changed that would get the content of a file that need not be theirs to read.
-func (o *overlay) again(ctx context.Context, src *source) (*entry, error) {
+func (o *overlay) again(ctx context.Context, src *source) (*touchedFile, error) {
 	e, err := o.fresh(ctx, src.path)
 	if err == nil && o.entries[e.path] == nil && (!e.existed || e.stat.Dev != src.stat.Dev || e.stat.Ino != src.stat.Ino) {
 		err = syscall.EBUSY
@@ -167,7 +167,7 @@ func (o *overlay) take(ctx context.Context, path string) error {
 		if there.gone {
 			return syscall.ENOENT
 		}
-		e = &entry{path: name, named: path, existed: true, special: m.IsSymlink || !m.IsFile}
+		e = &touchedFile{path: name, named: path, existed: true, special: m.IsSymlink || !m.IsFile}
 		o.keep(e)
 		o.noLinks = o.noLinks || m.IsSymlink
 	}
@@ -180,7 +180,7 @@ func (o *overlay) take(ctx context.Context, path string) error {
 
 // same tells whether the file that was read at from is what to leads to, so that it is lost if it
 // is taken away.
-func (o *overlay) same(ctx context.Context, from *source, to *entry) (bool, error) {
+func (o *overlay) same(ctx context.Context, from *source, to *touchedFile) (bool, error) {
 	name, err := o.name(ctx, from.path)
 	if err != nil || name == to.path {
 		return true, err

@@ -19,7 +19,7 @@ import (
 // and one if the diff has more than limit bytes.
 func (t *Target) Preview(ctx context.Context, p *Patch, out io.Writer, limit int) ([]Change, error) {
 	v := &preview{
-		overlay: overlay{Target: t, entries: map[string]*entry{}},
+		overlay: overlay{Target: t, entries: map[string]*touchedFile{}},
 		diff:    diff{output{w: &limited{out, limit}}, t.Dir},
 	}
 	changes, err := t.apply(ctx, p, v)
@@ -99,7 +99,7 @@ func (v *preview) remove(ctx context.Context, path string) error {
 }
 
 // ready returns the file at path, if a new content could be written to it.
-func (v *preview) ready(ctx context.Context, path string) (*entry, error) {
+func (v *preview) ready(ctx context.Context, path string) (*touchedFile, error) {
 	e, err := v.fresh(ctx, path)
 	if err != nil || e.existed || e.filled {
 		return e, err
@@ -117,7 +117,7 @@ func (v *preview) ready(ctx context.Context, path string) (*entry, error) {
 }
 
 // fill keeps the new content of e.
-func (v *preview) fill(e *entry, path string, content func(io.Writer) error) error {
+func (v *preview) fill(e *touchedFile, path string, content func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := content(&b); err != nil {
 		return writeError(path, err)

@@ -28,7 +28,7 @@ import (
 // What it loses is the connection to further names of it (hard links). A link is followed, and
 // stays, but one that leads to nothing is an error.
 func (t *Target) Whole(ctx context.Context, p *Patch) ([]Change, error) {
-	s := &staged{overlay: overlay{Target: t, entries: map[string]*entry{}}}
+	s := &staged{overlay: overlay{Target: t, entries: map[string]*touchedFile{}}}
 	changes, err := t.apply(ctx, p, s)
 	if err == nil {
 		err = ctx.Err()
@@ -90,7 +90,7 @@ func (s *staged) remove(ctx context.Context, path string) error {
 }
 
 // stage writes the new content of e. If there is a file that is moved, it is from that.
-func (s *staged) stage(ctx context.Context, e *entry, path string, moved *unix.Stat_t, content func(io.Writer) error) error {
+func (s *staged) stage(ctx context.Context, e *touchedFile, path string, moved *unix.Stat_t, content func(io.Writer) error) error {
 	f, name, err := s.beside(ctx, e.path, path)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *staged) makeParents(ctx context.Context, dir string) error {
 
 // step is one change of the files that are there.
 type step struct {
-	*entry
+	*touchedFile
 	backup string // what was at the path before, "" for nothing
 }
 
@@ -188,12 +188,12 @@ func (s *staged) commit(ctx context.Context) error {
 	var steps []*step
 	for _, e := range s.order {
 		if !e.gone {
-			steps = append(steps, &step{entry: e})
+			steps = append(steps, &step{touchedFile: e})
 		}
 	}
 	for _, e := range s.order {
 		if e.gone && e.existed {
-			steps = append(steps, &step{entry: e})
+			steps = append(steps, &step{touchedFile: e})
 		}
 	}
 	// Nothing follows the last step that could fail, so nobody takes it back.

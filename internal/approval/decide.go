@@ -34,11 +34,11 @@ const (
 	byApproval = "approval"
 )
 
-// decide asks the client, and changes nothing: [Process.conclude] does. If the operator's policy is
+// decide asks the client, and changes nothing: [ProcessQuestions.conclude] does. If the operator's policy is
 // replaced meanwhile, the question is closed, and an earlier answer or the new policy decides, or the
 // client is asked again. The question that decide returns is q as the policy sees it that was in
 // force at the end.
-func (p *Process) decide(ctx context.Context, q question) (question, outcome) {
+func (p *ProcessQuestions) decide(ctx context.Context, q question) (question, outcome) {
 	for {
 		answer, id, err := p.ask(ctx, &q)
 		if able, _ := p.desk.now(); err != nil && able && id != "" {
@@ -62,7 +62,7 @@ func (p *Process) decide(ctx context.Context, q question) (question, outcome) {
 
 // ask asks the client when it is the question's turn; id is "" if the turn has not come. The time of
 // the question begins then.
-func (p *Process) ask(ctx context.Context, q *question) (answer protocol.ExecApprovalAnswer, id string, err error) {
+func (p *ProcessQuestions) ask(ctx context.Context, q *question) (answer protocol.ExecApprovalAnswer, id string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.plan.current.Replaced(q.operator, func() { cancel(errReplaced) })()
@@ -128,7 +128,7 @@ func (q *question) unanswered(why error) outcome {
 // review decides about a question again, by the policy that the operator has now. If outcome.by is
 // "" the client has to be asked again. What runs keeps the rules of its start: if these ask about
 // a program that it executes, new ones can only forbid that.
-func (p *Process) review(q question) (question, outcome) {
+func (p *ProcessQuestions) review(q question) (question, outcome) {
 	q.operator = p.plan.current.Policy()
 	var v execpolicy.Verdict
 	switch policy := p.plan.below(q.operator); {
@@ -152,7 +152,7 @@ func (p *Process) review(q question) (question, outcome) {
 
 // conclude remembers what was accepted for more than once, tells the operator, and tells the client:
 // in this order, and nowhere else.
-func (p *Process) conclude(q *question, o outcome) {
+func (p *ProcessQuestions) conclude(q *question, o outcome) {
 	p.remember(q, &o)
 	if o.noted != "" {
 		p.desk.note(Decision{Kind: q.kind, Program: q.Exe, PID: q.PID, Decider: q.Decider, Outcome: o.noted})
@@ -170,7 +170,7 @@ func key(program string, argv []string) string {
 }
 
 // remembers reports whether a command needs not be asked about again.
-func (p *Process) remembers(q *question) bool {
+func (p *ProcessQuestions) remembers(q *question) bool {
 	if q.Truncated {
 		return false
 	}
@@ -183,7 +183,7 @@ func (p *Process) remembers(q *question) bool {
 
 // remember keeps what was accepted for more than once, in memory and, if the operator wants that, in
 // a rule.
-func (p *Process) remember(q *question, o *outcome) {
+func (p *ProcessQuestions) remember(q *question, o *outcome) {
 	var keys []string
 	if o.again && !q.Truncated {
 		keys = append(keys, key(q.Exe+"\x00"+q.Identity, q.Argv))
@@ -214,7 +214,7 @@ func (p *Process) remember(q *question, o *outcome) {
 }
 
 // tell tells the client of a decision, if it wants to hear of it.
-func (p *Process) tell(q *question, o *outcome) {
+func (p *ProcessQuestions) tell(q *question, o *outcome) {
 	able, _ := p.desk.now()
 	earlier := o.noted == "" // an earlier answer has decided, and nobody was to be asked
 	if !able || o.allowed && (p.plan.report == protocol.ReportRefused || earlier && p.plan.report != protocol.ReportAll) {

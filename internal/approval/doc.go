@@ -8,7 +8,7 @@
 //	                    the client of a session, whichever is attached
 //
 // A question about a command is a [judge.Question], of a start and of what a process executes, and
-// goes one way: [Process.decide] asks the client and changes nothing, [Process.conclude] remembers
+// goes one way: [ProcessQuestions.decide] asks the client and changes nothing, [ProcessQuestions.conclude] remembers
 // what was accepted, tells the operator ([Desk].Note), and tells the client.
 //
 // [LooksDenied] guesses afterwards whether the sandbox stopped a process.

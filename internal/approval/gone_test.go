@@ -40,7 +40,9 @@ func TestJudgeGone(t *testing.T) {
 	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
 	p.Begin()
 	decided := make(chan error, 1)
-	go func() { decided <- j.Decide(&judge.Exec{Real: []string{"/bin/a"}, Argv: []string{"a"}, Thread: os.Getpid()}) }()
+	go func() {
+		decided <- j.Decide(&judge.Exec{Real: []string{"/bin/a"}, Argv: []string{"a"}, Thread: os.Getpid()})
+	}()
 	<-asked
 	if err := unix.Shutdown(theirs, unix.SHUT_RDWR); err != nil { // as the end of its process does
 		t.Fatal(err)

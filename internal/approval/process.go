@@ -21,8 +21,8 @@ type Runner interface {
 	End()
 }
 
-// Process asks about one process. Its methods may be called at once, also on nil.
-type Process struct {
+// ProcessQuestions asks about one process. Its methods may be called at once, also on nil.
+type ProcessQuestions struct {
 	desk   *Desk
 	plan   *Plan
 	id     string
@@ -54,20 +54,20 @@ var (
 	errUnable     = errors.New("disconnected") // the client answers no questions
 )
 
-// Open returns what asks about a process that was started. Nothing is asked before [Process.Begin].
-func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Questions) *Process {
+// Open returns what asks about a process that was started. Nothing is asked before [ProcessQuestions.Begin].
+func (d *Desk) Open(plan *Plan, id string, runner Runner, below *judge.Questions) *ProcessQuestions {
 	if plan == nil {
 		return nil
 	}
 	d.init()
-	p := &Process{desk: d, plan: plan, id: id, runner: runner, below: below, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending,
+	p := &ProcessQuestions{desk: d, plan: plan, id: id, runner: runner, below: below, turn: make(chan struct{}, maxAskedOfProcess), pending: plan.Pending,
 		open: map[uint32]context.CancelCauseFunc{}}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	return p
 }
 
 // Begin asks about the start, if that is pending: the client knows the process now.
-func (p *Process) Begin() {
+func (p *ProcessQuestions) Begin() {
 	if p == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (p *Process) Begin() {
 }
 
 // serve takes the events of the judge. When the judge is gone, nobody waits for answers.
-func (p *Process) serve() {
+func (p *ProcessQuestions) serve() {
 	p.below.Serve(p.take)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *Process) serve() {
 }
 
 // take handles an event of the judge.
-func (p *Process) take(e judge.Event) {
+func (p *ProcessQuestions) take(e judge.Event) {
 	q := question{Question: e.Question, kind: protocol.ApprovalExec, operator: p.plan.operator}
 	switch {
 	case e.Kind == judge.Withdrawn:
@@ -114,7 +114,7 @@ func (p *Process) take(e judge.Event) {
 }
 
 // goAsking runs ask, unless all questions are closed.
-func (p *Process) goAsking(ask func()) {
+func (p *ProcessQuestions) goAsking(ask func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
@@ -123,7 +123,7 @@ func (p *Process) goAsking(ask func()) {
 }
 
 // Pending tells whether the command waits for its first answer.
-func (p *Process) Pending() bool {
+func (p *ProcessQuestions) Pending() bool {
 	if p == nil {
 		return false
 	}
@@ -133,11 +133,11 @@ func (p *Process) Pending() bool {
 }
 
 // Exited closes all questions of a process that has exited. It returns when the client was told.
-func (p *Process) Exited() { p.close(errExited) }
+func (p *ProcessQuestions) Exited() { p.close(errExited) }
 
 // Ending notes that the process is about to be ended, which is why its questions will be closed.
 // They stay open until then: refused a program, the command could go on for a moment.
-func (p *Process) Ending() {
+func (p *ProcessQuestions) Ending() {
 	if p == nil {
 		return
 	}
@@ -147,18 +147,18 @@ func (p *Process) Ending() {
 }
 
 // Terminated does what Exited does, for a process that was ended.
-func (p *Process) Terminated() { p.close(errTerminated) }
+func (p *ProcessQuestions) Terminated() { p.close(errTerminated) }
 
 // whyLocked returns why questions are closed. A process that is being ended is noticed in several
 // ways, each of which may be the first.
-func (p *Process) whyLocked(why error) error {
+func (p *ProcessQuestions) whyLocked(why error) error {
 	if p.ending {
 		return errTerminated
 	}
 	return why
 }
 
-func (p *Process) close(why error) {
+func (p *ProcessQuestions) close(why error) {
 	if p == nil {
 		return
 	}
@@ -174,7 +174,7 @@ func (p *Process) close(why error) {
 }
 
 // askStart asks about the command of the process itself.
-func (p *Process) askStart() {
+func (p *ProcessQuestions) askStart() {
 	q := question{kind: protocol.ApprovalStart, operator: p.plan.operator, Question: judge.Question{Exe: p.plan.exe, Dir: p.plan.dir}}
 	q.about(&p.plan.verdict)
 	q, o := p.decide(p.ctx, q)
@@ -194,7 +194,7 @@ func (p *Process) askStart() {
 }
 
 // askExec asks about a program that the process executes, until ctx ends.
-func (p *Process) askExec(ctx context.Context, cancel context.CancelCauseFunc, q question) {
+func (p *ProcessQuestions) askExec(ctx context.Context, cancel context.CancelCauseFunc, q question) {
 	q, o := p.decide(ctx, q)
 	p.conclude(&q, o)
 	cancel(nil)

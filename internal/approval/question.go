@@ -32,8 +32,8 @@ func (q *question) judge(policy *execpolicy.Policy) execpolicy.Verdict {
 }
 
 // program is a command whose first word may be the path of its program.
-func program(argv []string) execpolicy.Program {
-	p := execpolicy.Program{Argv: argv}
+func program(argv []string) execpolicy.Command {
+	p := execpolicy.Command{Argv: argv}
 	if len(argv) > 0 && path.IsAbs(argv[0]) {
 		p.Path = argv[0]
 	}

@@ -24,7 +24,7 @@ import (
 // Operator is what the operator of an agent says of all networks.
 type Operator struct {
 	// Ceiling bounds what any client can allow; nil does not.
-	Ceiling *rules.Policy
+	Ceiling *rules.Hosts
 	// Upstream has the proxies through which requests go out, of clients that let them.
 	Upstream *netproxy.Upstream
 	// Through: requests of all other clients go out there, too.

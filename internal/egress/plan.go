@@ -26,7 +26,7 @@ const (
 type Plan struct {
 	asked   *protocol.NetworkProxy
 	process string
-	policy  *rules.Policy
+	policy  *rules.Hosts
 	timeout time.Duration // 0: nobody is asked
 }
 

@@ -32,14 +32,14 @@ type File struct {
 // directory. Look says what is at a path, and false if it cannot.
 //
 // What argv calls the program counts only where the program itself goes by it.
-func Candidates(program string, argv []string, dir string, look func(path string) (File, bool)) (all []Program) {
+func Candidates(program string, argv []string, dir string, look func(path string) (File, bool)) (all []Command) {
 	args := argv[min(1, len(argv)):]
 	name := ""
 	if len(argv) > 0 {
 		name = argv[0]
 	}
 	for range maxInterpreters + 1 {
-		all = append(all, Program{Argv: slices.Concat([]string{program}, args), Path: program})
+		all = append(all, Command{Argv: slices.Concat([]string{program}, args), Path: program})
 		file, ok := look(program)
 		if !ok {
 			all[len(all)-1].Nameless = true // nobody can say what will run
@@ -48,7 +48,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 		last := program
 		if file.Real != program {
 			last = file.Real
-			all = append(all, Program{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
+			all = append(all, Command{Argv: slices.Concat([]string{last}, args), Path: last, Nameless: nameless(last)})
 		}
 		within := inside(last, name, args, dir)
 		if len(within) == 0 && last != program { // a link may have the name that the file has not
@@ -62,7 +62,7 @@ func Candidates(program string, argv []string, dir string, look func(path string
 		args = slices.Concat(argument, []string{program}, args)
 		name = interpreter
 		if program = rule.Absolute(interpreter, dir, ""); program == "" {
-			return append(all, Program{Argv: slices.Concat([]string{interpreter}, args), Nameless: true})
+			return append(all, Command{Argv: slices.Concat([]string{interpreter}, args), Nameless: true})
 		}
 	}
 	return all
@@ -105,7 +105,7 @@ func kindOf(base string) string {
 }
 
 // inside returns the programs that a program runs by itself instead of an execve.
-func inside(real, name string, args []string, dir string) []Program {
+func inside(real, name string, args []string, dir string) []Command {
 	base := kindOf(strings.TrimSuffix(path.Base(real), " (deleted)"))
 	switch {
 	case slices.Contains(many, base):
@@ -119,7 +119,7 @@ func inside(real, name string, args []string, dir string) []Program {
 		if len(words) == 0 {
 			return nil
 		}
-		return []Program{{Argv: words}}
+		return []Command{{Argv: words}}
 	case IsLoader(base):
 		return loaded(args, dir)
 	}
@@ -141,7 +141,7 @@ var loaderValues = []string{"--library-path", "--preload", "--audit", "--inhibit
 var loaderFlags = []string{"--list", "--verify", "--inhibit-cache", "--list-tunables", "--list-diagnostics", "--help", "--version"}
 
 // loaded returns the program that the loader loads.
-func loaded(args []string, dir string) []Program {
+func loaded(args []string, dir string) []Command {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		option, _, inline := strings.Cut(args[0], "=")
 		switch {
@@ -150,16 +150,16 @@ func loaded(args []string, dir string) []Program {
 		case slices.Contains(loaderValues, option) || slices.Contains(loaderFlags, option):
 			args = args[1:]
 		default: // it may have a value or not: nobody can say what is loaded
-			return []Program{{Argv: args, Nameless: true}}
+			return []Command{{Argv: args, Nameless: true}}
 		}
 	}
 	if len(args) == 0 {
 		return nil
 	}
-	p := Program{Argv: args}
+	p := Command{Argv: args}
 	if strings.Contains(args[0], "/") {
 		p.Path = rule.Absolute(args[0], dir, "")
 		p.Argv = slices.Concat([]string{p.Path}, args[1:])
 	}
-	return []Program{p}
+	return []Command{p}
 }

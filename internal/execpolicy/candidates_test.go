@@ -81,7 +81,7 @@ func TestNameless(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Rules: rulesOf("allow x", "allow /tmp/x", "forbidden y"), Unmatched: rule.Prompt}
 	for name, want := range map[string]rule.Decision{"/tmp/x": rule.Prompt, "/tmp/y": rule.Forbidden} {
-		if v := p.Exec(Program{Argv: []string{name}, Path: name, Nameless: true}); v.Decision != want {
+		if v := p.Exec(Command{Argv: []string{name}, Path: name, Nameless: true}); v.Decision != want {
 			t.Errorf("%s: got %v, want %v", name, v.Decision, want)
 		}
 	}

@@ -34,7 +34,7 @@ func TestPacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
-			a, b := p.Exec(Program{Argv: argv}), got.Exec(Program{Argv: argv})
+			a, b := p.Exec(Command{Argv: argv}), got.Exec(Command{Argv: argv})
 			if a.Decision != b.Decision || a.Reason() != b.Reason() || a.Decider() != b.Decider() {
 				t.Errorf("%q: %v %q by %s, and packed %v %q by %s", argv, a.Decision, a.Reason(), a.Decider(), b.Decision, b.Reason(), b.Decider())
 			}

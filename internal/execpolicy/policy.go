@@ -86,8 +86,8 @@ func (p *Policy) Words() (n int) {
 	return n
 }
 
-// A Program is a command that is about to be executed.
-type Program struct {
+// A Command is a command that is about to be executed.
+type Command struct {
 	Argv []string
 	// Path is the absolute path of the program; "" if it is not known, as of a word of a shell.
 	Path string
@@ -102,16 +102,16 @@ type Program struct {
 func (p *Policy) Start(argv []string, find func(program string) string) Verdict {
 	v := Verdict{Argv: argv}
 	paths := map[string]string{}
-	program := func(argv []string) Program {
+	program := func(argv []string) Command {
 		if find == nil || len(argv) == 0 {
-			return Program{Argv: argv}
+			return Command{Argv: argv}
 		}
 		path, known := paths[argv[0]]
 		if !known && len(paths) < script.MaxCommands {
 			path = find(argv[0])
 			paths[argv[0]] = path
 		}
-		return Program{Argv: argv, Path: path}
+		return Command{Argv: argv, Path: path}
 	}
 	text, isScript := script.Of(argv)
 	if isScript {
@@ -151,7 +151,7 @@ func (p *Policy) Start(argv []string, find func(program string) string) Verdict 
 // may be taken for: its path and the real one, the interpreter of a script, the tool of a program
 // that is many. Each is judged, and the strictest decision holds. Scripts of shells are not taken
 // apart: their commands are executed, too.
-func (p *Policy) Exec(candidates ...Program) Verdict {
+func (p *Policy) Exec(candidates ...Command) Verdict {
 	v := Verdict{}
 	if len(candidates) > 0 {
 		v.Argv = candidates[0].Argv
@@ -164,7 +164,7 @@ func (p *Policy) Exec(candidates ...Program) Verdict {
 }
 
 // judge returns what the policy, without that of a client, finds about one command.
-func (p *Policy) judge(c Program, otherwise rule.Decision) []Finding {
+func (p *Policy) judge(c Command, otherwise rule.Decision) []Finding {
 	matches := p.matches(c)
 	if c.Nameless {
 		matches = slices.DeleteFunc(matches, func(m rule.Match) bool { return m.Decision == rule.Allow })
@@ -185,7 +185,7 @@ func (p *Policy) judge(c Program, otherwise rule.Decision) []Finding {
 // last name. Two things are stricter than in the reference: a rule that prompts or forbids and
 // names the program counts at every path, whatever host_executable says; and a program that is
 // given by its name is allowed only by a rule that allows its path.
-func (p *Policy) matches(c Program) []rule.Match {
+func (p *Policy) matches(c Command) []rule.Match {
 	if p.Rules == nil || len(c.Argv) == 0 {
 		return nil
 	}

@@ -130,7 +130,7 @@ func TestHostExecutable(t *testing.T) {
 		if v := p.Start(argv, find); v.Decision != want {
 			t.Errorf("%s: got %v, want %v", line, v.Decision, want)
 		}
-		if path := find(argv[0]); p.Exec(Program{Argv: slices.Concat([]string{path}, argv[1:]), Path: path}).Decision != want {
+		if path := find(argv[0]); p.Exec(Command{Argv: slices.Concat([]string{path}, argv[1:]), Path: path}).Decision != want {
 			t.Errorf("exec of %s: want %v", line, want)
 		}
 	}
@@ -140,15 +140,15 @@ func TestHostExecutable(t *testing.T) {
 func TestExec(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Rules: rulesOf("allow vi", "forbidden vim.basic -s", "allow sh -c"), Unmatched: rule.Prompt}
-	program := func(words ...string) Program { return Program{Argv: words, Path: words[0]} }
+	program := func(words ...string) Command { return Command{Argv: words, Path: words[0]} }
 	for _, tt := range []struct {
-		candidates []Program
+		candidates []Command
 		want       rule.Decision
 	}{
-		{[]Program{program("/usr/bin/vi")}, rule.Allow},
-		{[]Program{program("/usr/bin/vi"), program("/usr/bin/vim.basic")}, rule.Prompt},
-		{[]Program{program("/usr/bin/vi", "-s"), program("/usr/bin/vim.basic", "-s")}, rule.Forbidden},
-		{[]Program{program("/bin/sh", "-c", "vim.basic -s")}, rule.Allow},
+		{[]Command{program("/usr/bin/vi")}, rule.Allow},
+		{[]Command{program("/usr/bin/vi"), program("/usr/bin/vim.basic")}, rule.Prompt},
+		{[]Command{program("/usr/bin/vi", "-s"), program("/usr/bin/vim.basic", "-s")}, rule.Forbidden},
+		{[]Command{program("/bin/sh", "-c", "vim.basic -s")}, rule.Allow},
 		{nil, rule.Allow},
 	} {
 		if v := p.Exec(tt.candidates...); v.Decision != tt.want {
@@ -282,7 +282,7 @@ func BenchmarkDecision(b *testing.B) {
 	b.Run("exec", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if p.Exec(Program{Argv: argv, Path: argv[0]}).Decision != rule.Prompt {
+			if p.Exec(Command{Argv: argv, Path: argv[0]}).Decision != rule.Prompt {
 				b.Fatal("not decided by a rule")
 			}
 		}

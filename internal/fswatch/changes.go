@@ -55,7 +55,7 @@ const window = 75 * time.Millisecond
 
 // changes are what nobody has taken yet. Entries keep the order of events, so that a
 // reader who applies one after the other ends with what is there. A new entry takes the
-// place of an older one of the same path only where nothing between them depends on the
+// watchedName of an older one of the same path only where nothing between them depends on the
 // older one. All methods may run at once.
 type changes struct {
 	mu   sync.Mutex // guards what follows

@@ -103,7 +103,7 @@ func (t *tree) renamed(ctx context.Context, from *node, oldName string, to *node
 	old, now := path.Join(from.path(), oldName), path.Join(to.path(), newName)
 	child, replaced := from.children[oldName], to.children[newName]
 	last := t.renaming
-	t.renaming = renaming{place{from, oldName}, place{to, newName}}
+	t.renaming = renaming{watchedName{from, oldName}, watchedName{to, newName}}
 	back := last == renaming{t.renaming.to, t.renaming.from}
 	if replaced != nil || child != nil && !isDir || back && from.has(oldName) {
 		// Two objects have changed places, or the tree is not what it was taken for.

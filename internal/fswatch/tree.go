@@ -50,15 +50,15 @@ func (n *node) has(name string) bool {
 	return unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
 }
 
-// place is a name in a directory.
-type place struct {
+// watchedName is a name in a directory.
+type watchedName struct {
 	dir  *node
 	name string
 }
 
 // renaming is a rename. Two objects that change places (RENAME_EXCHANGE of rename(2)) are told as
 // two of them, one the reverse of the other.
-type renaming struct{ from, to place }
+type renaming struct{ from, to watchedName }
 
 func (n *node) path() string {
 	if n.parent == nil {

@@ -87,7 +87,7 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	if inherited == "" {
 		if main := mainWorktree(way[0].name); main != "" {
 			real, _ := filepath.EvalSymlinks(main) // an error leaves the real name empty
-			inherited = t.level(place{main, real})
+			inherited = t.level(trustFolder{main, real})
 		}
 	}
 	var dirs []string
@@ -101,15 +101,15 @@ func (t *trust) trustedDirs(ctx context.Context, cwd string) ([]string, error) {
 	return dirs, nil
 }
 
-// place is a directory: its name as the query spells it, and its real name, with
+// trustFolder is a directory: its name as the query spells it, and its real name, with
 // all links resolved. real is empty where that fails.
-type place struct{ name, real string }
+type trustFolder struct{ name, real string }
 
 // wayTo returns the directories from / to dir, which is absolute and clean. It
 // resolves links step by step, each from the real name of the directory above: to
 // resolve every name from / would look up the upper components again each time.
-func wayTo(ctx context.Context, dir string) ([]place, error) {
-	way := []place{{"/", "/"}}
+func wayTo(ctx context.Context, dir string) ([]trustFolder, error) {
+	way := []trustFolder{{"/", "/"}}
 	if dir == "/" {
 		return way, nil
 	}
@@ -124,7 +124,7 @@ func wayTo(ctx context.Context, dir string) ([]place, error) {
 		if real != "" {
 			real = realName(filepath.Join(real, filepath.Base(dir[:i])))
 		}
-		way = append(way, place{dir[:i], real})
+		way = append(way, trustFolder{dir[:i], real})
 	}
 	return way, nil
 }
@@ -144,7 +144,7 @@ func realName(path string) string {
 
 // level returns what the files say about p by its name, or else by its real name.
 // It returns "" if they say nothing.
-func (t *trust) level(p place) string {
+func (t *trust) level(p trustFolder) string {
 	if level, ok := t.levels[p.name]; ok || p.real == "" {
 		return level
 	}
@@ -153,7 +153,7 @@ func (t *trust) level(p place) string {
 
 // fromRoot cuts way off above the root of the project: the last directory that
 // holds a marker, or the last of way if none does.
-func (t *trust) fromRoot(ctx context.Context, way []place) ([]place, error) {
+func (t *trust) fromRoot(ctx context.Context, way []trustFolder) ([]trustFolder, error) {
 	for i, p := range slices.Backward(way) {
 		for _, name := range t.markers {
 			if err := ctx.Err(); err != nil {

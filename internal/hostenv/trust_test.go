@@ -113,7 +113,7 @@ func TestTrustEndsWithContext(t *testing.T) {
 		t.Errorf("way: got %v, want %v", err, context.Canceled)
 	}
 	tr := &trust{markers: []string{".git"}}
-	if _, err := tr.fromRoot(ctx, []place{{"/", "/"}}); !errors.Is(err, context.Canceled) {
+	if _, err := tr.fromRoot(ctx, []trustFolder{{"/", "/"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("root: got %v, want %v", err, context.Canceled)
 	}
 }
@@ -128,12 +128,12 @@ func TestWay(t *testing.T) {
 	}
 	tests := []struct {
 		dir  string
-		want []place
+		want []trustFolder
 	}{
-		{"w/p", []place{{"w", "w"}, {"w/p", "w/p"}}},
-		{"w/link/q", []place{{"w", "w"}, {"w/link", "w/p"}, {"w/link/q", "w/p/q"}}},
-		{"w/dangling/q", []place{{"w", "w"}, {"w/dangling", ""}, {"w/dangling/q", ""}}},
-		{"none/q", []place{{"none", ""}, {"none/q", ""}}},
+		{"w/p", []trustFolder{{"w", "w"}, {"w/p", "w/p"}}},
+		{"w/link/q", []trustFolder{{"w", "w"}, {"w/link", "w/p"}, {"w/link/q", "w/p/q"}}},
+		{"w/dangling/q", []trustFolder{{"w", "w"}, {"w/dangling", ""}, {"w/dangling/q", ""}}},
+		{"none/q", []trustFolder{{"none", ""}, {"none/q", ""}}},
 	}
 	for _, tt := range tests {
 		got, err := wayTo(t.Context(), h.path(tt.dir))
@@ -151,7 +151,7 @@ func TestWay(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tt.dir, got, tt.want)
 		}
 	}
-	if got, err := wayTo(t.Context(), "/"); err != nil || !slices.Equal(got, []place{{"/", "/"}}) {
+	if got, err := wayTo(t.Context(), "/"); err != nil || !slices.Equal(got, []trustFolder{{"/", "/"}}) {
 		t.Errorf("/: got %v, %v", got, err)
 	}
 }

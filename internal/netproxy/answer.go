@@ -33,8 +33,8 @@ func wordsOf(reason string) words {
 	return refused
 }
 
-// An answer is one that the proxy gives itself.
-type answer struct {
+// An ownResponse is one that the proxy gives itself.
+type ownResponse struct {
 	status string // with its words
 	kind   string // Content-Type, if there is a body
 	header string // X-Proxy-Error, of a refusal
@@ -48,26 +48,26 @@ const (
 )
 
 // failure is the answer if a destination cannot be reached, or does not answer.
-func failure() answer {
-	return answer{status: "502 Bad Gateway", kind: plainText, body: []byte(upstreamFailure)}
+func failure() ownResponse {
+	return ownResponse{status: "502 Bad Gateway", kind: plainText, body: []byte(upstreamFailure)}
 }
 
 // malformed is the answer to what is no request that could be judged.
-func malformed(text string) answer {
-	return answer{status: "400 Bad Request", kind: plainText, body: []byte(text)}
+func malformed(text string) ownResponse {
+	return ownResponse{status: "400 Bad Request", kind: plainText, body: []byte(text)}
 }
 
 // refusedTunnel is the answer to a CONNECT that leads nowhere.
-func refusedTunnel(r *refusal) answer {
+func refusedTunnel(r *refusal) ownResponse {
 	if r.failed {
 		return failure()
 	}
 	w := wordsOf(r.Reason)
-	return answer{"403 Forbidden", plainText, w.header, []byte(w.message)}
+	return ownResponse{"403 Forbidden", plainText, w.header, []byte(w.message)}
 }
 
 // refusedRequest is the answer to a plain request that leads nowhere.
-func refusedRequest(q request, r *refusal) answer {
+func refusedRequest(q request, r *refusal) ownResponse {
 	if r.failed {
 		return failure()
 	}
@@ -86,7 +86,7 @@ func refusedRequest(q request, r *refusal) answer {
 
 // refusedSocket is the answer to a request for a UNIX socket with a method that limited mode
 // does not let through.
-func refusedSocket(q request) answer {
+func refusedSocket(q request) ownResponse {
 	return blocked(wordsOf(rules.ReasonMethodNotAllowed), struct {
 		Status string `json:"status"`
 		Host   string `json:"host"`
@@ -94,16 +94,16 @@ func refusedSocket(q request) answer {
 	}{"blocked", q.Host, rules.ReasonMethodNotAllowed})
 }
 
-func blocked(w words, body any) answer {
+func blocked(w words, body any) ownResponse {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(body) // texts and a number always have an encoding
-	return answer{"403 Forbidden", jsonText, w.header, bytes.TrimSuffix(text.Bytes(), []byte("\n"))}
+	return ownResponse{"403 Forbidden", jsonText, w.header, bytes.TrimSuffix(text.Bytes(), []byte("\n"))}
 }
 
 // append appends the answer as it goes out. The body of one to HEAD is only announced.
-func (a answer) append(to []byte, method string, keep bool) []byte {
+func (a ownResponse) append(to []byte, method string, keep bool) []byte {
 	to = append(to, "HTTP/1.1 "+a.status+"\r\n"...)
 	if len(a.body) > 0 {
 		to = append(to, "content-type: "+a.kind+"\r\n"...)

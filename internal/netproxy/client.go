@@ -147,7 +147,7 @@ func (c *client) exchange(r *head.Request, d destination) bool {
 const outgoing = 4 << 10
 
 // refuseSocket refuses a request for a UNIX socket: the proxy never speaks to one.
-func (p *Proxy) refuseSocket(q request) answer {
+func (p *Proxy) refuseSocket(q request) ownResponse {
 	q.Host, q.Port = "unix-socket", 0
 	v := rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceProxy, Reason: rules.ReasonUnixSocket}
 	if mode, refused := p.cfg.Policy.JudgeMethod(q.Request, false); refused {
@@ -155,7 +155,7 @@ func (p *Proxy) refuseSocket(q request) answer {
 		return refusedSocket(q)
 	}
 	p.report(q, v, false)
-	return answer{status: "501 Not Implemented", kind: plainText, body: []byte("unix sockets unsupported")}
+	return ownResponse{status: "501 Not Implemented", kind: plainText, body: []byte("unix sockets unsupported")}
 }
 
 // keep has the next request use the link, and cuts the one before.
@@ -168,7 +168,7 @@ func (c *client) keep(l *link) {
 
 // turnAway answers a request that goes nowhere. Another may follow if the body of this one has
 // an end within bounds: its bytes never become a request.
-func (c *client) turnAway(r *head.Request, body *head.Body, a answer) bool {
+func (c *client) turnAway(r *head.Request, body *head.Body, a ownResponse) bool {
 	if r.Minor == 0 || closes(r.Fields) || has(r.Fields, "expect") || r.Length > maxUnread {
 		c.dismiss(r.Method, a)
 		return false
@@ -188,7 +188,7 @@ func (c *client) turnAway(r *head.Request, body *head.Body, a answer) bool {
 }
 
 // dismiss sends the last answer on the connection.
-func (c *client) dismiss(method string, a answer) {
+func (c *client) dismiss(method string, a ownResponse) {
 	if _, err := c.conn.Write(a.append(nil, method, false)); err == nil {
 		c.hangUp()
 	}

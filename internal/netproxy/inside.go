@@ -138,7 +138,7 @@ func (p *Proxy) lookHTTP2(in *inside, secure *tls.Conn, l *link) {
 }
 
 // refuseMethod refuses a request in a tunnel that limited mode does not let through.
-func (p *Proxy) refuseMethod(in *inside, method string) answer {
+func (p *Proxy) refuseMethod(in *inside, method string) ownResponse {
 	q := in.q
 	q.Method = method
 	v := rules.Verdict{Decision: rules.Deny, Scope: rules.ScopeNonDomain, Source: rules.SourceMode, Reason: rules.ReasonMethodNotAllowed}

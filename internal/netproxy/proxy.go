@@ -30,7 +30,7 @@ const (
 
 // Config says what a proxy lets through, and whom it tells. Only Policy has to be set.
 type Config struct {
-	Policy *rules.Policy
+	Policy *rules.Hosts
 	// Decide is asked about what the policy does not decide. Without it, that is refused.
 	Decide Decider
 	// Report is told each verdict. It must not block.

@@ -115,8 +115,8 @@ func allowed(host string) bool {
 	return false
 }
 
-// answer is what both endpoints say of credentials.
-type answer struct {
+// endpointCredentials is what both endpoints say of credentials.
+type endpointCredentials struct {
 	Code            string // of the instance; Success
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -149,7 +149,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 
 func parseAnswer(text []byte) (Keys, error) {
 	defer clear(text)
-	var a answer
+	var a endpointCredentials
 	if json.Unmarshal(text, &a) != nil { // the cause may quote it
 		return Keys{}, errors.New("the answer is not the JSON object that was expected")
 	}

@@ -31,14 +31,14 @@ type Set struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex // guards what follows
-	entries map[string]*entry
+	entries map[string]*slot
 	closed  bool
 
 	running sync.WaitGroup // dials
 }
 
-// entry is a socket, or one that is being connected.
-type entry struct {
+// slot is a socket, or one that is being connected.
+type slot struct {
 	cancel context.CancelFunc // ends the dial
 	done   chan struct{}      // closed when the dial has ended; then what follows is set
 	socket *Socket
@@ -47,7 +47,7 @@ type entry struct {
 
 // NewSet makes a set. CloseAll ends it.
 func NewSet(budget *Budget) *Set {
-	s := &Set{budget: budget, entries: map[string]*entry{}}
+	s := &Set{budget: budget, entries: map[string]*slot{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -81,7 +81,7 @@ func (s *Set) Open(ctx context.Context, id string, window uint64, dial Dialer, w
 
 // reserve takes an id for a socket that is about to be connected. It fails when ctx
 // has ended: whoever asks for the id afterwards has to find it free.
-func (s *Set) reserve(ctx context.Context, id string) (*entry, context.Context, error) {
+func (s *Set) reserve(ctx context.Context, id string) (*slot, context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -94,7 +94,7 @@ func (s *Set) reserve(ctx context.Context, id string) (*entry, context.Context, 
 	case len(s.entries) == maxSockets || !s.budget.enter():
 		return nil, nil, ErrTooMany
 	}
-	e := &entry{done: make(chan struct{})}
+	e := &slot{done: make(chan struct{})}
 	inTime, cancel := context.WithTimeoutCause(s.ctx, DialTimeout, errLate)
 	dialing, give := context.WithCancelCause(inTime)
 	e.cancel = func() { give(ErrClosed); cancel() }
@@ -104,7 +104,7 @@ func (s *Set) reserve(ctx context.Context, id string) (*entry, context.Context, 
 }
 
 // settle notes how a dial has ended.
-func (s *Set) settle(id string, e *entry, conn Conn, err error, window uint64) {
+func (s *Set) settle(id string, e *slot, conn Conn, err error, window uint64) {
 	defer s.running.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Set) settle(id string, e *entry, conn Conn, err error, window uint64) {
 }
 
 // await waits until the dial has ended.
-func (e *entry) await(ctx context.Context) (*Socket, error) {
+func (e *slot) await(ctx context.Context) (*Socket, error) {
 	select {
 	case <-e.done:
 		return e.socket, e.err
@@ -172,7 +172,7 @@ func (s *Set) Close(id string) {
 }
 
 // end closes a socket that is no longer in the set, and waits for its end.
-func (s *Set) end(e *entry) {
+func (s *Set) end(e *slot) {
 	e.cancel()
 	<-e.done
 	if e.socket == nil {
@@ -189,7 +189,7 @@ func (s *Set) CloseAll() {
 	s.mu.Lock()
 	s.closed = true
 	entries := s.entries
-	s.entries = map[string]*entry{}
+	s.entries = map[string]*slot{}
 	s.mu.Unlock()
 	s.cancel()
 	for _, e := range entries {

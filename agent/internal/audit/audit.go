@@ -33,8 +33,8 @@ import (
 // maxProgram is how much of a program's name is logged, in bytes.
 const maxProgram = 64
 
-// Session is a session in the log.
-type Session struct {
+// SessionLog is a session in the log.
+type SessionLog struct {
 	Log  *slog.Logger
 	Name string // that opens nothing
 
@@ -43,7 +43,7 @@ type Session struct {
 }
 
 // level is that of lines about the session.
-func (s *Session) level() slog.Level {
+func (s *SessionLog) level() slog.Level {
 	if s.used.Load() {
 		return slog.LevelInfo
 	}
@@ -51,7 +51,7 @@ func (s *Session) level() slog.Level {
 }
 
 // Ended says that the session has ended, and why.
-func (s *Session) Ended(reason string) {
+func (s *SessionLog) Ended(reason string) {
 	s.decided.flush(s)
 	s.Log.Log(context.Background(), s.level(), "session ended", "session", s.Name, "reason", reason)
 }
@@ -72,9 +72,9 @@ func Place(conn rpc.Conn) string {
 	return ""
 }
 
-// Client is a client that has a session.
-type Client struct {
-	session *Session
+// ClientLog is a client that has a session.
+type ClientLog struct {
+	session *SessionLog
 	attrs   []any
 	resumed bool
 	since   time.Time
@@ -82,8 +82,8 @@ type Client struct {
 }
 
 // Attach notes that a client has got the session. name is how it calls itself.
-func (s *Session) Attach(name, principal, remote string, resumed bool) *Client {
-	return &Client{
+func (s *SessionLog) Attach(name, principal, remote string, resumed bool) *ClientLog {
+	return &ClientLog{
 		session: s, resumed: resumed, since: time.Now(),
 		attrs: []any{"session", s.Name, "client", name, "principal", principal, "remote", remote},
 	}
@@ -91,7 +91,7 @@ func (s *Session) Attach(name, principal, remote string, resumed bool) *Client {
 
 // Use notes a request for more than the status of the agent. The first one makes the client one of
 // the log.
-func (c *Client) Use() {
+func (c *ClientLog) Use() {
 	if c.used.Load() || c.used.Swap(true) {
 		return
 	}
@@ -100,7 +100,7 @@ func (c *Client) Use() {
 }
 
 // Detach notes that the client has lost the session, in which so many processes run.
-func (c *Client) Detach(running int) {
+func (c *ClientLog) Detach(running int) {
 	level := slog.LevelInfo
 	if !c.used.Load() {
 		level = slog.LevelDebug
@@ -108,9 +108,9 @@ func (c *Client) Detach(running int) {
 	c.session.Log.Log(context.Background(), level, "session detached", append(c.attrs, "seconds", seconds(c.since), "running", running)...)
 }
 
-// Process is a process in the log. A nil *Process is in none.
-type Process struct {
-	session *Session
+// ProcessLog is a process in the log. A nil *Process is in none.
+type ProcessLog struct {
+	session *SessionLog
 	what    string
 	attrs   []any
 	since   time.Time
@@ -118,38 +118,38 @@ type Process struct {
 }
 
 // Started notes that a program runs, with those layers of a sandbox.
-func (s *Session) Started(program string, pid int, tty bool, layers []string) *Process {
+func (s *SessionLog) Started(program string, pid int, tty bool, layers []string) *ProcessLog {
 	return s.started("process", program, pid, "tty", tty, "sandbox", layers)
 }
 
 // Capturing notes that a shell runs startup files, for a snapshot.
-func (s *Session) Capturing(shell string, pid int, layers []string) *Process {
+func (s *SessionLog) Capturing(shell string, pid int, layers []string) *ProcessLog {
 	return s.started("snapshot", shell, pid, "sandbox", layers)
 }
 
-func (s *Session) started(what, program string, pid int, more ...any) *Process {
+func (s *SessionLog) started(what, program string, pid int, more ...any) *ProcessLog {
 	if !s.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return nil
 	}
 	if program = filepath.Base(program); len(program) > maxProgram {
 		program = program[:maxProgram] + "..."
 	}
-	p := &Process{session: s, what: what, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
+	p := &ProcessLog{session: s, what: what, since: time.Now(), attrs: []any{"session", s.Name, "program", program, "pid", pid}}
 	s.Log.Debug(what+" started", append(p.attrs, more...)...)
 	return p
 }
 
 // Exited notes the exit code, which is 128+n after signal n.
-func (p *Process) Exited(code int) { p.end("exit_code", code) }
+func (p *ProcessLog) Exited(code int) { p.end("exit_code", code) }
 
 // Killed notes that the agent has killed the process, with its session.
-func (p *Process) Killed() { p.end("killed", true) }
+func (p *ProcessLog) Killed() { p.end("killed", true) }
 
 // Captured notes that the startup files run no more. Whether there is a snapshot is for who has
 // wanted it to say.
-func (p *Process) Captured() { p.end() }
+func (p *ProcessLog) Captured() { p.end() }
 
-func (p *Process) end(how ...any) {
+func (p *ProcessLog) end(how ...any) {
 	if p == nil || p.ended.Swap(true) {
 		return
 	}

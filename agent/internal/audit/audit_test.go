@@ -21,7 +21,7 @@ func TestLines(t *testing.T) {
 		log.Reset()
 		handler := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})
 		for _, works := range []bool{true, false} {
-			s := &Session{Log: slog.New(handler), Name: "abcd"}
+			s := &SessionLog{Log: slog.New(handler), Name: "abcd"}
 			c := s.Attach("cli", "sub:alice", "192.0.2.1:7", false)
 			if works {
 				c.Use()
@@ -68,7 +68,7 @@ func TestDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log rig.Transcript
 		read := 0
-		s := &Session{Log: slog.New(slog.NewTextHandler(&log, nil)), Name: "abcd"}
+		s := &SessionLog{Log: slog.New(slog.NewTextHandler(&log, nil)), Name: "abcd"}
 		told := func() (all []string) {
 			synctest.Wait()
 			text := log.String()

@@ -22,7 +22,7 @@ type decided struct {
 }
 
 // Decided notes what became of a command that rules have not simply allowed.
-func (s *Session) Decided(outcome string, attrs ...any) {
+func (s *SessionLog) Decided(outcome string, attrs ...any) {
 	d := &s.decided
 	d.mu.Lock()
 	if d.timer == nil {
@@ -37,7 +37,7 @@ func (s *Session) Decided(outcome string, attrs ...any) {
 }
 
 // flush ends an interval: it writes how many commands of each outcome were left out.
-func (d *decided) flush(s *Session) {
+func (d *decided) flush(s *SessionLog) {
 	d.mu.Lock()
 	seen := d.seen
 	if d.seen = nil; d.timer != nil {

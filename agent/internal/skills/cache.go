@@ -50,11 +50,11 @@ type Discovery struct {
 	// tells.
 	changes uint64
 	blind   bool
-	entries []*entry // oldest first
+	entries []*cached // oldest first
 }
 
-// entry is the answer for one sandbox.
-type entry struct {
+// cached is the answer for one sandbox.
+type cached struct {
 	key string
 	// turn is held by who reads or makes the answer; it guards what follows.
 	turn    chan struct{}
@@ -114,7 +114,7 @@ func (d *Discovery) Installed(ctx context.Context, s *protocol.Sandbox) (Encoded
 }
 
 // entry returns the entry of a sandbox, and makes it.
-func (d *Discovery) entry(s *protocol.Sandbox) (*entry, error) {
+func (d *Discovery) entry(s *protocol.Sandbox) (*cached, error) {
 	key := ""
 	if s != nil && !s.UnrestrictedFiles() {
 		text, err := json.Marshal(s)
@@ -125,13 +125,13 @@ func (d *Discovery) entry(s *protocol.Sandbox) (*entry, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if i := slices.IndexFunc(d.entries, func(e *entry) bool { return e.key == key }); i >= 0 {
+	if i := slices.IndexFunc(d.entries, func(e *cached) bool { return e.key == key }); i >= 0 {
 		return d.entries[i], nil
 	}
 	if len(d.entries) == maxContexts {
 		d.entries = slices.Delete(d.entries, 0, 1)
 	}
-	e := &entry{key: key, turn: make(chan struct{}, 1)}
+	e := &cached{key: key, turn: make(chan struct{}, 1)}
 	d.entries = append(d.entries, e)
 	return e, nil
 }

@@ -47,7 +47,7 @@ func (d *Discovery) find(ctx context.Context, s *protocol.Sandbox) (Encoded, err
 		return nil, err
 	}
 	locations, incomplete := d.places.Locations()
-	a := answer{plugins: list{open: `{"plugins":[`}, skills: list{open: `],"skills":[`}, incomplete: incomplete}
+	a := installedList{plugins: list{open: `{"plugins":[`}, skills: list{open: `],"skills":[`}, incomplete: incomplete}
 	left := maxRead
 	for _, l := range locations {
 		found, err := read(ctx, fs, l.Path)
@@ -87,8 +87,8 @@ func tells(failure *discovery.Warning, fs fsops.FS) bool {
 	return true
 }
 
-// answer grows entry by entry, within its bounds.
-type answer struct {
+// installedList grows entry by entry, within its bounds.
+type installedList struct {
 	plugins, skills list
 	found           int // plugins and skills
 	bytes           int
@@ -104,7 +104,7 @@ type list struct {
 }
 
 // add adds what is in a location.
-func (a *answer) add(l *discovery.Location, found *discovery.Root) {
+func (a *installedList) add(l *discovery.Location, found *discovery.Root) {
 	d := found.Describe(l.Path)
 	isPlugin := l.Version != ""
 	if d.Incomplete || isPlugin && !d.IsPlugin {
@@ -136,7 +136,7 @@ func (a *answer) add(l *discovery.Location, found *discovery.Root) {
 }
 
 // room returns how many of n more may be found.
-func (a *answer) room(n int) int {
+func (a *installedList) room(n int) int {
 	if n > maxFound-a.found {
 		a.full = true
 		return maxFound - a.found
@@ -145,7 +145,7 @@ func (a *answer) room(n int) int {
 }
 
 // put adds an entry with n plugins and skills, if it fits.
-func (a *answer) put(to *list, entry any, n int) {
+func (a *installedList) put(to *list, entry any, n int) {
 	before := to.Len()
 	if before > 0 {
 		to.WriteByte(',')
@@ -166,7 +166,7 @@ func (a *answer) put(to *list, entry any, n int) {
 	a.found += n
 }
 
-func (a *answer) encode() Encoded {
+func (a *installedList) encode() Encoded {
 	var warnings []string
 	if a.full {
 		warnings = append(warnings, warnLimit)

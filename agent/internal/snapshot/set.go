@@ -54,13 +54,13 @@ type Set struct {
 	closed  bool
 	stop    context.CancelFunc
 	ctx     context.Context // of captures; ends with the set
-	entries []*entry        // used last: at the end
+	entries []*cachedState  // used last: at the end
 
 	capturing sync.WaitGroup
 }
 
-// entry is one state, or why there is none.
-type entry struct {
+// cachedState is one state, or why there is none.
+type cachedState struct {
 	key    string
 	state  *State
 	tries  int // that have failed
@@ -133,7 +133,7 @@ func (s *Set) begin(key string, capture func(context.Context) (*State, error)) (
 }
 
 // keepLocked gives an entry its state, if the set still has the entry.
-func (s *Set) keepLocked(e *entry, state *State) error {
+func (s *Set) keepLocked(e *cachedState, state *State) error {
 	if s.closed || !slices.Contains(s.entries, e) {
 		return nil
 	}
@@ -145,12 +145,12 @@ func (s *Set) keepLocked(e *entry, state *State) error {
 }
 
 func (s *Set) indexLocked(key string) int {
-	return slices.IndexFunc(s.entries, func(e *entry) bool { return e.key == key })
+	return slices.IndexFunc(s.entries, func(e *cachedState) bool { return e.key == key })
 }
 
 // entryLocked returns the entry of a key as the one that was used last.
-func (s *Set) entryLocked(key string) *entry {
-	e := &entry{key: key}
+func (s *Set) entryLocked(key string) *cachedState {
+	e := &cachedState{key: key}
 	if i := s.indexLocked(key); i >= 0 {
 		e = s.entries[i]
 		s.entries = slices.Delete(s.entries, i, i+1)

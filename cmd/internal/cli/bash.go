@@ -47,7 +47,7 @@ _PROGRAM() {
 		quote(strings.Join(append(commandNames(g.entries), g.fallback.flagNames()...), " ")))
 
 	g.text("# _PROGRAM_value COMMAND FLAG WORD completes the argument of a flag.\n_PROGRAM_value() {\n\tcase $1:$2 in\n")
-	for _, e := range append(all(g.entries), entry{Command: new(Command), flags: g.fallback.flags}) {
+	for _, e := range append(all(g.entries), completedCommand{Command: new(Command), flags: g.fallback.flags}) {
 		for i := range e.flags {
 			f := &e.flags[i]
 			if f.Boolean() {

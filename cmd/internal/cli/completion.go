@@ -11,7 +11,7 @@ import (
 // argument with the tag complete:"KIND" takes such words: the script gets them, a line each, from
 //
 //	PROGRAM complete KIND -- WORDS OF THE LINE SO FAR
-func (p *Program) Completion(shell string) []byte {
+func (p *App) Completion(shell string) []byte {
 	g := script{program: p.Name, entries: p.Root().entries()}
 	for _, e := range g.entries {
 		if e.Default {
@@ -33,23 +33,23 @@ func (p *Program) Completion(shell string) []byte {
 type script struct {
 	bytes.Buffer
 	program  string
-	entries  []entry
-	fallback entry // of the default command: its flags may come without its name
+	entries  []completedCommand
+	fallback completedCommand // of the default command: its flags may come without its name
 }
 
-// entry is a command as scripts have it.
-type entry struct {
+// completedCommand is a command as scripts have it.
+type completedCommand struct {
 	*Command
-	entries  []entry // below it
+	entries  []completedCommand // below it
 	flags    Fields
 	argument Field // of the arguments the one with known words, else the last
 	many     bool  // there may be more than one argument
 }
 
 // entries are those of the commands below one.
-func (c *Command) entries() (all []entry) {
+func (c *Command) entries() (all []completedCommand) {
 	for _, child := range c.Shown() {
-		e := entry{Command: child, entries: child.entries(), flags: c.program.own()}
+		e := completedCommand{Command: child, entries: child.entries(), flags: c.program.own()}
 		for _, f := range child.Of(child.New()) {
 			switch {
 			case f.Arguments:
@@ -90,7 +90,7 @@ func firstSentence(help string) string {
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // all returns entries with all those below them.
-func all(entries []entry) (list []entry) {
+func all(entries []completedCommand) (list []completedCommand) {
 	for _, e := range entries {
 		list = append(append(list, e), all(e.entries)...)
 	}
@@ -98,7 +98,7 @@ func all(entries []entry) (list []entry) {
 }
 
 // commandNames are those of the commands of entries.
-func commandNames(entries []entry) (names []string) {
+func commandNames(entries []completedCommand) (names []string) {
 	for _, e := range entries {
 		names = append(names, e.Name)
 	}
@@ -106,7 +106,7 @@ func commandNames(entries []entry) (names []string) {
 }
 
 // flagNames are all flags of a command, each in every way to write it.
-func (e *entry) flagNames() (names []string) {
+func (e *completedCommand) flagNames() (names []string) {
 	for i := range e.flags {
 		names = append(names, e.flags[i].ways()...)
 	}
@@ -114,7 +114,7 @@ func (e *entry) flagNames() (names []string) {
 }
 
 // valued are the flags of a command that take a value.
-func (e *entry) valued() (names []string) {
+func (e *completedCommand) valued() (names []string) {
 	for i := range e.flags {
 		if f := &e.flags[i]; !f.Boolean() {
 			names = append(names, f.ways()...)

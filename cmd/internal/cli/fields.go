@@ -27,10 +27,10 @@ type Field struct {
 	Passthrough bool // and is the command line of another program
 
 	tag     reflect.StructTag
-	program *Program // of which variables are in the help; nil for none
-	splits  bool     // a value is several ones, with commas between them
-	given   bool     // on the command line
-	said    bool     // by the line, a variable or a file
+	program *App // of which variables are in the help; nil for none
+	splits  bool // a value is several ones, with commas between them
+	given   bool // on the command line
+	said    bool // by the line, a variable or a file
 	value   reflect.Value
 
 	filed *Value // what a file says; nil: nothing

@@ -44,13 +44,13 @@ func (c *Command) UnknownFlag(word string) string {
 }
 
 // Here rewrites a line in the form of other programs to the form that the program reads.
-func (p *Program) Here(args []string) ([]string, error) {
+func (p *App) Here(args []string) ([]string, error) {
 	return p.withoutHelp(p.dashesBehind(p.commandFirst(args)))
 }
 
 // dashesBehind moves -- from before a command, where it has nothing to keep apart, to behind it: it
 // stays true that no word after it is a flag, and files are read for the command that runs.
-func (p *Program) dashesBehind(args []string) []string {
+func (p *App) dashesBehind(args []string) []string {
 	c, at, n := p.Root(), -1, 0
 	for ; n < len(args); n++ {
 		if args[n] == "--" && at < 0 && len(c.Below()) > 0 {
@@ -74,7 +74,7 @@ func (p *Program) dashesBehind(args []string) []string {
 }
 
 // commandFirst moves a command before the flags that say where it works.
-func (p *Program) commandFirst(args []string) []string {
+func (p *App) commandFirst(args []string) []string {
 	n := 0
 	for n < len(args) {
 		name, _, inline := strings.Cut(args[n], "=")
@@ -98,7 +98,7 @@ func (p *Program) commandFirst(args []string) []string {
 
 // withoutHelp replaces -h among several letters behind one dash, where it would mean help: a user who
 // types ls -lh wants sizes for people. Other commands have no such flag.
-func (p *Program) withoutHelp(args []string) ([]string, error) {
+func (p *App) withoutHelp(args []string) ([]string, error) {
 	c, rest, err := p.command(args)
 	letters := func(word string) bool {
 		return len(word) > 2 && word[0] == '-' && word[1] != '-' && strings.Contains(word, "h")

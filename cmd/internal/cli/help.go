@@ -249,7 +249,7 @@ func (p *page) section(title string, rows []row) {
 }
 
 // flags writes the flags of a command, those of the program first, in their sections.
-func (p *page) flags(program *Program, fields Fields) {
+func (p *page) flags(program *App, fields Fields) {
 	p.section("Flags:", rows(program.own(), fields.in("")))
 	var seen []string
 	for _, f := range fields {

@@ -2,7 +2,7 @@
 // fields name flags, arguments and variables of the environment. Files can set the same options. Help,
 // completion and hints about mistyped words come from the same tags.
 //
-// A [Program] has a struct with a field for each command, and each command a struct of its own:
+// An [App] has a struct with a field for each command, and each command a struct of its own:
 //
 //	type commandLine struct {
 //		Serve serveFlags `cmd:"" default:"withargs" help:"Serve. This is the default command."`
@@ -17,7 +17,7 @@
 //		Dirs []string `arg:"" optional:"" type:"path" name:"dir" help:"Where."`
 //	}
 //
-// [Program.Read] reads a line. [ReadFiles] reads the files, and [Layers.Merge] decides which of them
+// [App.Read] reads a line. [ReadFiles] reads the files, and [Layers.Merge] decides which of them
 // counts. Only the struct of the command that a line names is examined, so a program starts as fast
 // with a hundred commands as with one.
 package cli
@@ -30,8 +30,8 @@ import (
 	"sync"
 )
 
-// Program is a program with commands.
-type Program struct {
+// App is a program with commands.
+type App struct {
 	Name        string
 	Description string // of the help, as it is
 	Commands    any    // a struct with a field for each command
@@ -58,7 +58,7 @@ type Command struct {
 	Hidden        bool
 	Default       bool // its flags may come without its name
 
-	program *Program
+	program *App
 	above   *Command // nil for the program
 	flags   reflect.Type
 	once    sync.Once
@@ -66,13 +66,13 @@ type Command struct {
 }
 
 // Root is the program itself.
-func (p *Program) Root() *Command {
+func (p *App) Root() *Command {
 	p.once.Do(func() { p.root = &Command{Name: p.Name, program: p, flags: reflect.TypeOf(p.Commands)} })
 	return p.root
 }
 
 // Find returns a command by its path, nil if there is none.
-func (p *Program) Find(path string) *Command {
+func (p *App) Find(path string) *Command {
 	c := p.Root()
 	for word := range strings.SplitSeq(path, " ") {
 		i := slices.IndexFunc(c.Below(), func(child *Command) bool { return child.Name == word })
@@ -85,7 +85,7 @@ func (p *Program) Find(path string) *Command {
 }
 
 // Leaves are the commands of the program that have none below them, but for hidden ones.
-func (p *Program) Leaves() (all []*Command) { return p.Root().leaves() }
+func (p *App) Leaves() (all []*Command) { return p.Root().leaves() }
 
 func (c *Command) leaves() (all []*Command) {
 	for _, child := range c.Shown() {
@@ -161,7 +161,7 @@ func (c *Command) Of(flags any) Fields {
 }
 
 // expand puts the values of variables into a text.
-func (p *Program) expand(text string) string {
+func (p *App) expand(text string) string {
 	if strings.Contains(text, "${") {
 		for name, value := range p.Vars {
 			text = strings.ReplaceAll(text, "${"+name+"}", value)
@@ -171,7 +171,7 @@ func (p *Program) expand(text string) string {
 }
 
 // own are the flags of the program itself.
-func (p *Program) own() Fields {
+func (p *App) own() Fields {
 	help := struct {
 		Help bool `short:"h" help:"Show context-sensitive help."`
 	}{}

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// checker is a command that checks its flags together. [Program.Read] calls Check when all flags are
+// checker is a command that checks its flags together. [App.Read] calls Check when all flags are
 // filled in; required ones may be missing.
 type checker interface{ Check() error }
 
@@ -25,13 +25,13 @@ type Line struct {
 
 // Command returns the command that a line names with its first words: the program itself if these
 // are none. The error is a [UsageError] about a word that is no command.
-func (p *Program) Command(args []string) (*Command, error) {
+func (p *App) Command(args []string) (*Command, error) {
 	c, _, err := p.command(args)
 	return c, err
 }
 
 // command is Command, and returns the words behind the command.
-func (p *Program) command(args []string) (c *Command, rest []string, err error) {
+func (p *App) command(args []string) (c *Command, rest []string, err error) {
 	c = p.Root()
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") && len(c.Below()) > 0 {
 		child := c.child(args[0])
@@ -46,7 +46,7 @@ func (p *Program) command(args []string) (c *Command, rest []string, err error) 
 // Read fills in the flags of the command that a line names, and checks them. values are the values
 // from files for this command. The error is about the first mistake, in a single word before one in
 // the whole line.
-func (p *Program) Read(args []string, values Values) (*Line, error) {
+func (p *App) Read(args []string, values Values) (*Line, error) {
 	command, rest, err := p.command(args)
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (fs Fields) flag(args []string) (f *Field, value string, rest []string, err
 }
 
 // Given returns what [Fields.Given] does for the command of a line.
-func (p *Program) Given(args []string) (given map[string]string, unknown *UnknownFlag) {
+func (p *App) Given(args []string) (given map[string]string, unknown *UnknownFlag) {
 	c, rest, err := p.command(args)
 	if fallback := c.fallback(); fallback != nil && err == nil {
 		c = fallback

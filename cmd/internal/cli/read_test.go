@@ -68,8 +68,8 @@ type runFlags struct {
 	Command  []string `arg:"" passthrough:""`
 }
 
-func testProgram() *Program {
-	return &Program{
+func testProgram() *App {
+	return &App{
 		Name: "program", Description: "Does things.\n\n  program serve  serves", Commands: testCommands{}, Own: struct {
 			Version bool `help:"Print the version."`
 		}{}, Sections: []Section{{"more", "More:"}}, Vars: map[string]string{"unused": "x"},

@@ -42,7 +42,7 @@ fi
 
 // zshCase writes what completes a line that goes on with one of the commands; otherwise
 // writes what completes it where it goes on with something else.
-func (g *script) zshCase(indent string, entries []entry, otherwise func()) {
+func (g *script) zshCase(indent string, entries []completedCommand, otherwise func()) {
 	fmt.Fprintf(g, "%scommands=(\n", indent)
 	for _, e := range entries {
 		fmt.Fprintf(g, "%s\t%s\n", indent, quote(strings.ReplaceAll(e.Name, ":", `\:`)+":"+firstSentence(e.Summary)))
@@ -67,7 +67,7 @@ func (g *script) zshCase(indent string, entries []entry, otherwise func()) {
 }
 
 // zshArguments writes the arguments of _arguments that describe the command.
-func (g *script) zshArguments(e *entry) {
+func (g *script) zshArguments(e *completedCommand) {
 	escape := strings.NewReplacer(":", `\:`, "[", `\[`, "]", `\]`)
 	for i := range e.flags {
 		f := &e.flags[i]

@@ -250,12 +250,12 @@ func needsQuotes(value string) bool {
 
 // Metadata is what the openai.yaml of a skill says (capabilities.md 3.2).
 type Metadata struct {
-	Tools  []Tool  // the skill depends on; none: nil
-	Policy *Policy // nil: none
+	Tools  []Tool       // the skill depends on; none: nil
+	Policy *SkillPolicy // nil: none
 }
 
-// Policy says who may use a skill.
-type Policy struct {
+// SkillPolicy says who may use a skill.
+type SkillPolicy struct {
 	AllowImplicitInvocation *bool
 	Products                []string
 }
@@ -370,7 +370,7 @@ func (t *Tool) kept() bool {
 	return t.Type != "" && t.Value != ""
 }
 
-func readPolicy(n *yaml.Node) (*Policy, error) {
+func readPolicy(n *yaml.Node) (*SkillPolicy, error) {
 	if n == nil || isNull(n) {
 		return nil, nil
 	}
@@ -378,7 +378,7 @@ func readPolicy(n *yaml.Node) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Products: []string{}}
+	p := &SkillPolicy{Products: []string{}}
 	if allow := all["allow_implicit_invocation"]; allow != nil && !isNull(allow) {
 		if err := allow.Decode(&p.AllowImplicitInvocation); err != nil {
 			return nil, err

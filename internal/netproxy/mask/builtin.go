@@ -12,8 +12,8 @@ const minBuilt = 16
 // builtin returns the families that need no provider. Their destinations are taken from the
 // environment once, and are at the one port that they name, or 443.
 func builtin(lookup func(string) string) []*family {
-	https := func(hosts ...string) []place {
-		var places []place
+	https := func(hosts ...string) []destination {
+		var places []destination
 		for _, host := range hosts {
 			if p, err := parsePlace("https://" + host); err == nil {
 				p.path = ""
@@ -35,7 +35,7 @@ func builtin(lookup func(string) string) []*family {
 	}
 	if p, err := parsePlace(lookup("OPENAI_BASE_URL")); err == nil && !p.wildcard {
 		p.path = ""
-		openai.bound.places = []place{p}
+		openai.bound.places = []destination{p}
 	}
 	families := []*family{github, openai}
 	// Tokens of an enterprise's server are those of no known host without this variable, and

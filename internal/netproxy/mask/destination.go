@@ -17,8 +17,8 @@ type Destination struct {
 	Path string // as it is written in the request, without query
 }
 
-// A place is where a credential may go.
-type place struct {
+// A destination is where a credential may go.
+type destination struct {
 	tls      bool
 	host     string
 	wildcard bool // only what is below host
@@ -30,8 +30,8 @@ var errDestination = errors.New("a destination is not https://HOST[:PORT][/PATH]
 
 // parsePlace reads a destination of a provider. Without a scheme, it is reached by TLS unless
 // it is a loopback address.
-func parsePlace(text string) (place, error) {
-	var p place
+func parsePlace(text string) (destination, error) {
+	var p destination
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		scheme, rest = "", text
@@ -81,13 +81,13 @@ func parsePlace(text string) (place, error) {
 	return p, nil
 }
 
-func (p *place) loopback() bool {
+func (p *destination) loopback() bool {
 	addr, err := netip.ParseAddr(p.host)
 	return !p.wildcard && (p.host == "localhost" || err == nil && addr.IsLoopback())
 }
 
 // at tells whether the place is at a host and port.
-func (p *place) at(tls bool, host string, port uint16) bool {
+func (p *destination) at(tls bool, host string, port uint16) bool {
 	if p.tls != tls || p.port != port {
 		return false
 	}
@@ -97,7 +97,7 @@ func (p *place) at(tls bool, host string, port uint16) bool {
 	return host == p.host
 }
 
-func (p *place) contains(d Destination) bool {
+func (p *destination) contains(d Destination) bool {
 	if !p.at(d.TLS, d.Host, d.Port) {
 		return false
 	}

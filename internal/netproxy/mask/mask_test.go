@@ -393,7 +393,7 @@ func TestIgnoredProviders(t *testing.T) {
 			t.Errorf("%q: %q, %s", text, env["TOK"], log)
 		}
 	}
-	for text, want := range map[string]place{
+	for text, want := range map[string]destination{
 		"https://d.test":         {tls: true, host: "d.test", port: 443},
 		"HTTPS://D.test:8443/a/": {tls: true, host: "d.test", port: 8443, path: "/a"},
 		"d.test/a":               {tls: true, host: "d.test", port: 443, path: "/a"},

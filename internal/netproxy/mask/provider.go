@@ -30,7 +30,7 @@ func (p Provider) Check() error {
 
 // A binding says where credentials of one provider are put back, and how.
 type binding struct {
-	places               []place
+	places               []destination
 	bearer, token, basic bool
 	header, prefix       string
 }

@@ -2,7 +2,7 @@
 // values: it resolves no name and opens no socket, so whoever asks for a verdict does
 // these and comes back with what was found.
 //
-// A [Policy] is compiled of the [Rules] that a client sends, and may stand under another,
+// A [Hosts] is compiled of the [Rules] that a client sends, and may stand under another,
 // its ceiling, of the operator: then each question goes to both, and the stricter answer
 // is the verdict. A request goes through the steps of network.md 3.1 in this order:
 //

@@ -29,18 +29,18 @@ type Request struct {
 	Method   string // of HTTP; CONNECT for tunnels; empty for SOCKS5
 }
 
-// A Policy judges requests. It does not change, and may be used by many at once.
-type Policy struct {
+// A Hosts judges requests. It does not change, and may be used by many at once.
+type Hosts struct {
 	limited, local      bool
 	allow, deny, review set
 	ports               []uint16
-	ceiling             *Policy
+	ceiling             *Hosts
 }
 
 // Compile returns the policy of some rules. Its errors are the texts of the contract, without
 // "invalid network proxy config: " before them (network.md 2.4).
-func Compile(r Rules) (*Policy, error) {
-	p := &Policy{limited: r.Limited, local: r.Local, ports: slices.Clone(r.Ports)}
+func Compile(r Rules) (*Hosts, error) {
+	p := &Hosts{limited: r.Limited, local: r.Local, ports: slices.Clone(r.Ports)}
 	p.deny.wide, p.review.wide = true, true
 	for _, text := range slices.Sorted(maps.Keys(r.Domains)) {
 		pattern, err := parse(text)
@@ -74,7 +74,7 @@ func Compile(r Rules) (*Policy, error) {
 // Under returns the policy under a ceiling: what either denies is denied, and what either
 // asks about is asked. A name that the ceiling does not list is denied, since an answer of the
 // client cannot lift it. A nil ceiling is none.
-func (p *Policy) Under(ceiling *Policy) *Policy {
+func (p *Hosts) Under(ceiling *Hosts) *Hosts {
 	under := *p
 	under.ceiling = ceiling
 	return &under
@@ -82,7 +82,7 @@ func (p *Policy) Under(ceiling *Policy) *Policy {
 
 // Judge gives the verdict before a name is resolved. Whether a verdict to Ask is put to a
 // client is the caller's to know: where there is none, it is a denial for the same reason.
-func (p *Policy) Judge(r Request) Verdict {
+func (p *Hosts) Judge(r Request) Verdict {
 	v := p.judge(r)
 	if p.ceiling == nil {
 		return v
@@ -94,7 +94,7 @@ func (p *Policy) Judge(r Request) Verdict {
 	return stricter(v, above)
 }
 
-func (p *Policy) judge(r Request) Verdict {
+func (p *Hosts) judge(r Request) Verdict {
 	if host, err := Host(r.Host); err != nil || host != r.Host {
 		return Verdict{Deny, ScopeDomain, SourceBaseline, ReasonNotAllowed} // not from Host: never looked up
 	}
@@ -130,7 +130,7 @@ const (
 // JudgeAddresses judges where a name leads: refused, if any of its addresses is local and
 // that is not allowed, or if it has none. It is asked also after the client has allowed the
 // name.
-func (p *Policy) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refused bool) {
+func (p *Hosts) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refused bool) {
 	for q := p; q != nil; q = q.ceiling {
 		refused = refused || !q.local && len(addrs) == 0
 		for _, addr := range addrs {
@@ -142,7 +142,7 @@ func (p *Policy) JudgeAddresses(r Request, addrs []netip.Addr) (v Verdict, refus
 
 // reaches tells whether a request that passed Judge may go to an address. An entry for
 // localhost is also one for the loopback addresses, and one for an address for it.
-func (p *Policy) reaches(r Request, addr netip.Addr) bool {
+func (p *Hosts) reaches(r Request, addr netip.Addr) bool {
 	if p.local || !special(addr) {
 		return true
 	}
@@ -155,7 +155,7 @@ func (p *Policy) reaches(r Request, addr netip.Addr) bool {
 
 // JudgeMethod judges what is done, in limited mode: plain requests only read, and a tunnel
 // has to be intercepted, so that its requests can be judged in their turn.
-func (p *Policy) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bool) {
+func (p *Hosts) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bool) {
 	v = Verdict{Deny, ScopeNonDomain, SourceMode, ReasonMethodNotAllowed}
 	switch {
 	case !p.Limited():
@@ -168,7 +168,7 @@ func (p *Policy) JudgeMethod(r Request, intercepted bool) (v Verdict, refused bo
 }
 
 // Limited tells whether the mode is limited.
-func (p *Policy) Limited() bool {
+func (p *Hosts) Limited() bool {
 	return p.limited || p.ceiling != nil && p.ceiling.Limited()
 }
 
@@ -179,7 +179,7 @@ func Reads(method string) bool {
 
 // JudgeDial judges the address that is dialled: a local one where these are not allowed, or
 // one that an entry denies, whatever the name.
-func (p *Policy) JudgeDial(r Request, addr netip.Addr) (v Verdict, refused bool) {
+func (p *Hosts) JudgeDial(r Request, addr netip.Addr) (v Verdict, refused bool) {
 	addr = plain(addr)
 	texts := []string{addr.String()}
 	for _, inner := range embedded(addr) {

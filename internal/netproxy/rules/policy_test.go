@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func compile(t *testing.T, r Rules) *Policy {
+func compile(t *testing.T, r Rules) *Hosts {
 	t.Helper()
 	p, err := Compile(r)
 	if err != nil {

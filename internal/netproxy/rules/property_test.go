@@ -61,10 +61,10 @@ func TestCeilingTightens(t *testing.T) {
 		if got.rank() < one.rank() || got.rank() < other.rank() {
 			t.Fatalf("%+v: %+v under %+v gives %+v", r, one, other, got)
 		}
-		for _, judge := range []func(*Policy) bool{
-			func(p *Policy) bool { _, refused := p.JudgeAddresses(r, []netip.Addr{addr}); return refused },
-			func(p *Policy) bool { _, refused := p.JudgeDial(r, addr); return refused },
-			func(p *Policy) bool { _, refused := p.JudgeMethod(r, false); return refused },
+		for _, judge := range []func(*Hosts) bool{
+			func(p *Hosts) bool { _, refused := p.JudgeAddresses(r, []netip.Addr{addr}); return refused },
+			func(p *Hosts) bool { _, refused := p.JudgeDial(r, addr); return refused },
+			func(p *Hosts) bool { _, refused := p.JudgeMethod(r, false); return refused },
 		} {
 			if judge(both) != (judge(a) || judge(b)) {
 				t.Fatalf("%+v at %s: the stricter does not win", r, addr)

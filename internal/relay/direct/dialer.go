@@ -70,7 +70,7 @@ func (d *Dialer) connect(ctx context.Context) (rpc.Conn, error) {
 	return ws, nil
 }
 
-func (d *Dialer) ask(ctx context.Context) (*place, error) {
+func (d *Dialer) ask(ctx context.Context) (*endpoint, error) {
 	p, err := ask(ctx, d.Registry, wire.PathDirectConnect, wire.DirectRequest{}, http.Header{"Idempotency-Key": {}})
 	if err != nil {
 		return nil, fmt.Errorf("asking the registry for the executor: %w", err)

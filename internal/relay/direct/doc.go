@@ -29,15 +29,15 @@ import (
 // maxID bounds what a registry calls a registration, in bytes.
 const maxID = 512
 
-// place is where a websocket has to be opened. Its URL is a credential.
-type place struct {
+// endpoint is where a websocket has to be opened. Its URL is a credential.
+type endpoint struct {
 	url            *url.URL
 	registrationID string
 	websockets     int // that may be open at once
 }
 
 // ask sends a request of the direct transport and checks the answer.
-func ask(ctx context.Context, r *relay.Registry, path string, request wire.DirectRequest, extra http.Header) (*place, error) {
+func ask(ctx context.Context, r *relay.Registry, path string, request wire.DirectRequest, extra http.Header) (*endpoint, error) {
 	request.Transport = wire.TransportDirect
 	var answer wire.DirectResponse
 	if err := r.Call(ctx, path, &request, &answer, extra); err != nil {
@@ -57,7 +57,7 @@ func ask(ctx context.Context, r *relay.Registry, path string, request wire.Direc
 	if err != nil {
 		return nil, fmt.Errorf("url of the registry's answer %w", err)
 	}
-	return &place{url: u, registrationID: answer.RegistrationID, websockets: answer.Websockets}, nil
+	return &endpoint{url: u, registrationID: answer.RegistrationID, websockets: answer.Websockets}, nil
 }
 
 // checkURL accepts wss, and ws to this machine: elsewhere all that is said, and the URL, would
@@ -77,7 +77,7 @@ func checkURL(raw string) (*url.URL, error) {
 
 // open opens a websocket at a place. The request is signed anew where the credential is one that
 // signs requests. A server that refuses is a [*socket.RefusedError], which quotes nothing.
-func open(ctx context.Context, r *relay.Registry, p *place, budget *rpc.Budget, ping func(payload string)) (*transport.WebSocket, error) {
+func open(ctx context.Context, r *relay.Registry, p *endpoint, budget *rpc.Budget, ping func(payload string)) (*transport.WebSocket, error) {
 	request := (&http.Request{Method: http.MethodGet, URL: p.url, Header: http.Header{
 		"User-Agent": {""}, // net/http then sends none
 	}}).WithContext(ctx)

@@ -184,7 +184,7 @@ func (l *Link) run(ctx context.Context, serving *sync.WaitGroup) error {
 }
 
 // overcome registers again if that helps after a websocket was refused. Its error is final.
-func (l *Link) overcome(ctx context.Context, p *place, err error) (*place, error) {
+func (l *Link) overcome(ctx context.Context, p *endpoint, err error) (*endpoint, error) {
 	refused, answered := errors.AsType[*socket.RefusedError](err)
 	_, network := errors.AsType[*api.NetworkError](err)
 	switch {
@@ -198,7 +198,7 @@ func (l *Link) overcome(ctx context.Context, p *place, err error) (*place, error
 
 // register asks the registry for a place. former is the one before; a registry that takes
 // several websockets is told of it, since those that are open belong to it.
-func (l *Link) register(ctx context.Context, former *place) (p *place, err error) {
+func (l *Link) register(ctx context.Context, former *endpoint) (p *endpoint, err error) {
 	var request wire.DirectRequest
 	if former != nil && former.websockets > 0 {
 		request.RegistrationID = former.registrationID
@@ -218,7 +218,7 @@ func (l *Link) register(ctx context.Context, former *place) (p *place, err error
 	return p, nil
 }
 
-func (l *Link) connect(ctx context.Context, p *place) (*conn, error) {
+func (l *Link) connect(ctx context.Context, p *endpoint) (*conn, error) {
 	c := &conn{link: l, ended: make(chan struct{})}
 	ws, err := open(ctx, l.cfg.Registry, p, l.cfg.Budget, c.pinged)
 	if err != nil {

@@ -429,7 +429,7 @@ func TestNobodyListens(t *testing.T) {
 	if got := l.Unready(); got == "" {
 		t.Error("the link is ready")
 	}
-	p := &place{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
+	p := &endpoint{url: &url.URL{Scheme: "ws", Host: gone.Addr().String(), Path: "/SECRET", RawQuery: "SECRET"}}
 	_, err = open(t.Context(), l.cfg.Registry, p, nil, nil)
 	if err == nil || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("got %v", err)

@@ -284,7 +284,7 @@ func TestCancel(t *testing.T) {
 }
 
 // TestManyAtOnce: more requests than a helper takes wait, and none gets the
-// answer of another.
+// reply of another.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})

@@ -13,7 +13,7 @@ const (
 	// some tenths of a second of a processor, and memory for all it sees.
 	maxLookups = 4
 	// maxWaiting is how many more may be held up by a file system that does not
-	// answer. None of them can be interrupted, and each takes a thread.
+	// reply. None of them can be interrupted, and each takes a thread.
 	maxWaiting = 4
 )
 

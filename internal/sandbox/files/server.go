@@ -119,7 +119,7 @@ func (s *server) end() bool {
 func (s *server) answer(r *request) error {
 	ctx, done := s.task(r)
 	defer done()
-	a := answer{server: s, id: r.id, fd: -1}
+	a := reply{server: s, id: r.id, fd: -1}
 	a.packet = appendAnswer(make([]byte, 0, 256), r.id, statusDone)
 	var err error
 	switch r.op {
@@ -194,8 +194,8 @@ func (s *server) cancel(id uint32) {
 	}
 }
 
-// answer is one on its way. It is sent in packets.
-type answer struct {
+// reply is one on its way. It is sent in packets.
+type reply struct {
 	server *server
 	id     uint32
 	packet []byte // of which something is still missing
@@ -205,7 +205,7 @@ type answer struct {
 }
 
 // finish sends the last packet, or what err says instead of it.
-func (a *answer) finish(err error) error {
+func (a *reply) finish(err error) error {
 	if a.err != nil {
 		return a.err
 	}
@@ -235,7 +235,7 @@ func (s *server) save() {
 
 // room sends what is there when n bytes more would not fit, and begins the
 // next packet with head.
-func (a *answer) room(n int, head ...byte) {
+func (a *reply) room(n int, head ...byte) {
 	if len(a.packet)+n <= maxPacket || a.err != nil {
 		return
 	}
@@ -249,7 +249,7 @@ func (a *answer) room(n int, head ...byte) {
 // entry or item; its name comes on top.
 const itemHeader = 9
 
-func (a *answer) list(entries []fsops.DirEntry, err error) error {
+func (a *reply) list(entries []fsops.DirEntry, err error) error {
 	size := 0
 	for _, e := range entries {
 		if size += len(e.Name) + entryAllowance; size > maxListing {
@@ -265,7 +265,7 @@ func (a *answer) list(entries []fsops.DirEntry, err error) error {
 
 // walk walks and lists what it found in the order in which it was found, so
 // that the agent can end it where its own count of the size would have.
-func (a *answer) walk(ctx context.Context, r *request) error {
+func (a *reply) walk(ctx context.Context, r *request) error {
 	var isError []bool
 	r.walk.Size = func(path string, err error) int {
 		isError = append(isError, err != nil)
@@ -298,7 +298,7 @@ func (a *answer) walk(ctx context.Context, r *request) error {
 }
 
 // discover reads a root and sends it packed, in pieces.
-func (a *answer) discover(ctx context.Context, root string) error {
+func (a *reply) discover(ctx context.Context, root string) error {
 	found, err := discovery.Read(ctx, a.server.view, root)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ type Judge struct {
 	mu      sync.Mutex // guards what follows
 	first   []string   // the command itself, until it was executed; nil afterwards
 	last    uint32
-	waiting map[uint32]chan answer // for answers; nil: no more come
+	waiting map[uint32]chan ruling // for answers; nil: no more come
 
 	declined [][sha256.Size]byte // by who asked for what, the newest last
 	sending  sync.Mutex          // one packet at a time
@@ -59,7 +59,7 @@ func New(policy []byte, first []string, socket int) (*Judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Judge{policy: p, socket: socket, first: first, waiting: map[uint32]chan answer{}}
+	j := &Judge{policy: p, socket: socket, first: first, waiting: map[uint32]chan ruling{}}
 	if socket >= 0 {
 		go j.receive() // as long as this process lives
 	}
@@ -104,7 +104,7 @@ func (j *Judge) Decide(p *Exec) error {
 
 // allowsUnasked tells whether what prompts may run where nobody can be asked. What the client
 // itself wants to be asked about may not.
-func (j *Judge) allowsUnasked(all []execpolicy.Program) bool {
+func (j *Judge) allowsUnasked(all []execpolicy.Command) bool {
 	client := j.policy.Client()
 	return j.policy.AllowUnasked && (client == nil || client.Exec(all...).Decision == rule.Allow)
 }
@@ -139,7 +139,7 @@ func (j *Judge) isFirst(p *Exec) bool {
 
 // candidates returns all that the program may be taken for. Nothing is looked up again: the files
 // are those that the check of the new image compares with.
-func candidates(p *Exec) []execpolicy.Program {
+func candidates(p *Exec) []execpolicy.Command {
 	looked := 0
 	look := func(string) (execpolicy.File, bool) {
 		if looked >= len(p.Real) {
@@ -158,7 +158,7 @@ func candidates(p *Exec) []execpolicy.Program {
 	}
 	all := execpolicy.Candidates(program, p.Argv, p.Dir, look)
 	for ; looked < len(p.Real); looked++ { // interpreters that the kernel sees, and Candidates does not
-		all = append(all, execpolicy.Program{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
+		all = append(all, execpolicy.Command{Argv: slices.Concat([]string{p.Real[looked]}, p.Argv), Path: p.Real[looked]})
 	}
 	// The kernel begins in the loader: a static program that a file names as its own runs there,
 	// and finds the arguments of that file.
@@ -202,20 +202,20 @@ func (j *Judge) tell(p *Exec, v *execpolicy.Verdict) {
 	_ = unix.Send(j.socket, e.encode(), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// answer is what became of a question.
-type answer byte
+// ruling is what became of a question.
+type ruling byte
 
 const (
-	unanswered answer = iota // nobody is there any more who asks, or answers
+	unanswered ruling = iota // nobody is there any more who asks, or answers
 	declined
 	accepted
 )
 
 // ask asks the agent. Whatever goes wrong refuses.
-func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) answer {
+func (j *Judge) ask(p *Exec, v *execpolicy.Verdict, unasked bool) ruling {
 	e := Event{Kind: Asked, Question: questionOf(p, v)}
 	e.Unasked = unasked
-	got := make(chan answer, 1)
+	got := make(chan ruling, 1)
 	j.mu.Lock()
 	if j.waiting == nil {
 		j.mu.Unlock()

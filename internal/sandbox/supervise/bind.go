@@ -20,7 +20,7 @@ import (
 // it.
 
 // bind does bind(2), or refuses it.
-func (r *request) bind() answer {
+func (r *request) bind() callResult {
 	a, err := r.takeAddress()
 	if err == errNoCopy {
 		return fail(unix.EINVAL) // it has a name already, or a peer
@@ -45,7 +45,7 @@ func (r *request) bind() answer {
 		a.close()
 		return fail(err)
 	}
-	return r.apart(func(*request) answer {
+	return r.apart(func(*request) callResult {
 		defer a.close()
 		return result(errOrNil(r.n.bindApart(a, umask)))
 	}, a.close)

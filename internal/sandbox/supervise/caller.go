@@ -170,7 +170,7 @@ type umasks struct {
 }
 
 // setUmask lets the kernel make a call of umask(2).
-func (r *request) setUmask() answer {
+func (r *request) setUmask() callResult {
 	u := &r.n.umasks
 	dir, err := unix.Open(fmt.Sprintf("/proc/%d", r.thread()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	u.mu.Lock()

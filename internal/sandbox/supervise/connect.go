@@ -26,7 +26,7 @@ import (
 // takes the links of a process of the command's own.
 
 // connect does connect(2), or refuses it.
-func (r *request) connect() answer {
+func (r *request) connect() callResult {
 	a, err := r.takeAddress()
 	if err == errNoCopy {
 		return fail(unix.EISCONN)
@@ -41,7 +41,7 @@ func (r *request) connect() answer {
 	if r.n.config.Proxy != nil && a.domain != unix.AF_UNIX {
 		return r.connectGate(a)
 	}
-	do := func(*request) answer {
+	do := func(*request) callResult {
 		defer a.close()
 		err := errOrNil(a.connect())
 		if a.held != nil && a.family() != unix.AF_UNSPEC { // that ends an association

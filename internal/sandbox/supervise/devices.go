@@ -12,7 +12,7 @@ import (
 // known by its number, whatever its path is.
 
 // openDevice opens the device at the place.
-func (r *request) openDevice(p *place, o opening) answer {
+func (r *request) openDevice(p *place, o opening) callResult {
 	if p.Stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return fail(unix.EACCES)
 	}
@@ -36,7 +36,7 @@ func (r *request) openDevice(p *place, o opening) answer {
 
 // openControlling opens the controlling terminal of the caller. The device itself
 // would be that of this process.
-func (r *request) openControlling(o opening) answer {
+func (r *request) openControlling(o opening) callResult {
 	device, err := controllingTerminal(r.thread())
 	if err = r.there(err); err != nil {
 		return fail(err)
@@ -52,7 +52,7 @@ func (r *request) openControlling(o opening) answer {
 
 // openPTMX makes a new pair of terminals, and notes the one that the caller will
 // open by its path.
-func (r *request) openPTMX(p *place, o opening) answer {
+func (r *request) openPTMX(p *place, o opening) callResult {
 	fd, err := r.reopen(p.FD, o)
 	if err != nil {
 		return fail(err)

@@ -18,9 +18,9 @@ import (
 // execcheck makes sure that it has executed what was judged.
 
 // exec hands the call over to the checker.
-func (r *request) exec() answer {
+func (r *request) exec() callResult {
 	r.n.execs.Check(r.n.listener, r.call)
-	return answer{how: postponed}
+	return callResult{how: postponed}
 }
 
 // newChecker returns the checker of the command's programs.

@@ -8,7 +8,7 @@ import (
 
 // openFIFO opens a FIFO as fifo(7) has it: for reading, the caller waits for
 // somebody who writes, and the other way round.
-func (r *request) openFIFO(p *place, o opening) answer {
+func (r *request) openFIFO(p *place, o opening) callResult {
 	if o.flags&unix.O_ACCMODE != unix.O_RDONLY {
 		// With O_NONBLOCK this fails where it would have to wait.
 		fd, err := r.reopen(p.FD, o)
@@ -21,13 +21,13 @@ func (r *request) openFIFO(p *place, o opening) answer {
 
 // openApart opens the object of the place on a thread of its own, since that may
 // take as long as somebody else likes.
-func (r *request) openApart(p *place, o opening) answer {
+func (r *request) openApart(p *place, o opening) callResult {
 	own, err := unix.FcntlInt(uintptr(p.FD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
 	}
 	isFIFO := p.Stat.Mode&unix.S_IFMT == unix.S_IFIFO
-	return r.apart(func(r *request) answer {
+	return r.apart(func(r *request) callResult {
 		defer unix.Close(own)
 		opened := make(chan struct{})
 		defer close(opened)

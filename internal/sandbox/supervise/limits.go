@@ -18,11 +18,11 @@ import (
 
 // limit judges a call whose first argument is a process or a thread: prlimit(2)
 // and those of sched(7). A caller that names itself by its number is one of them.
-func (r *request) limit() answer { return r.ofItsOwn(r.int(0)) }
+func (r *request) limit() callResult { return r.ofItsOwn(r.int(0)) }
 
 // setpriority judges setpriority(2): the priority of one process, and not that of
 // a group or of all processes of a user.
-func (r *request) setpriority() answer {
+func (r *request) setpriority() callResult {
 	const ofProcess = 0 // PRIO_PROCESS
 	if r.int(0) != ofProcess {
 		return fail(unix.EPERM)
@@ -31,7 +31,7 @@ func (r *request) setpriority() answer {
 }
 
 // ioprioSet judges ioprio_set(2), as setpriority does.
-func (r *request) ioprioSet() answer {
+func (r *request) ioprioSet() callResult {
 	const ofProcess = 1 // IOPRIO_WHO_PROCESS
 	if r.int(0) != ofProcess {
 		return fail(unix.EPERM)
@@ -41,7 +41,7 @@ func (r *request) ioprioSet() answer {
 
 // ofItsOwn lets the kernel go on with a call about the process or thread id, if
 // that is one of the command's.
-func (r *request) ofItsOwn(id int) answer {
+func (r *request) ofItsOwn(id int) callResult {
 	if !isOfCommand(id) {
 		return fail(r.there(unix.EPERM))
 	}

@@ -45,12 +45,12 @@ func (n *Notifier) mayReachManaged(family, kind int, sockaddr []byte) error {
 }
 
 // connectGate does the call of connect in a, which was judged, and tells the gate.
-func (r *request) connectGate(a *address) answer {
+func (r *request) connectGate(a *address) callResult {
 	if a.family() == unix.AF_UNSPEC {
 		a.close()
-		return answer{} // there is no connection that it would end
+		return callResult{} // there is no connection that it would end
 	}
-	return r.apart(func(r *request) answer {
+	return r.apart(func(r *request) callResult {
 		defer a.close()
 		to, _, _ := inetAddress(a.sockaddr)
 		err := r.n.config.Proxy.Connect(a.socket, a.domain, to.Port())

@@ -13,8 +13,8 @@ import (
 
 // change returns what judges the object that a path or a descriptor leads to, and changes it.
 // do gets a path that leads to the object, whatever its name belongs to by now.
-func (r *request) change(do func(object string) error) func(place, error) answer {
-	return func(p place, err error) answer {
+func (r *request) change(do func(object string) error) func(place, error) callResult {
+	return func(p place, err error) callResult {
 		if err != nil {
 			return fail(err)
 		}
@@ -31,10 +31,10 @@ func (r *request) at(dir, pathArg, flags int) (place, error) {
 	return r.target(dir, pathArg, flags&unix.AT_EMPTY_PATH != 0, flags&unix.AT_SYMLINK_NOFOLLOW == 0)
 }
 
-func (r *request) chmod() answer    { return r.changeMode(1)(r.at(unix.AT_FDCWD, 0, 0)) }
-func (r *request) fchmod() answer   { return r.changeMode(1)(r.opened(r.int(0))) }
-func (r *request) fchmodat() answer { return r.changeMode(2)(r.at(r.int(0), 1, 0)) }
-func (r *request) fchmodat2() answer {
+func (r *request) chmod() callResult    { return r.changeMode(1)(r.at(unix.AT_FDCWD, 0, 0)) }
+func (r *request) fchmod() callResult   { return r.changeMode(1)(r.opened(r.int(0))) }
+func (r *request) fchmodat() callResult { return r.changeMode(2)(r.at(r.int(0), 1, 0)) }
+func (r *request) fchmodat2() callResult {
 	flags := r.int(3)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
@@ -42,7 +42,7 @@ func (r *request) fchmodat2() answer {
 	return r.changeMode(2)(r.at(r.int(0), 1, flags))
 }
 
-func (r *request) changeMode(modeArg int) func(place, error) answer {
+func (r *request) changeMode(modeArg int) func(place, error) callResult {
 	mode := uint32(r.int(modeArg)) & 0o7777
 	return r.change(func(object string) error {
 		if mode&setIDs != 0 {
@@ -52,12 +52,12 @@ func (r *request) changeMode(modeArg int) func(place, error) answer {
 	})
 }
 
-func (r *request) chown() answer { return r.changeOwner(1)(r.at(unix.AT_FDCWD, 0, 0)) }
-func (r *request) lchown() answer {
+func (r *request) chown() callResult { return r.changeOwner(1)(r.at(unix.AT_FDCWD, 0, 0)) }
+func (r *request) lchown() callResult {
 	return r.changeOwner(1)(r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW))
 }
-func (r *request) fchown() answer { return r.changeOwner(1)(r.opened(r.int(0))) }
-func (r *request) fchownat() answer {
+func (r *request) fchown() callResult { return r.changeOwner(1)(r.opened(r.int(0))) }
+func (r *request) fchownat() callResult {
 	flags := r.int(4)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
@@ -65,7 +65,7 @@ func (r *request) fchownat() answer {
 	return r.changeOwner(2)(r.at(r.int(0), 1, flags))
 }
 
-func (r *request) changeOwner(uidArg int) func(place, error) answer {
+func (r *request) changeOwner(uidArg int) func(place, error) callResult {
 	return r.change(func(object string) error {
 		return unix.Fchownat(unix.AT_FDCWD, object, r.int(uidArg), r.int(uidArg+1), 0)
 	})
@@ -111,13 +111,13 @@ func (r *request) times(arg int, layout timesLayout) ([]unix.Timespec, error) {
 	return times, nil
 }
 
-func (r *request) utime() answer  { return r.changeTimes(unix.AT_FDCWD, 0, 1, seconds, 0) }
-func (r *request) utimes() answer { return r.changeTimes(unix.AT_FDCWD, 0, 1, microseconds, 0) }
-func (r *request) futimesat() answer {
+func (r *request) utime() callResult  { return r.changeTimes(unix.AT_FDCWD, 0, 1, seconds, 0) }
+func (r *request) utimes() callResult { return r.changeTimes(unix.AT_FDCWD, 0, 1, microseconds, 0) }
+func (r *request) futimesat() callResult {
 	return r.changeTimes(r.int(0), 1, 2, microseconds, 0)
 }
 
-func (r *request) utimensat() answer { return r.changeTimes(r.int(0), 1, 2, nanoseconds, r.int(3)) }
+func (r *request) utimensat() callResult { return r.changeTimes(r.int(0), 1, 2, nanoseconds, r.int(3)) }
 
 // What utimensat(2) takes in the place of nanoseconds.
 const (
@@ -131,7 +131,7 @@ func isTime(t unix.Timespec) bool {
 
 // changeTimes changes the times of what a path leads to, or without a path, of
 // what the descriptor is of.
-func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, flags int) answer {
+func (r *request) changeTimes(dir, pathArg, timesArg int, layout timesLayout, flags int) callResult {
 	times, err := r.times(timesArg, layout)
 	if err != nil {
 		return fail(err)
@@ -174,21 +174,21 @@ func (r *request) attributeName(arg int) (string, error) {
 	return name, err
 }
 
-func (r *request) setxattr() answer {
+func (r *request) setxattr() callResult {
 	return r.setAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, 0) })
 }
 
-func (r *request) lsetxattr() answer {
+func (r *request) lsetxattr() callResult {
 	return r.setAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
-func (r *request) fsetxattr() answer {
+func (r *request) fsetxattr() callResult {
 	return r.setAttribute(func() (place, error) { return r.opened(r.int(0)) })
 }
 
 // setAttribute sets an attribute of the object that find finds. As in the kernel,
 // that comes after the other arguments.
-func (r *request) setAttribute(find func() (place, error)) answer {
+func (r *request) setAttribute(find func() (place, error)) callResult {
 	flags, size := r.int(4), r.pointer(3)
 	if flags&^(unix.XATTR_CREATE|unix.XATTR_REPLACE) != 0 {
 		return fail(unix.EINVAL)
@@ -206,20 +206,20 @@ func (r *request) setAttribute(find func() (place, error)) answer {
 	return r.change(func(object string) error { return unix.Setxattr(object, attribute, value, flags) })(find())
 }
 
-func (r *request) removexattr() answer {
+func (r *request) removexattr() callResult {
 	return r.removeAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, 0) })
 }
 
-func (r *request) lremovexattr() answer {
+func (r *request) lremovexattr() callResult {
 	return r.removeAttribute(func() (place, error) { return r.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
-func (r *request) fremovexattr() answer {
+func (r *request) fremovexattr() callResult {
 	return r.removeAttribute(func() (place, error) { return r.opened(r.int(0)) })
 }
 
 // removeAttribute is as setAttribute.
-func (r *request) removeAttribute(find func() (place, error)) answer {
+func (r *request) removeAttribute(find func() (place, error)) callResult {
 	attribute, err := r.attributeName(1)
 	if err != nil {
 		return fail(r.there(err))
@@ -228,7 +228,7 @@ func (r *request) removeAttribute(find func() (place, error)) answer {
 }
 
 // truncate does truncate(2).
-func (r *request) truncate() answer {
+func (r *request) truncate() callResult {
 	length := int64(r.pointer(1))
 	if length < 0 {
 		return fail(unix.EINVAL)

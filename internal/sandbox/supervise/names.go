@@ -53,7 +53,7 @@ func (r *request) nameAt(dir int, path string, how fsops.Lookup) (name, error) {
 
 // make judges the name at which the call makes something, and makes that. It only
 // looks whether the name exists if nothing may be made there: the kernel does.
-func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) answer {
+func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name string) error) callResult {
 	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
 		return fail(err)
@@ -77,19 +77,19 @@ func (r *request) make(dir, pathArg int, isDirectory bool, do func(in int, name 
 	return result(do(p.In.FD, p.Name))
 }
 
-func (r *request) mkdir() answer   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
-func (r *request) mkdirat() answer { return r.makeDirectory(r.int(0), 1, 2) }
+func (r *request) mkdir() callResult   { return r.makeDirectory(unix.AT_FDCWD, 0, 1) }
+func (r *request) mkdirat() callResult { return r.makeDirectory(r.int(0), 1, 2) }
 
-func (r *request) makeDirectory(dir, pathArg, modeArg int) answer {
+func (r *request) makeDirectory(dir, pathArg, modeArg int) callResult {
 	return r.make(dir, pathArg, true, func(in int, name string) error {
 		return r.underUmask(func() error { return unix.Mkdirat(in, name, uint32(r.int(modeArg))&0o1777) })
 	})
 }
 
-func (r *request) mknod() answer   { return r.makeNode(unix.AT_FDCWD, 0, 1) }
-func (r *request) mknodat() answer { return r.makeNode(r.int(0), 1, 2) }
+func (r *request) mknod() callResult   { return r.makeNode(unix.AT_FDCWD, 0, 1) }
+func (r *request) mknodat() callResult { return r.makeNode(r.int(0), 1, 2) }
 
-func (r *request) makeNode(dir, pathArg, modeArg int) answer {
+func (r *request) makeNode(dir, pathArg, modeArg int) callResult {
 	mode := uint32(r.int(modeArg)) & 0xffff
 	switch mode & unix.S_IFMT {
 	case 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
@@ -106,10 +106,10 @@ func (r *request) makeNode(dir, pathArg, modeArg int) answer {
 	})
 }
 
-func (r *request) symlink() answer   { return r.makeLink(0, unix.AT_FDCWD, 1) }
-func (r *request) symlinkat() answer { return r.makeLink(0, r.int(1), 2) }
+func (r *request) symlink() callResult   { return r.makeLink(0, unix.AT_FDCWD, 1) }
+func (r *request) symlinkat() callResult { return r.makeLink(0, r.int(1), 2) }
 
-func (r *request) makeLink(targetArg, dir, pathArg int) answer {
+func (r *request) makeLink(targetArg, dir, pathArg int) callResult {
 	target, err := r.path(targetArg)
 	if err != nil {
 		return fail(err)
@@ -120,14 +120,14 @@ func (r *request) makeLink(targetArg, dir, pathArg int) answer {
 	return r.make(dir, pathArg, false, func(in int, name string) error { return unix.Symlinkat(target, in, name) })
 }
 
-func (r *request) link() answer { return r.makeHardLink(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
-func (r *request) linkat() answer {
+func (r *request) link() callResult { return r.makeHardLink(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
+func (r *request) linkat() callResult {
 	return r.makeHardLink(r.int(0), 1, r.int(2), 3, r.int(4))
 }
 
 // makeHardLink gives a file one more name. The file has to be one that the
 // command may change: under the new name it could be.
-func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) answer {
+func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	if flags&^(unix.AT_SYMLINK_FOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return fail(unix.EINVAL)
 	}
@@ -148,9 +148,9 @@ func (r *request) makeHardLink(fromDir, fromArg, toDir, toArg, flags int) answer
 	})
 }
 
-func (r *request) unlink() answer { return r.remove(unix.AT_FDCWD, 0, 0) }
-func (r *request) rmdir() answer  { return r.remove(unix.AT_FDCWD, 0, unix.AT_REMOVEDIR) }
-func (r *request) unlinkat() answer {
+func (r *request) unlink() callResult { return r.remove(unix.AT_FDCWD, 0, 0) }
+func (r *request) rmdir() callResult  { return r.remove(unix.AT_FDCWD, 0, unix.AT_REMOVEDIR) }
+func (r *request) unlinkat() callResult {
 	flags := r.int(2)
 	if flags&^unix.AT_REMOVEDIR != 0 {
 		return fail(unix.EINVAL)
@@ -160,7 +160,7 @@ func (r *request) unlinkat() answer {
 
 // remove removes a name. In a directory that may not be written this fails with
 // EROFS whether or not the name exists, as on a read-only mount.
-func (r *request) remove(dir, pathArg, flags int) answer {
+func (r *request) remove(dir, pathArg, flags int) callResult {
 	p, err := r.name(dir, pathArg, fsops.Unopened)
 	if err != nil {
 		return fail(err)
@@ -197,15 +197,15 @@ func (r *request) remove(dir, pathArg, flags int) answer {
 	return result(unix.Unlinkat(p.In.FD, p.Name, flags))
 }
 
-func (r *request) rename() answer   { return r.move(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
-func (r *request) renameat() answer { return r.move(r.int(0), 1, r.int(2), 3, 0) }
-func (r *request) renameat2() answer {
+func (r *request) rename() callResult   { return r.move(unix.AT_FDCWD, 0, unix.AT_FDCWD, 1, 0) }
+func (r *request) renameat() callResult { return r.move(r.int(0), 1, r.int(2), 3, 0) }
+func (r *request) renameat2() callResult {
 	return r.move(r.int(0), 1, r.int(2), 3, r.int(4))
 }
 
 // move moves a name, or exchanges two. It runs alone: no other
 // call of the command stands in a directory that it moves.
-func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
+func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) callResult {
 	exchange, keep := flags&unix.RENAME_EXCHANGE != 0, flags&unix.RENAME_NOREPLACE != 0
 	switch {
 	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE|unix.RENAME_WHITEOUT) != 0, exchange && flags != unix.RENAME_EXCHANGE:
@@ -232,7 +232,7 @@ func (r *request) move(fromDir, fromArg, toDir, toArg, flags int) answer {
 		return fail(unix.EBUSY)
 	}
 	if !keep && isSame(&from, &to) {
-		return answer{} // nothing happens, also to what a rule is about
+		return callResult{} // nothing happens, also to what a rule is about
 	}
 	if err := r.movable(&from, &to, exchange, keep); err != nil {
 		return fail(err)

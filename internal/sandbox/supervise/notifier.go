@@ -161,7 +161,7 @@ func memoryDevice() (uint64, error) {
 // handlers has the method for each call that is left to a supervisor, by the name
 // that package calls has for it. On an architecture that lacks a call its method is
 // never used.
-var handlers = map[string]func(*request) answer{
+var handlers = map[string]func(*request) callResult{
 	"open":   (*request).open,
 	"openat": (*request).openat,
 	"creat":  (*request).creat,
@@ -254,7 +254,7 @@ var moving = []string{"rename", "renameat", "renameat2", "bind"}
 
 // handler does one kind of call.
 type handler struct {
-	do    func(*request) answer
+	do    func(*request) callResult
 	moves bool // one of moving
 }
 
@@ -357,7 +357,7 @@ func (n *Notifier) serveOne(r *request) bool {
 }
 
 // answer does or refuses the call.
-func (r *request) answer() answer {
+func (r *request) answer() callResult {
 	h := r.n.handlers[r.call.Number]
 	switch {
 	case h.do == nil: // the filter asks about a call that nobody answers here

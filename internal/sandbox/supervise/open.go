@@ -47,22 +47,22 @@ var errAgain = errors.New("the name has appeared")
 const maxRaces = 64
 
 // open does open(2).
-func (r *request) open() answer {
+func (r *request) open() callResult {
 	return r.openPath(unix.AT_FDCWD, 0, r.int(1), r.pointer(2))
 }
 
 // openat does openat(2).
-func (r *request) openat() answer {
+func (r *request) openat() callResult {
 	return r.openPath(r.int(0), 1, r.int(2), r.pointer(3))
 }
 
 // creat does creat(2).
-func (r *request) creat() answer {
+func (r *request) creat() callResult {
 	return r.openPath(unix.AT_FDCWD, 0, unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, r.pointer(1))
 }
 
 // openPath opens the path that argument arg points to.
-func (r *request) openPath(dir, arg, flags int, mode uint64) answer {
+func (r *request) openPath(dir, arg, flags int, mode uint64) callResult {
 	o := opening{dir: dir, flags: flags & knownFlags, mode: uint32(mode)}
 	if err := o.check(); err != nil {
 		return fail(err)
@@ -113,7 +113,7 @@ func (o *opening) has(flag int) bool { return o.flags&flag == flag }
 
 // openOnce finds and opens the path. The error is errAgain if somebody made the
 // name meanwhile.
-func (r *request) openOnce(o opening) (answer, error) {
+func (r *request) openOnce(o opening) (callResult, error) {
 	how := fsops.FollowLast
 	if o.has(unix.O_NOFOLLOW) || o.has(unix.O_CREAT|unix.O_EXCL) {
 		how = 0
@@ -176,7 +176,7 @@ func endsInSlash(path string) bool {
 // O_PATH: whatever is done with that later is judged again. The caller could make
 // the path lead elsewhere meanwhile, and learn the type and times of what it may
 // not see.
-func (r *request) openNothing(p *place, o opening) answer {
+func (r *request) openNothing(p *place, o opening) callResult {
 	switch {
 	case !p.Exists():
 		return fail(unix.ENOENT)
@@ -192,7 +192,7 @@ func (r *request) openNothing(p *place, o opening) answer {
 }
 
 // openObject opens the object that is at the place.
-func (r *request) openObject(p *place, o opening) answer {
+func (r *request) openObject(p *place, o opening) callResult {
 	kind := p.Stat.Mode & unix.S_IFMT
 	isDir := kind == unix.S_IFDIR
 	switch {
@@ -272,16 +272,16 @@ func (o *opening) block(fd int) error {
 // createFirst makes a file at the place, where nobody has looked yet whether
 // something is there. It returns made as false if something is, or no file may be
 // made there.
-func (r *request) createFirst(p *place, o opening) (a answer, made bool) {
+func (r *request) createFirst(p *place, o opening) (a callResult, made bool) {
 	if p.Exists() || p.In.FD < 0 || p.Slash || r.n.paths.Creatable(&p.Place, false) != nil {
-		return answer{}, false
+		return callResult{}, false
 	}
 	a, err := r.create(p, o)
 	return a, err == nil
 }
 
 // create makes a file at the place. The error is errAgain if the name exists.
-func (r *request) create(p *place, o opening) (answer, error) {
+func (r *request) create(p *place, o opening) (callResult, error) {
 	if err := r.n.paths.Creatable(&p.Place, false); err != nil {
 		return fail(err), nil
 	}
@@ -289,13 +289,13 @@ func (r *request) create(p *place, o opening) (answer, error) {
 	flags := o.flags&^unix.O_NOFOLLOW | unix.O_EXCL
 	fd, err := r.makeFile(p.In.FD, p.Name, flags, o)
 	if err == unix.EEXIST && !o.has(unix.O_EXCL) {
-		return answer{}, errAgain
+		return callResult{}, errAgain
 	}
 	return opened(fd, err, o), nil
 }
 
 // makeNameless makes a file without a name in the directory at the place.
-func (r *request) makeNameless(p *place, o opening) answer {
+func (r *request) makeNameless(p *place, o opening) callResult {
 	switch {
 	case !p.Exists():
 		return fail(unix.ENOENT)
@@ -319,14 +319,14 @@ func (r *request) makeFile(dir int, name string, flags int, o opening) (fd int, 
 }
 
 // given gives the caller fd.
-func (o *opening) given(fd int) answer {
+func (o *opening) given(fd int) callResult {
 	a := give(fd, o.has(unix.O_CLOEXEC))
 	a.alone = o.alone
 	return a
 }
 
 // opened gives the caller fd, unless there is an error.
-func opened(fd int, err error, o opening) answer {
+func opened(fd int, err error, o opening) callResult {
 	if err != nil {
 		return fail(err)
 	}

@@ -24,8 +24,8 @@ type request struct {
 	met     bool             // something was found in the caller's directory that the worker remembers
 }
 
-// answer says how a call ends. The zero value is success with the value 0.
-type answer struct {
+// callResult says how a call ends. The zero value is success with the value 0.
+type callResult struct {
 	how   outcome
 	value int64         // that the call returns
 	errno syscall.Errno // with which it fails
@@ -49,33 +49,33 @@ const (
 
 // fail ends a call with the errno of err; with EPERM if err has none. A call whose
 // caller is gone gets no answer.
-func fail(err error) answer {
+func fail(err error) callResult {
 	if err == errGone {
-		return answer{how: postponed}
+		return callResult{how: postponed}
 	}
-	return answer{how: failed, errno: errnoOf(err)}
+	return callResult{how: failed, errno: errnoOf(err)}
 }
 
 // result ends a call with err, or with success and the value 0.
-func result(err error) answer {
+func result(err error) callResult {
 	if err != nil {
 		return fail(err)
 	}
-	return answer{}
+	return callResult{}
 }
 
 // give ends a call with a new descriptor of the caller. The request owns fd.
-func give(fd int, closeOnExec bool) answer {
-	return answer{how: given, fd: fd, closeOnExec: closeOnExec}
+func give(fd int, closeOnExec bool) callResult {
+	return callResult{how: given, fd: fd, closeOnExec: closeOnExec}
 }
 
 // proceed lets the kernel make the call, which reads all arguments again. Nothing about
 // contents may depend on what the command could have changed since it was judged;
 // metadata may (stat.go), and messages of sockets that may reach everybody (send.go).
-func proceed() answer { return answer{how: continued} }
+func proceed() callResult { return callResult{how: continued} }
 
 // end answers the call.
-func (r *request) end(a answer) {
+func (r *request) end(a callResult) {
 	switch a.how {
 	case returned:
 		usernotify.Return(r.n.listener, r.call.ID, a.value)
@@ -104,7 +104,7 @@ func (r *request) end(a answer) {
 // all signals, since do may block. If MaxBlocked calls do so already the call fails
 // with EAGAIN, and otherwise is called instead of do, to give back what do would
 // have.
-func (r *request) apart(do func(*request) answer, otherwise func()) answer {
+func (r *request) apart(do func(*request) callResult, otherwise func()) callResult {
 	select {
 	case r.n.blocked <- struct{}{}:
 	default:
@@ -117,7 +117,7 @@ func (r *request) apart(do func(*request) answer, otherwise func()) answer {
 		defer func() { <-r.n.blocked }()
 		undisturbed(func() { own.end(do(&own)) })
 	}()
-	return answer{how: postponed}
+	return callResult{how: postponed}
 }
 
 // thread is the one that has made the call, as this process numbers it.

@@ -21,7 +21,7 @@ import (
 // socket(2) refuses such sockets.
 
 // sendto does sendto(2) with an address.
-func (r *request) sendto() answer {
+func (r *request) sendto() callResult {
 	flags := r.int(3)
 	c, err := r.datagrams(flags)
 	if err == errNoCopy {
@@ -41,7 +41,7 @@ func (r *request) sendto() answer {
 }
 
 // sendmsg does sendmsg(2) on a socket for datagrams.
-func (r *request) sendmsg() answer {
+func (r *request) sendmsg() callResult {
 	flags := r.int(2)
 	c, err := r.datagrams(flags)
 	if err == errNoCopy {
@@ -57,7 +57,7 @@ func (r *request) sendmsg() answer {
 
 // sendmmsg does sendmmsg(2) on a socket for datagrams. It may send fewer messages
 // than it was given, and waits only where it has sent none.
-func (r *request) sendmmsg() answer {
+func (r *request) sendmmsg() callResult {
 	flags := r.int(3)
 	c, err := r.datagrams(flags)
 	if err == errNoCopy {
@@ -83,20 +83,20 @@ func (r *request) sendmmsg() answer {
 	}
 	if done > 0 || count == 0 {
 		c.Release()
-		return answer{value: int64(done)}
+		return callResult{value: int64(done)}
 	}
 	return r.sent(c, flags, &m, size, err, (*request).sentOne)
 }
 
 // sentBytes ends a call that says how many bytes it has sent.
-func (*request) sentBytes(size int) answer { return answer{value: int64(size)} }
+func (*request) sentBytes(size int) callResult { return callResult{value: int64(size)} }
 
 // sentOne ends a call of sendmmsg that has sent one message.
-func (r *request) sentOne(size int) answer {
+func (r *request) sentOne(size int) callResult {
 	if err := r.tell(r.pointer(1), size); err != nil {
 		return fail(err)
 	}
-	return answer{value: 1}
+	return callResult{value: 1}
 }
 
 // tell writes the size of the message that was sent into its struct mmsghdr.
@@ -144,7 +144,7 @@ func (r *request) try(c *sockfd.Copy, flags int, m *sockfd.Message, err error) (
 // sent ends the call with what try has returned: with what success answers to the size,
 // or with the error. Where the socket is full and the caller would wait, it waits
 // apart. It releases the copy.
-func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, err error, success func(*request, int) answer) answer {
+func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, err error, success func(*request, int) callResult) callResult {
 	if err != unix.EAGAIN || flags&unix.MSG_DONTWAIT != 0 || isNonblocking(c.FD) {
 		c.Release()
 		if err != nil {
@@ -152,7 +152,7 @@ func (r *request) sent(c *sockfd.Copy, flags int, m *sockfd.Message, size int, e
 		}
 		return success(r, size)
 	}
-	return r.apart(func(r *request) answer {
+	return r.apart(func(r *request) callResult {
 		defer c.Release()
 		size, err := m.Send(c.FD, flags)
 		if err != nil {

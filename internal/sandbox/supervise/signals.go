@@ -7,7 +7,7 @@ import (
 )
 
 // signal does a call that sends a signal.
-func (r *request) signal() answer {
+func (r *request) signal() callResult {
 	call := signals.Call{
 		Number: int(r.call.Number), Args: r.call.Args, Thread: r.thread(),
 		Own:    isOfCommand,
@@ -17,7 +17,7 @@ func (r *request) signal() answer {
 	}
 	switch err := call.Send(); err {
 	case nil:
-		return answer{}
+		return callResult{}
 	case signals.ErrToKernel:
 		if err := r.there(nil); err != nil {
 			return fail(err)

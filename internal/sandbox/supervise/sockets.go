@@ -24,7 +24,7 @@ import (
 var errNoCopy = errors.New("the supervisor has no copy of the socket")
 
 // socket makes a socket for the caller, and keeps a copy.
-func (r *request) socket() answer {
+func (r *request) socket() callResult {
 	const typeMask = 0xf // what the kernel takes for the type; flags are above it
 	family, kind := r.int(0), r.int(1)
 	if kind&^(typeMask|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != 0 {
@@ -72,7 +72,7 @@ func (r *request) copyOf(fd int) (*sockfd.Copy, error) {
 // it needs no copy, which would go on to listen when the command has closed its
 // own. Whether a socket may listen was decided when it was bound; so the kernel
 // goes on with a call on a socket without a copy, such as one that listens already.
-func (r *request) listen() answer {
+func (r *request) listen() callResult {
 	c, err := r.copyOf(r.int(0))
 	if err == errNoCopy && r.n.config.Proxy == nil {
 		return proceed()
@@ -91,5 +91,5 @@ func (r *request) listen() answer {
 		return fail(err)
 	}
 	c.Drop()
-	return answer{}
+	return callResult{}
 }

@@ -30,9 +30,11 @@ func maskedMode(p *fsops.Place) uint32 {
 	return mode
 }
 
-func (r *request) stat() answer  { return r.storeStat(unix.AT_FDCWD, 0, 1, 0) }
-func (r *request) lstat() answer { return r.storeStat(unix.AT_FDCWD, 0, 1, unix.AT_SYMLINK_NOFOLLOW) }
-func (r *request) newfstatat() answer {
+func (r *request) stat() callResult { return r.storeStat(unix.AT_FDCWD, 0, 1, 0) }
+func (r *request) lstat() callResult {
+	return r.storeStat(unix.AT_FDCWD, 0, 1, unix.AT_SYMLINK_NOFOLLOW)
+}
+func (r *request) newfstatat() callResult {
 	flags := r.int(3)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT) != 0 {
 		return fail(unix.EINVAL)
@@ -40,7 +42,7 @@ func (r *request) newfstatat() answer {
 	return r.storeStat(r.int(0), 1, 2, flags)
 }
 
-func (r *request) storeStat(dir, pathArg, bufArg, flags int) answer {
+func (r *request) storeStat(dir, pathArg, bufArg, flags int) callResult {
 	p, err := r.at(dir, pathArg, flags)
 	if err != nil {
 		return fail(err)
@@ -50,7 +52,7 @@ func (r *request) storeStat(dir, pathArg, bufArg, flags int) answer {
 	return result(r.store(r.pointer(bufArg), unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st))))
 }
 
-func (r *request) statx() answer {
+func (r *request) statx() callResult {
 	flags, mask := r.int(2), r.int(3)
 	const (
 		sync  = unix.AT_STATX_FORCE_SYNC | unix.AT_STATX_DONT_SYNC
@@ -77,10 +79,10 @@ func (r *request) statx() answer {
 	return result(r.store(r.pointer(4), unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st))))
 }
 
-func (r *request) readlink() answer   { return r.storeLink(unix.AT_FDCWD, 0, 1) }
-func (r *request) readlinkat() answer { return r.storeLink(r.int(0), 1, 2) }
+func (r *request) readlink() callResult   { return r.storeLink(unix.AT_FDCWD, 0, 1) }
+func (r *request) readlinkat() callResult { return r.storeLink(r.int(0), 1, 2) }
 
-func (r *request) storeLink(dir, pathArg, bufArg int) answer {
+func (r *request) storeLink(dir, pathArg, bufArg int) callResult {
 	size := r.int(bufArg + 1)
 	if size <= 0 {
 		return fail(unix.EINVAL)
@@ -107,12 +109,12 @@ func (r *request) storeLink(dir, pathArg, bufArg int) answer {
 	if err := r.store(r.pointer(bufArg), []byte(text)); err != nil {
 		return fail(err)
 	}
-	return answer{value: int64(len(text))}
+	return callResult{value: int64(len(text))}
 }
 
-func (r *request) access() answer    { return r.mayAccess(unix.AT_FDCWD, 0, 1, 0) }
-func (r *request) faccessat() answer { return r.mayAccess(r.int(0), 1, 2, 0) }
-func (r *request) faccessat2() answer {
+func (r *request) access() callResult    { return r.mayAccess(unix.AT_FDCWD, 0, 1, 0) }
+func (r *request) faccessat() callResult { return r.mayAccess(r.int(0), 1, 2, 0) }
+func (r *request) faccessat2() callResult {
 	flags := r.int(3)
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH|unix.AT_EACCESS) != 0 {
 		return fail(unix.EINVAL)
@@ -122,7 +124,7 @@ func (r *request) faccessat2() answer {
 
 // mayAccess tells what the caller may do with a file. What may only be read says
 // EROFS to W_OK, as on a read-only mount, and only after its mode would allow it.
-func (r *request) mayAccess(dir, pathArg, modeArg, flags int) answer {
+func (r *request) mayAccess(dir, pathArg, modeArg, flags int) callResult {
 	const rOK, wOK, xOK = 4, 2, 1
 	mode := r.int(modeArg)
 	if mode&^(rOK|wOK|xOK) != 0 {
@@ -139,7 +141,7 @@ func (r *request) mayAccess(dir, pathArg, modeArg, flags int) answer {
 	case p.Access < fsops.Read && mode&wOK != 0:
 		return fail(unix.EROFS)
 	case p.Access < fsops.Read:
-		return answer{}
+		return callResult{}
 	}
 	if err := faccessat2(ownPath(p.FD), mode, flags&unix.AT_EACCESS); err != nil {
 		return fail(err)
@@ -147,13 +149,13 @@ func (r *request) mayAccess(dir, pathArg, modeArg, flags int) answer {
 	if kind := p.Stat.Mode & unix.S_IFMT; mode&wOK != 0 && (kind == unix.S_IFREG || kind == unix.S_IFDIR || kind == unix.S_IFLNK) {
 		return result(p.Writable())
 	}
-	return answer{}
+	return callResult{}
 }
 
 // The calls below are judged, and then the kernel makes them: a command that
 // changes the path in between learns metadata of what is denied, and no content.
 
-func (r *request) chdir() answer {
+func (r *request) chdir() callResult {
 	return r.look(true, func(p *fsops.Place) error {
 		if p.Access == fsops.Denied {
 			return unix.EACCES
@@ -162,21 +164,21 @@ func (r *request) chdir() answer {
 	})
 }
 
-func (r *request) statfs() answer     { return r.look(true, toldAbout) }
-func (r *request) getxattr() answer   { return r.look(true, toldAbout) }
-func (r *request) lgetxattr() answer  { return r.look(false, toldAbout) }
-func (r *request) listxattr() answer  { return r.look(true, toldAbout) }
-func (r *request) llistxattr() answer { return r.look(false, toldAbout) }
+func (r *request) statfs() callResult     { return r.look(true, toldAbout) }
+func (r *request) getxattr() callResult   { return r.look(true, toldAbout) }
+func (r *request) lgetxattr() callResult  { return r.look(false, toldAbout) }
+func (r *request) listxattr() callResult  { return r.look(true, toldAbout) }
+func (r *request) llistxattr() callResult { return r.look(false, toldAbout) }
 
 // toldAbout refuses what the command may not know of.
 func toldAbout(p *fsops.Place) error { return p.Access.Readable() }
 
 // look judges what the first argument leads to, and lets the kernel make the call.
-func (r *request) look(follow bool, judge func(*fsops.Place) error) answer {
+func (r *request) look(follow bool, judge func(*fsops.Place) error) callResult {
 	return r.lookAt(0, follow, judge)
 }
 
-func (r *request) lookAt(pathArg int, follow bool, judge func(*fsops.Place) error) answer {
+func (r *request) lookAt(pathArg int, follow bool, judge func(*fsops.Place) error) callResult {
 	p, err := r.target(unix.AT_FDCWD, pathArg, false, follow)
 	if err != nil {
 		return fail(err)
@@ -190,7 +192,7 @@ func (r *request) lookAt(pathArg int, follow bool, judge func(*fsops.Place) erro
 }
 
 // inotifyAddWatch judges inotify_add_watch(2).
-func (r *request) inotifyAddWatch() answer {
+func (r *request) inotifyAddWatch() callResult {
 	follow := uint32(r.int(2))&unix.IN_DONT_FOLLOW == 0
 	return r.lookAt(1, follow, toldAbout)
 }

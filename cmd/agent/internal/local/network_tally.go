@@ -15,19 +15,19 @@ const maxTally = 1000
 // tally counts the decisions of the proxy.
 type tally struct {
 	mu     sync.Mutex // guards what follows
-	places map[place]int
+	places map[destination]int
 	others int // decisions about further places
 }
 
-// place is a host and a port that was reached, or refused for a reason.
-type place struct {
+// destination is a host and a port that was reached, or refused for a reason.
+type destination struct {
 	host    string
 	port    uint16
 	refused string // "": it was reached
 }
 
 func (t *tally) add(d *protocol.PolicyDecision) {
-	p := place{host: d.Host, port: d.Port}
+	p := destination{host: d.Host, port: d.Port}
 	if d.Decision != protocol.PolicyAllow {
 		p.refused = d.Reason
 	}
@@ -38,7 +38,7 @@ func (t *tally) add(d *protocol.PolicyDecision) {
 		return
 	}
 	if t.places == nil {
-		t.places = map[place]int{}
+		t.places = map[destination]int{}
 	}
 	t.places[p]++
 }

@@ -27,7 +27,7 @@ const rulesPatience = 60 * 60 * 1000
 type ruled struct {
 	desk    approval.Desk
 	plan    *approval.Plan
-	process *approval.Process
+	process *approval.ProcessQuestions
 	judged  *confine.Judged // nil: what the command executes is not judged
 	allowed chan error      // gets the decision about the command itself
 }

@@ -37,7 +37,7 @@ func Serves(command string) bool { return command == "exec-server" || command ==
 
 // Grammar is the grammar of the command line.
 type Grammar struct {
-	Program *cli.Program // the commands
+	Program *cli.App // the commands
 	// Client points to an empty struct with the flags of all commands that connect to an agent.
 	Client any
 }

@@ -30,8 +30,8 @@ type Listing struct {
 	Terminal bool // names that would control a terminal are quoted
 }
 
-// entry is a file in a list.
-type entry struct {
+// listedFile is a file in a list.
+type listedFile struct {
 	Name     string    `json:"name"`
 	Path     string    `json:"path"`
 	Type     string    `json:"type"` // file, directory or other: of a link that of what it leads to
@@ -40,8 +40,8 @@ type entry struct {
 	Modified time.Time `json:"modified"`
 }
 
-func newEntry(name, path string, m *protocol.FileMetadata) entry {
-	e := entry{Name: name, Path: path, Type: "other", Link: m.IsSymlink, Size: m.Size, Modified: time.UnixMilli(m.ModifiedAtMs).UTC()}
+func newEntry(name, path string, m *protocol.FileMetadata) listedFile {
+	e := listedFile{Name: name, Path: path, Type: "other", Link: m.IsSymlink, Size: m.Size, Modified: time.UnixMilli(m.ModifiedAtMs).UTC()}
 	switch {
 	case m.IsDirectory:
 		e.Type = "directory"
@@ -53,8 +53,8 @@ func newEntry(name, path string, m *protocol.FileMetadata) entry {
 
 // List writes files, and then the contents of directories, as ls(1) does.
 func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing) error {
-	var single []entry
-	all := []entry{} // not null in JSON
+	var single []listedFile
+	all := []listedFile{} // not null in JSON
 	var out bytes.Buffer
 	var directories []string
 	err := f.each(ctx, names, func(ctx context.Context, name, at string) error {
@@ -102,12 +102,12 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 }
 
 // directory returns what is in a directory, in the order of names.
-func (f *Files) directory(ctx context.Context, at string, l Listing) ([]entry, error) {
+func (f *Files) directory(ctx context.Context, at string, l Listing) ([]listedFile, error) {
 	listed, err := f.Client.FS(nil).ReadDir(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]entry, 0, len(listed))
+	entries := make([]listedFile, 0, len(listed))
 	for _, d := range listed {
 		if !l.All && strings.HasPrefix(d.FileName, ".") {
 			continue
@@ -115,7 +115,7 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) ([]entry, e
 		m := protocol.FileMetadata{IsDirectory: d.IsDirectory, IsFile: d.IsFile}
 		entries = append(entries, newEntry(d.FileName, path.Join(at, d.FileName), &m))
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(entries, func(a, b listedFile) int { return strings.Compare(a.Name, b.Name) })
 	if l.Long || l.JSON {
 		f.describe(ctx, entries)
 	}
@@ -124,7 +124,7 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) ([]entry, e
 
 // describe asks for the metadata that a directory does not have. The entry of a file that is gone by
 // now, or whose name is not UTF-8, stays as it was.
-func (f *Files) describe(ctx context.Context, entries []entry) {
+func (f *Files) describe(ctx context.Context, entries []listedFile) {
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)
 	for i := range entries {
@@ -164,7 +164,7 @@ func (l Listing) size(n uint64) string {
 }
 
 // write writes a list for people.
-func (l Listing) write(w *bytes.Buffer, entries []entry) {
+func (l Listing) write(w *bytes.Buffer, entries []listedFile) {
 	width := 0
 	for _, e := range entries {
 		width = max(width, len(l.size(e.Size)))

@@ -183,7 +183,7 @@ func (c *Cache) root(l *List, root *capability.RootView) {
 	}
 }
 
-func hidden(p *describe.Policy) bool {
+func hidden(p *describe.SkillPolicy) bool {
 	return p != nil && p.AllowImplicitInvocation != nil && !*p.AllowImplicitInvocation
 }
 
