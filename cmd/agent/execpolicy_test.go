@@ -32,7 +32,7 @@ type checkCase struct {
 // TestExecpolicyCheck: agent execpolicy check answers as the reference was seen to, with the same
 // exit code, and what is wrong with a file is said in the same words.
 func TestExecpolicyCheck(t *testing.T) {
-	f, err := os.Open("../../execpolicy/testdata/rules.jsonl")
+	f, err := os.Open("../../internal/execpolicy/testdata/rules.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

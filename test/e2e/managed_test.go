@@ -25,7 +25,7 @@ func TestManagedNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	launcher, escapes := rig.Launcher(t, tools), filepath.Join(tools, "escapes")
-	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../helper/confine")
+	build := rig.Command(t, "go", "test", "-c", "-o", escapes, "../../internal/sandbox/confine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -54,7 +54,7 @@ func missing(t testing.TB, reason string) {
 }
 
 // inC is a program that executes others in all ways.
-var inC = rig.CProgram{Source: "../../helper/supervise/execcheck/testdata/programs.c"}
+var inC = rig.CProgram{Source: "../../internal/sandbox/supervise/execcheck/testdata/programs.c"}
 
 var (
 	smallOnce sync.Once
