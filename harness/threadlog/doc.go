@@ -6,7 +6,7 @@
 //	s, err := threadlog.OpenStore(filepath.Join(home, "threads"))
 //	t, err := s.Create(threadlog.Meta{SelectedCapabilityRoots: roots, Environments: selection})
 //	turn, err := t.StartTurn(nil)
-//	err = t.AppendProcess(threadlog.Process{ProcessID: "1", Argv: argv, Status: threadlog.Exited, Output: output})
+//	err = t.AppendProcess(threadlog.ProcessRef{ProcessID: "1", Argv: argv, Status: threadlog.Exited, Output: output})
 //	err = t.EndTurn(threadlog.TurnCompleted)
 //
 // A [Store] is a folder. A thread is a file in it, ID.jsonl, with one JSON object a line,
