@@ -156,12 +156,12 @@ func TestSandboxStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.Done()
-	output := ""
+	var output strings.Builder
 	for _, chunk := range p.Read(0, nil).Chunks {
-		output += string(chunk.Data)
+		output.Write(chunk.Data)
 	}
-	if _, code, _, _ := p.State(); code == 0 || !strings.Contains(output, "100\n") {
-		t.Errorf("code %d, output %q", code, output)
+	if _, code, _, _ := p.State(); code == 0 || !strings.Contains(output.String(), "100\n") {
+		t.Errorf("code %d, output %q", code, output.String())
 	}
 }
 
