@@ -77,7 +77,7 @@ func ExampleDispatch() {
 // run runs a shell in a sandbox and returns its exit code and its output.
 func run(t *testing.T, box *helper.Sandbox, profile sandbox.Profile, script string) (int, string) {
 	t.Helper()
-	output, err := os.Create(filepath.Join(t.TempDir(), "output")) //nolint:forbidigo // a new folder
+	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
 		t.Fatal(err)
 	}

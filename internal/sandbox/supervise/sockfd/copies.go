@@ -32,7 +32,7 @@ type Copies struct {
 	sweeping sync.Mutex // held during a sweep
 }
 
-// New returns an empty table. The caller closes it.
+// NewCopies returns an empty table. The caller closes it.
 func NewCopies() *Copies {
 	s := &Copies{limit: maxCopies, byInode: map[uint64]*Copy{}, sweepAt: firstSweep}
 	var files unix.Rlimit
