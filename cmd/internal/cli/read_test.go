@@ -184,7 +184,7 @@ func TestMistakes(t *testing.T) {
 		"--size --":                            "--size needs a value",
 		"--size -1":                            "--size needs a value; one that begins with - is written --size=-1",
 		"--siez 1":                             `unknown flag --siez, did you mean "--size"?`,
-		"--vershion":                            `unknown flag --vershion, did you mean "--version"?`,
+		"--verzion":                            `unknown flag --verzion, did you mean "--version"?`,
 		"--nonsense":                           "unknown flag --nonsense",
 		"--version --nonsense":                 "unknown flag --nonsense",
 		"--help --size x":                      `--size: "x" is no number`,
