@@ -37,7 +37,7 @@ type resources struct {
 }
 
 // release gives all resources back, the newest first. It is called once, when nothing that uses
-// them runs any more.
+// them runs any more: by a start that fails, by Session.dispose, and by the end of a capture.
 func (r *resources) release() {
 	r.hold.Close()
 	r.judged.Close()

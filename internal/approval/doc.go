@@ -2,7 +2,7 @@
 // operator, and that of the client in the request (execpolicy.md 8). The client is asked about
 // what they leave to it.
 //
-//	Desk.Decide ─► Plan ─ Desk.Open ─► Process, one for each process that is started
+//	Desk.Decide ─► Plan ─ Desk.Open ─► ProcessQuestions, one for each process that is started
 //	                         │            │ questions, in their order, each closed before the process has exited
 //	                         ▼            ▼
 //	                    the client of a session, whichever is attached

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -12,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/execagent/execagent/internal/relay/wire"
 )
 
 // heartbeatInterval is how often a server announces itself. Two announcements in a row may
@@ -26,20 +22,6 @@ const sweepInterval = time.Hour
 // errSuperseded says that an environment has another registration by now.
 var errSuperseded = errors.New("the environment has another registration")
 
-// ErrNewEnvironments says that a principal has registered too many environments that
-// had no registration.
-var ErrNewEnvironments = errors.New("too many new environments")
-
-// Registration is the key that an executor has registered for an environment. As long as
-// the key stays, the id stays.
-type Registration struct {
-	ID        string          `json:"id"`
-	Key       *wire.PublicKey `json:"key"`
-	Principal string          `json:"principal"`        // id of the one that has registered the key last
-	Direct    bool            `json:"direct,omitempty"` // by the direct transport: there is no key
-	Created   time.Time       `json:"created"`
-}
-
 // Presence says that an executor's websocket is open, and at which server.
 type Presence struct {
 	EnvironmentID  string    `json:"environment_id"`
@@ -47,62 +29,6 @@ type Presence struct {
 	Node           string    `json:"node"` // the server that has the websocket
 	Principal      string    `json:"principal"`
 	Since          time.Time `json:"since"`
-}
-
-// Registration returns what is registered for an environment, whether its executor is
-// online or not.
-func (st *Store) Registration(ctx context.Context, environmentID string) (reg Registration, found bool, err error) {
-	reg, _, found, err = get[Registration](ctx, st.registrations, environmentID)
-	return reg, found, err
-}
-
-// Register makes key the one of the environment. If it already is, the registration
-// keeps its id. Another key gets a new registration in its place, unless the executor of
-// the old one is online: then conflict is true. Register calls here with the id of the
-// old registration, since this server may have that executor's websocket before the
-// store has noted it. If the environment has no registration yet, Register calls allowed,
-// perhaps more than once, and returns ErrNewEnvironments if that returns false.
-func (st *Store) Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
-	same := func(old *Registration) bool { return old.Key != nil && old.Key.Equal(key) }
-	return st.enroll(ctx, environmentID, Registration{Key: key, Principal: principal}, same, allowed, here)
-}
-
-// enroll puts next into the place of the registration that is there, with its id if it is the same
-// executor's.
-func (st *Store) enroll(ctx context.Context, environmentID string, next Registration, same func(old *Registration) bool, allowed func() bool, here func(registrationID string) bool) (reg Registration, conflict bool, err error) {
-	for range casRetries {
-		old, revision, found, err := get[Registration](ctx, st.registrations, environmentID)
-		if err != nil {
-			return Registration{}, false, err
-		}
-		if !found && !allowed() {
-			return Registration{}, false, ErrNewEnvironments
-		}
-		if found && same(&old) {
-			next.ID, next.Created = old.ID, old.Created
-		} else {
-			// Both this server and the store are asked after the registration was
-			// read. If a websocket opens later, SetOnline touches the registration,
-			// and put finds a newer revision.
-			if found && here(old.ID) {
-				return Registration{}, true, nil
-			}
-			if _, online, err := st.Online(ctx, environmentID); err != nil || online {
-				return Registration{}, online, err
-			}
-			next.ID, next.Created = newRegistrationID(), time.Now().UTC()
-		}
-		if _, ok, err := st.put(ctx, st.registrations, environmentID, next, revision); err != nil || ok {
-			return next, false, err
-		}
-	}
-	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
-}
-
-func newRegistrationID() string {
-	var id [16]byte
-	rand.Read(id[:])
-	return "reg_" + hex.EncodeToString(id[:])
 }
 
 // Seen is a registration together with the revisions that SetOnline compares. It is read
