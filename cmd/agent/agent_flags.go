@@ -16,8 +16,9 @@ import (
 // agentFlags name the agent of a command that is a client.
 type agentFlags struct{ target.Flags }
 
-// validate finds flags that contradict each other.
-func (f *agentFlags) validate() error {
+// Check finds flags that contradict each other. A command that embeds these flags and has a Check of
+// its own calls it there, because its own hides it from the parser.
+func (f *agentFlags) Check() error {
 	if !f.Elsewhere() {
 		return f.Nowhere()
 	}

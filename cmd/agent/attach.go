@@ -50,7 +50,7 @@ func (f *attachFlags) Check() error {
 	if err := validNames(f.Name); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *attachFlags) run(sys program.System) int {

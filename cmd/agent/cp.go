@@ -52,7 +52,7 @@ func (f *cpFlags) Check() error {
 	if _, err := transfer.NewPlan(f.Paths); err != nil {
 		return f.asOfScp(err)
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 // asOfScp is the error of paths that agent cp does not take. If scp would, it says how they are

@@ -32,7 +32,7 @@ func (f *endFlags) Check() error {
 	if err := validNames(f.Names...); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *endFlags) run(sys program.System) int {

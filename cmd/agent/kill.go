@@ -37,7 +37,7 @@ func (f *killFlags) Check() error {
 	if err := validNames(f.Names...); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *killFlags) run(sys program.System) int {

@@ -46,7 +46,7 @@ func (f *logsFlags) Check() error {
 	if err := validNames(f.Name); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *logsFlags) since() (time.Time, error) {

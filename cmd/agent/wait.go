@@ -31,7 +31,7 @@ func (f *waitFlags) Check() error {
 	if err := validNames(f.Names...); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *waitFlags) run(sys program.System) int {

@@ -18,9 +18,6 @@ func (*environmentsFlags) Help() string {
 	return `Those are listed whose executor has its websocket open, at whichever registry process; nodes are the processes.`
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *environmentsFlags) Check() error { return f.check() }
-
 func (f *environmentsFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		environments, err := st.Environments(ctx)

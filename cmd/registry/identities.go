@@ -33,7 +33,7 @@ func (f *identitiesAddFlags) Check() error {
 	if _, err := parsePublicKey(f.PublicKey); err != nil {
 		return err
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 // parsePublicKey reads an Ed25519 key: base64 of its 32 bytes or of its DER form.
@@ -74,9 +74,6 @@ type identitiesListFlags struct {
 	storeFlags
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *identitiesListFlags) Check() error { return f.check() }
-
 func (f *identitiesListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		identities, err := st.Identities(ctx)
@@ -98,9 +95,6 @@ type identitiesRemoveFlags struct {
 	RuntimeID string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
 	storeFlags
 }
-
-// Check checks the flags of the store. The parser calls it.
-func (f *identitiesRemoveFlags) Check() error { return f.check() }
 
 func (f *identitiesRemoveFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {

@@ -60,7 +60,7 @@ func (f *keysCreateFlags) Check() error {
 	if f.AWS && f.Role != "executor" {
 		return errors.New("--aws is for executors: a harness signs nothing")
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 // parseExpiry returns when a key expires. text is a time of RFC 3339, a date in the
@@ -138,7 +138,7 @@ func (f *keysRotateFlags) Check() error {
 	if f.Grace < 0 {
 		return fmt.Errorf("--grace %v is negative", f.Grace)
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 func (f *keysRotateFlags) run(sys system) error {
@@ -239,9 +239,6 @@ type keysListFlags struct {
 	storeFlags
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *keysListFlags) Check() error { return f.check() }
-
 func (f *keysListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		keys, err := st.Keys(ctx)
@@ -281,9 +278,6 @@ type keysRevokeFlags struct {
 	ID string `arg:"" help:"Id of the key, as list shows it."`
 	storeFlags
 }
-
-// Check checks the flags of the store. The parser calls it.
-func (f *keysRevokeFlags) Check() error { return f.check() }
 
 func (f *keysRevokeFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {

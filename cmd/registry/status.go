@@ -50,7 +50,7 @@ Exit codes: 0 when it serves, 1 when no process runs, is ready or can be asked, 
 // Check checks the flags of the store. The parser calls it.
 func (f *statusFlags) Check() error {
 	if f.URL == "" {
-		return f.check()
+		return f.storeFlags.Check()
 	}
 	if unixsocket.Is(f.URL) {
 		_, err := unixsocket.Path(f.URL)
