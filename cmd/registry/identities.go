@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/strictjson"
 )
@@ -80,12 +81,8 @@ func (f *identitiesListFlags) run(sys system) error {
 		if err != nil {
 			return err
 		}
-		if f.json() {
-			return printJSON(sys.stdout, identities)
-		}
-		return printTable(sys.stdout, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", len(identities), func(i int) []any {
-			id := identities[i]
-			return []any{id.RuntimeID, id.Environments, id.Created.Format(time.RFC3339), base64.StdEncoding.EncodeToString(id.PublicKey)}
+		return program.PrintList(sys.stdout, f.json(), identities, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", func(id store.Identity) []string {
+			return []string{id.RuntimeID, id.Environments, id.Created.Format(time.RFC3339), base64.StdEncoding.EncodeToString(id.PublicKey)}
 		})
 	})
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -245,12 +243,8 @@ func (f *keysListFlags) run(sys system) error {
 		if err != nil {
 			return err
 		}
-		if f.json() {
-			return printJSON(sys.stdout, keys)
-		}
 		now := time.Now()
-		return printTable(sys.stdout, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", len(keys), func(i int) []any {
-			k := keys[i]
+		return program.PrintList(sys.stdout, f.json(), keys, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", func(k store.Key) []any {
 			state, used := "valid", "-"
 			if !k.LastUsed.IsZero() {
 				used = k.LastUsed.Format(time.RFC3339)
@@ -295,38 +289,6 @@ type listFlags struct {
 }
 
 func (f *listFlags) json() bool { return f.JSON || f.Output == "json" }
-
-// printJSON prints a list as a JSON array. A nil list is [] and not null.
-func printJSON[T any](w io.Writer, list []T) error {
-	if list == nil {
-		list = []T{}
-	}
-	return program.PrintJSON(w, list)
-}
-
-// printTable prints n rows under a heading, in columns. The heading has tabs between
-// its columns; row returns the cells of row i.
-func printTable(w io.Writer, heading string, n int, row func(i int) []any) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(t, heading); err != nil {
-		return err
-	}
-	for i := range n {
-		for j, cell := range row(i) {
-			separator := "\t"
-			if j == 0 {
-				separator = ""
-			}
-			if _, err := fmt.Fprintf(t, "%s%v", separator, cell); err != nil {
-				return err
-			}
-		}
-		if _, err := fmt.Fprintln(t); err != nil {
-			return err
-		}
-	}
-	return t.Flush()
-}
 
 // printable quotes a text with characters that are not printed: on a terminal these could hide
 // or change what is printed around it.
