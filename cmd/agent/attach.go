@@ -42,7 +42,6 @@ Examples:
 Exit codes: that of the command, 0 after the keys, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *attachFlags) Check() error {
 	if err := checkKeys(f.DetachKeys); err != nil {
 		return err

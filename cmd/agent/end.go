@@ -27,7 +27,6 @@ Examples:
 Exit codes: 0, 1 when a session could not be ended, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *endFlags) Check() error {
 	if err := validNames(f.Names...); err != nil {
 		return err

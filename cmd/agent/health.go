@@ -36,7 +36,6 @@ Examples:
 Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *healthFlags) Check() error {
 	if f.Probe == "" {
 		return f.agentFlags.Check()

@@ -26,7 +26,6 @@ Examples:
 Exit codes: that of the command, 124 after --timeout, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *waitFlags) Check() error {
 	if err := validNames(f.Names...); err != nil {
 		return err
