@@ -56,16 +56,7 @@ func valuesOf(commands *cli.App, c *cli.Command, files *cli.Files, given map[str
 	if err != nil {
 		return nil, err
 	}
-	return l.Merge(groups, func(option string) (string, bool) {
-		if text, ok := given[option]; ok {
-			return text, true
-		}
-		if f := fields.Find("--" + option); f != nil {
-			_, text, ok := cli.Variable(f.Env, f.Path)
-			return text, ok
-		}
-		return "", false
-	}), nil
+	return l.Merge(groups, fields.Said(given)), nil
 }
 
 // paths are the commands that files can set options of, with those above them.
