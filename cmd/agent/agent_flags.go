@@ -25,8 +25,8 @@ func (f *agentFlags) Check() error {
 	return f.Flags.Check()
 }
 
-// validNames refuses invalid names of sessions.
-func validNames(names ...string) error {
+// validNames refuses invalid names of sessions, and contradicting flags.
+func (f *agentFlags) validNames(names ...string) error {
 	if len(names) == 0 || names[0] == "" {
 		return errors.New("which session? agent ps lists them")
 	}
@@ -35,7 +35,7 @@ func validNames(names ...string) error {
 			return err
 		}
 	}
-	return nil
+	return f.Check()
 }
 
 // on connects to the agent and calls do. A signal or --timeout ends its context. If the connection is

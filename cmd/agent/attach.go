@@ -46,10 +46,7 @@ func (f *attachFlags) Check() error {
 	if err := checkKeys(f.DetachKeys); err != nil {
 		return err
 	}
-	if err := validNames(f.Name); err != nil {
-		return err
-	}
-	return f.agentFlags.Check()
+	return f.validNames(f.Name)
 }
 
 func (f *attachFlags) run(sys program.System) int {

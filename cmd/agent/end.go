@@ -27,12 +27,7 @@ Examples:
 Exit codes: 0, 1 when a session could not be ended, 2 for a wrong command line.`
 }
 
-func (f *endFlags) Check() error {
-	if err := validNames(f.Names...); err != nil {
-		return err
-	}
-	return f.agentFlags.Check()
-}
+func (f *endFlags) Check() error { return f.validNames(f.Names...) }
 
 func (f *endFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {

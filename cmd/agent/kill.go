@@ -33,10 +33,7 @@ func (f *killFlags) Check() error {
 	if _, err := sessions.ParseSignal(f.Signal); err != nil {
 		return fmt.Errorf("--signal: %w", err)
 	}
-	if err := validNames(f.Names...); err != nil {
-		return err
-	}
-	return f.agentFlags.Check()
+	return f.validNames(f.Names...)
 }
 
 func (f *killFlags) run(sys program.System) int {

@@ -42,10 +42,7 @@ func (f *logsFlags) Check() error {
 	if _, err := f.tail(); err != nil {
 		return err
 	}
-	if err := validNames(f.Name); err != nil {
-		return err
-	}
-	return f.agentFlags.Check()
+	return f.validNames(f.Name)
 }
 
 func (f *logsFlags) since() (time.Time, error) {
