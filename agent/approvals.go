@@ -7,7 +7,6 @@ import (
 	"github.com/execagent/execagent/internal/approval"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/hold"
-	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
 )
 
@@ -31,15 +30,6 @@ func (s *Session) tell(method string, params any) {
 func (s *Session) note(d approval.Decision) {
 	s.agent.metrics.Decided(d.Kind, d.Outcome)
 	s.audit.Decided(d.Outcome, "kind", d.Kind, "program", d.Program, "pid", d.PID, "rule", d.Decider)
-}
-
-// tryJudged finds out whether what commands execute can be judged on this host.
-func tryJudged(reaper *procs.Reaper) error {
-	argv, code, err := hold.Probe()
-	if err != nil {
-		return err
-	}
-	return confine.TryJudged(argv, code, reaper)
 }
 
 // judge has every program that the process executes judged, if the plan says so.

@@ -82,7 +82,7 @@ func newSandboxes(cfg *Config) *sandboxes {
 	s.judges = untilTrue(retryJudged, func() bool {
 		var err error = errNoHelpers
 		if cfg.Confines {
-			err = tryJudged(cfg.Reaper)
+			err = confine.TryJudged(cfg.Reaper)
 		}
 		if err != nil {
 			cfg.Logger.Warn("rules of clients are asked about what they start, and not about what that executes", "reason", err)

@@ -16,16 +16,17 @@ import (
 // agentFlags name the agent of a command that is a client.
 type agentFlags struct{ target.Flags }
 
-// validate finds flags that contradict each other.
-func (f *agentFlags) validate() error {
+// Check finds flags that contradict each other. A command that embeds these flags and has a Check of
+// its own calls it there, because its own hides it from the parser.
+func (f *agentFlags) Check() error {
 	if !f.Elsewhere() {
 		return f.Nowhere()
 	}
 	return f.Flags.Check()
 }
 
-// validNames refuses invalid names of sessions.
-func validNames(names ...string) error {
+// validNames refuses invalid names of sessions, and contradicting flags.
+func (f *agentFlags) validNames(names ...string) error {
 	if len(names) == 0 || names[0] == "" {
 		return errors.New("which session? agent ps lists them")
 	}
@@ -34,7 +35,7 @@ func validNames(names ...string) error {
 			return err
 		}
 	}
-	return nil
+	return f.Check()
 }
 
 // on connects to the agent and calls do. A signal or --timeout ends its context. If the connection is

@@ -34,7 +34,6 @@ Examples:
 Exit codes: 0, 1 when nothing was changed because something is wrong, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *applyPatchFlags) Check() error {
 	if f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil) {
 		return errors.New("--local says where the files are: --context, --url and --registry have no meaning with it")

@@ -42,15 +42,11 @@ Examples:
 Exit codes: that of the command, 0 after the keys, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *attachFlags) Check() error {
 	if err := checkKeys(f.DetachKeys); err != nil {
 		return err
 	}
-	if err := validNames(f.Name); err != nil {
-		return err
-	}
-	return f.validate()
+	return f.validNames(f.Name)
 }
 
 func (f *attachFlags) run(sys program.System) int {

@@ -23,7 +23,6 @@ Example:
 Exit codes: 0, 1 when a file could not be printed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *catFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *catFlags) run(sys program.System) int {

@@ -138,12 +138,14 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	if args, err = commands.Here(args); err != nil {
-		return nil, nil, &wrongLine{command: commandOf(args), err: err}
+	args, wrong := commands.Here(args)
+	named, _ := commands.Command(args) // read tells of a mistake in it
+	if wrong != nil {
+		return nil, nil, &wrongLine{command: named.Path, err: wrong}
 	}
 	given := grammar.Line(args)
 	if err := given.Nameless(); err != nil {
-		return nil, nil, &wrongLine{command: commandOf(args), err: err}
+		return nil, nil, &wrongLine{command: named.Path, err: err}
 	}
 	values, broken := grammar.Values(args, given)
 	if broken != nil && !slices.Contains(args, "--help") {
@@ -164,7 +166,7 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	}
 	if exec, ok := line.Flags.(*execFlags); ok && given.Has("environment-id") && !exec.Elsewhere() {
 		// The command must not run here instead.
-		return nil, nil, &wrongLine{command: commandOf(args), err: cli.UsageError("--environment-id needs --registry")}
+		return nil, nil, &wrongLine{command: named.Path, err: cli.UsageError("--environment-id needs --registry")}
 	}
 	return line.Flags.(command), line.Overrides, nil
 }
@@ -211,12 +213,4 @@ func (e *wrongLine) help() string {
 		return "see agent --help, for the options of the server agent exec-server --help"
 	}
 	return fmt.Sprintf("see agent %s --help", e.command)
-}
-
-// commandOf returns the word of a command line that names the command, or "".
-func commandOf(args []string) string {
-	if first := first(args); !strings.HasPrefix(first, "-") {
-		return first
-	}
-	return ""
 }

@@ -99,7 +99,8 @@ func TestFiled(t *testing.T) {
 	} {
 		for _, required := range []bool{false, true} {
 			args := strings.Fields(line)
-			filed := filedBy(t, everyKind, cmp.Or(commandOf(args), "exec-server"), required)
+			named, _ := commands.Command(args)
+			filed := filedBy(t, everyKind, cmp.Or(named.Path, "exec-server"), required)
 			got, err := read(args, filed)
 			if err != nil {
 				t.Fatalf("%s: %v", line, err)

@@ -36,7 +36,6 @@ Examples:
 Exit codes: 0 after a signal or the end of standard input, 1 when the agent cannot be reached or has ended the connection, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *connectFlags) Check() error {
 	switch {
 	case !f.Elsewhere():

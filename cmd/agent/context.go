@@ -105,7 +105,6 @@ Examples:
     agent context add prod --registry https://registry.example.com --environment-id build-1 --token-command 'pass show prod' --use`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *contextAddFlags) Check() error {
 	switch {
 	case f.Name == "":
@@ -206,7 +205,6 @@ type contextUseFlags struct {
 	configFlags
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *contextUseFlags) Check() error {
 	if (f.Name == "") != f.None {
 		return errors.New("which context? give its name, or --none")

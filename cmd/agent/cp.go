@@ -47,12 +47,11 @@ Examples:
 Exit codes: 0 when everything was copied, 1 when something was not, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *cpFlags) Check() error {
 	if _, err := transfer.NewPlan(f.Paths); err != nil {
 		return f.asOfScp(err)
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 // asOfScp is the error of paths that agent cp does not take. If scp would, it says how they are

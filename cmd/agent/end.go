@@ -27,13 +27,7 @@ Examples:
 Exit codes: 0, 1 when a session could not be ended, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
-func (f *endFlags) Check() error {
-	if err := validNames(f.Names...); err != nil {
-		return err
-	}
-	return f.validate()
-}
+func (f *endFlags) Check() error { return f.validNames(f.Names...) }
 
 func (f *endFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {

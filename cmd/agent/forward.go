@@ -36,7 +36,6 @@ Example:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *forwardFlags) Check() error {
 	if f.Remote == nil {
 		return errors.New("forward needs --remote")

@@ -36,10 +36,9 @@ Examples:
 Exit codes: 0 when the agent serves, 1 when it does not, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *healthFlags) Check() error {
 	if f.Probe == "" {
-		return f.validate()
+		return f.agentFlags.Check()
 	}
 	if f.URL != "" || f.Registry != "" || f.Context != nil {
 		return errors.New("--probe and --url, --registry, --context exclude each other")

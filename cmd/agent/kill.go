@@ -29,15 +29,11 @@ Examples:
 Exit codes: 0, 1 when something could not be signalled, such as what has ended, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *killFlags) Check() error {
 	if _, err := sessions.ParseSignal(f.Signal); err != nil {
 		return fmt.Errorf("--signal: %w", err)
 	}
-	if err := validNames(f.Names...); err != nil {
-		return err
-	}
-	return f.validate()
+	return f.validNames(f.Names...)
 }
 
 func (f *killFlags) run(sys program.System) int {

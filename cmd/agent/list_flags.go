@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 )
@@ -17,29 +15,13 @@ type listFlags struct {
 
 // printList prints the entries of a list: as JSON, as a table, or with -q only their names.
 func printList[T any](w io.Writer, f listFlags, entries []T, name func(T) string, heading string, row func(T) []string) error {
-	switch {
-	case f.Output == "json":
-		if entries == nil {
-			entries = []T{} // and not null
-		}
-		return program.PrintJSON(w, entries)
-	case f.Quiet:
-		for _, e := range entries {
-			if _, err := fmt.Fprintln(w, name(e)); err != nil {
-				return err
-			}
-		}
-		return nil
+	if !f.Quiet || f.Output == "json" {
+		return program.PrintList(w, f.Output == "json", entries, heading, row)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, err := fmt.Fprintln(t, heading)
 	for _, e := range entries {
-		if err == nil {
-			_, err = fmt.Fprintln(t, strings.Join(row(e), "\t"))
+		if _, err := fmt.Fprintln(w, name(e)); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return t.Flush()
+	return nil
 }

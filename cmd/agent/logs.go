@@ -35,7 +35,6 @@ Examples:
 Exit codes: 0, 1 when agent itself failed, 128+n when signal n ended it, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *logsFlags) Check() error {
 	if _, err := f.since(); err != nil {
 		return err
@@ -43,10 +42,7 @@ func (f *logsFlags) Check() error {
 	if _, err := f.tail(); err != nil {
 		return err
 	}
-	if err := validNames(f.Name); err != nil {
-		return err
-	}
-	return f.validate()
+	return f.validNames(f.Name)
 }
 
 func (f *logsFlags) since() (time.Time, error) {

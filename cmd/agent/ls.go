@@ -30,7 +30,6 @@ Examples:
 Exit codes: 0, 1 when something could not be listed, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *lsFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *lsFlags) run(sys program.System) int {

@@ -25,7 +25,6 @@ Example:
 Exit codes: 0, 1 when a directory could not be made, 124 after --timeout, 128+n after signal n, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *mkdirFlags) Check() error { return f.validPaths(f.Paths) }
 
 func (f *mkdirFlags) run(sys program.System) int {

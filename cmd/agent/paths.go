@@ -17,7 +17,7 @@ func (f *agentFlags) validPaths(paths []string) error {
 	if slices.Contains(paths, "") {
 		return errors.New("a path is empty")
 	}
-	return f.validate()
+	return f.Check()
 }
 
 // onFiles calls do with the files of the agent, see [agentFlags.on].

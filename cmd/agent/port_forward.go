@@ -45,7 +45,7 @@ func (f *portForwardFlags) Check() error {
 	if _, err := f.specs(); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {

@@ -41,7 +41,7 @@ func (f *proxyCommandFlags) Check() error {
 	if _, err := f.remote(); err != nil {
 		return err
 	}
-	return f.validate()
+	return f.agentFlags.Check()
 }
 
 func (f *proxyCommandFlags) remote() (string, error) {

@@ -28,9 +28,6 @@ Examples:
 Exit codes: 0, 1 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
-func (f *psFlags) Check() error { return f.validate() }
-
 func (f *psFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		if f.Quiet && f.Output == "table" {

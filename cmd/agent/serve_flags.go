@@ -77,7 +77,6 @@ Examples:
 Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
 func (f *serverFlags) Check() error {
 	switch {
 	case f.ConcurrentRequests < 1:

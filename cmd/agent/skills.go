@@ -27,9 +27,6 @@ Examples:
 Exit codes: 0, 1 when agent itself failed or the agent is too old, 124 after --timeout, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
-func (f *skillsFlags) Check() error { return f.validate() }
-
 func (f *skillsFlags) run(sys program.System) int {
 	return f.on(sys, program.ExitFailure, func(ctx context.Context, c *client.Client) (int, error) {
 		found, err := c.Installed(ctx, nil)

@@ -26,13 +26,7 @@ Examples:
 Exit codes: that of the command, 124 after --timeout, 125 when agent itself failed, 2 for a wrong command line.`
 }
 
-// Check finds flags that contradict each other. The parser calls it.
-func (f *waitFlags) Check() error {
-	if err := validNames(f.Names...); err != nil {
-		return err
-	}
-	return f.validate()
-}
+func (f *waitFlags) Check() error { return f.validNames(f.Names...) }
 
 func (f *waitFlags) run(sys program.System) int {
 	return f.on(sys, exitExecFailure, func(ctx context.Context, c *client.Client) (int, error) {

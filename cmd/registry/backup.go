@@ -25,9 +25,6 @@ Examples:
     registry restore registry-2027-01-31.jsonl --data /srv/other`
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *backupFlags) Check() error { return f.check() }
-
 func (f *backupFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		var values int
@@ -65,9 +62,6 @@ type restoreFlags struct {
 func (*restoreFlags) Help() string {
 	return `Writes a backup into an empty store: a new folder, or a NATS cluster that no registry has used. Start the registry after it. Executors and harnesses go on with the keys that they have.`
 }
-
-// Check checks the flags of the store. The parser calls it.
-func (f *restoreFlags) Check() error { return f.check() }
 
 func (f *restoreFlags) run(sys system) error {
 	// A line of it can be a key with any rights.

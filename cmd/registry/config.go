@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/cmd/internal/program"
 )
 
 // groups are options that have to come from the same layer.
@@ -55,16 +56,7 @@ func valuesOf(commands *cli.App, c *cli.Command, files *cli.Files, given map[str
 	if err != nil {
 		return nil, err
 	}
-	return l.Merge(groups, func(option string) (string, bool) {
-		if text, ok := given[option]; ok {
-			return text, true
-		}
-		if f := fields.Find("--" + option); f != nil {
-			_, text, ok := cli.Variable(f.Env, f.Path)
-			return text, ok
-		}
-		return "", false
-	}), nil
+	return l.Merge(groups, fields.Said(given)), nil
 }
 
 // paths are the commands that files can set options of, with those above them.
@@ -118,16 +110,7 @@ func (f *configShowFlags) run(sys system) error {
 	if err != nil {
 		return cli.UsageError(err.Error())
 	}
-	if f.json() {
-		return printJSON(sys.stdout, all)
-	}
-	return printTable(sys.stdout, cli.ShownHeading, len(all), func(i int) []any {
-		var cells []any
-		for _, cell := range all[i].Row() {
-			cells = append(cells, cell)
-		}
-		return cells
-	})
+	return program.PrintList(sys.stdout, f.json(), all, cli.ShownHeading, func(s cli.Shown) []string { return s.Row() })
 }
 
 // explain returns the options, of one command or of all.

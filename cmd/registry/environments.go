@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/registry/store"
 )
 
@@ -18,25 +19,18 @@ func (*environmentsFlags) Help() string {
 	return `Those are listed whose executor has its websocket open, at whichever registry process; nodes are the processes.`
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *environmentsFlags) Check() error { return f.check() }
-
 func (f *environmentsFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		environments, err := st.Environments(ctx)
 		if err != nil {
 			return err
 		}
-		if f.json() {
-			return printJSON(sys.stdout, environments)
-		}
-		return printEnvironments(sys.stdout, environments)
+		return printEnvironments(sys.stdout, f.json(), environments)
 	})
 }
 
-func printEnvironments(w io.Writer, environments []store.Environment) error {
-	return printTable(w, "ENVIRONMENT\tSINCE\tPRINCIPAL\tREGISTRATION\tNODE", len(environments), func(i int) []any {
-		e := environments[i]
+func printEnvironments(w io.Writer, asJSON bool, environments []store.Environment) error {
+	return program.PrintList(w, asJSON, environments, "ENVIRONMENT\tSINCE\tPRINCIPAL\tREGISTRATION\tNODE", func(e store.Environment) []any {
 		return []any{e.ID, e.Since.UTC().Format(time.RFC3339), e.Principal, e.RegistrationID, e.Node}
 	})
 }

@@ -117,10 +117,9 @@ type storeFlags struct {
 	NATSReplicas int    `env:"REGISTRY_NATS_REPLICAS" name:"nats-replicas" group:"store" placeholder:"N" help:"In how many servers of the cluster everything is, 1 to 5. Default: as it is, 1 at first."`
 }
 
-// check finds flags that contradict each other. Each command that embeds these
-// flags calls it from its Check. It cannot be called Check itself: the
-// command's own method would hide it from the parser.
-func (f *storeFlags) check() error {
+// Check finds flags that contradict each other. A command that embeds these flags and
+// has a Check of its own calls it there, because its own hides it from the parser.
+func (f *storeFlags) Check() error {
 	switch {
 	case f.NATSURL == "" && f.NATSCreds != "":
 		return errors.New("--nats-creds needs --nats-url")
@@ -245,7 +244,7 @@ func (f *serveFlags) Check() error {
 			return fmt.Errorf("--%s 0 would let nobody in; a negative number is no limit", limit.name)
 		}
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 // address returns the HOST:PORT of --listen, which may be written as a URL.

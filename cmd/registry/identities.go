@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/strictjson"
 )
@@ -33,7 +34,7 @@ func (f *identitiesAddFlags) Check() error {
 	if _, err := parsePublicKey(f.PublicKey); err != nil {
 		return err
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 // parsePublicKey reads an Ed25519 key: base64 of its 32 bytes or of its DER form.
@@ -74,21 +75,14 @@ type identitiesListFlags struct {
 	storeFlags
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *identitiesListFlags) Check() error { return f.check() }
-
 func (f *identitiesListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		identities, err := st.Identities(ctx)
 		if err != nil {
 			return err
 		}
-		if f.json() {
-			return printJSON(sys.stdout, identities)
-		}
-		return printTable(sys.stdout, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", len(identities), func(i int) []any {
-			id := identities[i]
-			return []any{id.RuntimeID, id.Environments, id.Created.Format(time.RFC3339), base64.StdEncoding.EncodeToString(id.PublicKey)}
+		return program.PrintList(sys.stdout, f.json(), identities, "RUNTIME ID\tENVIRONMENTS\tADDED\tPUBLIC KEY", func(id store.Identity) []string {
+			return []string{id.RuntimeID, id.Environments, id.Created.Format(time.RFC3339), base64.StdEncoding.EncodeToString(id.PublicKey)}
 		})
 	})
 }
@@ -98,9 +92,6 @@ type identitiesRemoveFlags struct {
 	RuntimeID string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
 	storeFlags
 }
-
-// Check checks the flags of the store. The parser calls it.
-func (f *identitiesRemoveFlags) Check() error { return f.check() }
 
 func (f *identitiesRemoveFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -60,7 +58,7 @@ func (f *keysCreateFlags) Check() error {
 	if f.AWS && f.Role != "executor" {
 		return errors.New("--aws is for executors: a harness signs nothing")
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 // parseExpiry returns when a key expires. text is a time of RFC 3339, a date in the
@@ -138,7 +136,7 @@ func (f *keysRotateFlags) Check() error {
 	if f.Grace < 0 {
 		return fmt.Errorf("--grace %v is negative", f.Grace)
 	}
-	return f.check()
+	return f.storeFlags.Check()
 }
 
 func (f *keysRotateFlags) run(sys system) error {
@@ -239,21 +237,14 @@ type keysListFlags struct {
 	storeFlags
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *keysListFlags) Check() error { return f.check() }
-
 func (f *keysListFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		keys, err := st.Keys(ctx)
 		if err != nil {
 			return err
 		}
-		if f.json() {
-			return printJSON(sys.stdout, keys)
-		}
 		now := time.Now()
-		return printTable(sys.stdout, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", len(keys), func(i int) []any {
-			k := keys[i]
+		return program.PrintList(sys.stdout, f.json(), keys, "ID\tROLE\tENVIRONMENTS\tCREATED\tSTATE\tLAST USED\tLABEL", func(k store.Key) []any {
 			state, used := "valid", "-"
 			if !k.LastUsed.IsZero() {
 				used = k.LastUsed.Format(time.RFC3339)
@@ -282,9 +273,6 @@ type keysRevokeFlags struct {
 	storeFlags
 }
 
-// Check checks the flags of the store. The parser calls it.
-func (f *keysRevokeFlags) Check() error { return f.check() }
-
 func (f *keysRevokeFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		if _, err := st.RevokeKey(ctx, f.ID); err != nil {
@@ -301,38 +289,6 @@ type listFlags struct {
 }
 
 func (f *listFlags) json() bool { return f.JSON || f.Output == "json" }
-
-// printJSON prints a list as a JSON array. A nil list is [] and not null.
-func printJSON[T any](w io.Writer, list []T) error {
-	if list == nil {
-		list = []T{}
-	}
-	return program.PrintJSON(w, list)
-}
-
-// printTable prints n rows under a heading, in columns. The heading has tabs between
-// its columns; row returns the cells of row i.
-func printTable(w io.Writer, heading string, n int, row func(i int) []any) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(t, heading); err != nil {
-		return err
-	}
-	for i := range n {
-		for j, cell := range row(i) {
-			separator := "\t"
-			if j == 0 {
-				separator = ""
-			}
-			if _, err := fmt.Fprintf(t, "%s%v", separator, cell); err != nil {
-				return err
-			}
-		}
-		if _, err := fmt.Fprintln(t); err != nil {
-			return err
-		}
-	}
-	return t.Flush()
-}
 
 // printable quotes a text with characters that are not printed: on a terminal these could hide
 // or change what is printed around it.

@@ -50,7 +50,7 @@ Exit codes: 0 when it serves, 1 when no process runs, is ready or can be asked, 
 // Check checks the flags of the store. The parser calls it.
 func (f *statusFlags) Check() error {
 	if f.URL == "" {
-		return f.check()
+		return f.storeFlags.Check()
 	}
 	if unixsocket.Is(f.URL) {
 		_, err := unixsocket.Path(f.URL)
@@ -150,8 +150,7 @@ func (s *storeStatus) text(w io.Writer) error {
 		s.Keys.Valid, s.Keys.Expired, s.Keys.Revoked, s.Registered, len(s.Online)); err != nil {
 		return err
 	}
-	err := printTable(w, "NODE\tVERSION\tSTARTED\tREQUESTS\tBURST\tCONNECTIONS\tSTREAMS\tBYTES\tGRACE", len(s.Servers), func(i int) []any {
-		v := s.Servers[i]
+	err := program.PrintTable(w, s.Servers, "NODE\tVERSION\tSTARTED\tREQUESTS\tBURST\tCONNECTIONS\tSTREAMS\tBYTES\tGRACE", func(v store.Server) []any {
 		if v.Version == "" {
 			return []any{v.Node, "older", "", "", "", "", "", "", ""}
 		}
@@ -163,7 +162,7 @@ func (s *storeStatus) text(w io.Writer) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	return printEnvironments(w, s.Online)
+	return printEnvironments(w, false, s.Online)
 }
 
 // processStatus is the status that a process reports.

@@ -9,7 +9,6 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/confine"
-	"github.com/execagent/execagent/internal/sandbox/hold"
 	"github.com/execagent/execagent/internal/secretfile"
 )
 
@@ -86,10 +85,7 @@ func (o *Operator) settle() (execpolicy.Enforce, error) {
 	if o.rules.Enforce == execpolicy.AtStart.String() {
 		return execpolicy.AtStart, nil
 	}
-	argv, code, err := hold.Probe()
-	if err == nil {
-		err = confine.TryJudged(argv, code, nil)
-	}
+	err := confine.TryJudged(nil)
 	switch {
 	case err == nil:
 		o.rules.Enforce = execpolicy.InTree.String()

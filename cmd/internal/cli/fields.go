@@ -191,6 +191,20 @@ func (f *Field) from(name, text string, err error) error {
 	return fmt.Errorf("%w (from envar %s=%q)", err, name, text)
 }
 
+// Said returns a function for [Layers.Merge], which finds what a line or a variable says. given has the
+// flags on the line.
+func (fs Fields) Said(given map[string]string) func(option string) (text string, ok bool) {
+	return func(option string) (text string, ok bool) {
+		if text, ok = given[option]; ok {
+			return text, true
+		}
+		if f := fs.Find("--" + option); f != nil {
+			_, text, ok = Variable(f.Env, f.Path)
+		}
+		return text, ok
+	}
+}
+
 // overrides says which flags and variables have no effect.
 func (fs Fields) overrides() (said []string) {
 	for i := range fs {

@@ -54,22 +54,31 @@ func (t *Terminal) Raw() error {
 	if t == nil {
 		return nil
 	}
+	err := t.change(func(mode *unix.Termios) {
+		mode.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+		mode.Oflag &^= unix.OPOST
+		mode.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+		mode.Cflag &^= unix.CSIZE | unix.PARENB
+		mode.Cflag |= unix.CS8
+		mode.Cc[unix.VMIN], mode.Cc[unix.VTIME] = 1, 0
+	})
+	t.raw = t.raw || err == nil
+	return err
+}
+
+// change changes the mode of the terminal, until Restore.
+func (t *Terminal) change(edit func(mode *unix.Termios)) error {
 	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	if err != nil {
 		return err
 	}
-	raw := *saved
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag &^= unix.CSIZE | unix.PARENB
-	raw.Cflag |= unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	mode := *saved
+	edit(&mode)
 	// TCSETSW first waits until output that was written for the old mode is out.
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &raw); err != nil {
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &mode); err != nil {
 		return err
 	}
-	t.saved, t.raw = saved, true
+	t.saved = saved
 	return nil
 }
 
@@ -79,20 +88,12 @@ func (t *Terminal) EndAt(control byte) error {
 	if t == nil {
 		return nil
 	}
-	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	ended := *saved
-	ended.Cc[unix.VEOL] = control
-	if control == ended.Cc[unix.VSTART] || control == ended.Cc[unix.VSTOP] {
-		ended.Iflag &^= unix.IXON
-	}
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &ended); err != nil {
-		return err
-	}
-	t.saved = saved
-	return nil
+	return t.change(func(mode *unix.Termios) {
+		mode.Cc[unix.VEOL] = control
+		if control == mode.Cc[unix.VSTART] || control == mode.Cc[unix.VSTOP] {
+			mode.Iflag &^= unix.IXON
+		}
+	})
 }
 
 // Gone reports whether the terminal has been closed at its other end.
@@ -106,17 +107,7 @@ func (t *Terminal) Gone() bool {
 
 // Hide switches echo off, until Restore.
 func (t *Terminal) Hide() error {
-	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	hidden := *saved
-	hidden.Lflag &^= unix.ECHO
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETSW, &hidden); err != nil {
-		return err
-	}
-	t.saved = saved
-	return nil
+	return t.change(func(mode *unix.Termios) { mode.Lflag &^= unix.ECHO })
 }
 
 // IsRaw reports whether raw is in force.

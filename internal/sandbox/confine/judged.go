@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/internal/sandbox/hold"
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -98,9 +99,13 @@ func (h *Held) Watched(j *Judged) *Held {
 // tryTime bounds the attempt of [TryJudged], which nearly always takes some milliseconds.
 const tryTime = 15 * time.Second
 
-// TryJudged checks that the programs of a command can be judged on this host, by doing it. It
-// runs argv, which has to end with the exit code. Reaper is as in [procs.Spec].
-func TryJudged(argv []string, code int, reaper *procs.Reaper) error {
+// TryJudged checks that the programs of a command can be judged on this host, by doing it
+// with the command of [hold.Probe]. Reaper is as in [procs.Spec].
+func TryJudged(reaper *procs.Reaper) error {
+	argv, code, err := hold.Probe()
+	if err != nil {
+		return err
+	}
 	j, err := NewJudged(&execpolicy.Policy{})
 	if err != nil {
 		return err

@@ -17,7 +17,8 @@ const (
 // input returns standard input without the keys that are for the console.
 func (c *Console) input() io.Reader {
 	if !c.command.TTY && c.stdin == nil {
-		return onlyReader{c.sys.Stdin}
+		// The struct hides (*os.File).WriteTo from io.Copy, which would copy in smaller pieces with it.
+		return struct{ io.Reader }{c.sys.Stdin}
 	}
 	typed := make(chan []byte, keystrokes)
 	c.typist = &typist{Console: c, typed: typed, keys: keys{wanted: c.command.DetachKeys}}
@@ -156,10 +157,6 @@ func (p *pieces) Read(into []byte) (int, error) {
 	p.rest = p.rest[n:]
 	return n, nil
 }
-
-// onlyReader hides (*os.File).WriteTo from io.Copy, which would copy in smaller
-// pieces with it.
-type onlyReader struct{ io.Reader }
 
 // lastByte writes to w and remembers the last byte and the last error.
 type lastByte struct {

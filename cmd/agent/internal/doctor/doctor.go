@@ -21,7 +21,6 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/files"
-	"github.com/execagent/execagent/internal/sandbox/hold"
 	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
@@ -125,11 +124,7 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 func judgedNote() Note {
 	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
 		"Names of programs are a guard rail; the boundary is the sandbox."}
-	argv, code, err := hold.Probe()
-	if err == nil {
-		err = confine.TryJudged(argv, code, nil)
-	}
-	if err != nil {
+	if err := confine.TryJudged(nil); err != nil {
 		n.OK, n.Text = false, "Rules about commands can be enforced only for what clients start (--exec-policy-enforce start): "+err.Error()
 	}
 	return n

@@ -173,16 +173,7 @@ func (g Grammar) settle(line Line, files *cli.Files, command string, fields cli.
 		all[name] = strings.Join(v.Texts, ",")
 	}
 	all.Prefer(Serves(command))
-	return l.Merge(groupsOf(command), func(option string) (string, bool) {
-		if line.Has(option) {
-			return line[option], true
-		}
-		if f := fields.Find("--" + option); f != nil {
-			_, text, ok := cli.Variable(f.Env, f.Path)
-			return text, ok
-		}
-		return "", false
-	}), nil
+	return l.Merge(groupsOf(command), fields.Said(line)), nil
 }
 
 func groupsOf(command string) []cli.Group {

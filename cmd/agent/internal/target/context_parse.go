@@ -89,31 +89,18 @@ func (p *parser) context(name string, at tomlfile.Value) {
 		return
 	}
 	c := Context{Name: name}
+	texts := map[string]*string{
+		"url": &c.URL, "registry": &c.Registry, "environment_id": &c.EnvironmentID, "transport": &c.Transport,
+		"token": &c.token, "token_file": &c.TokenFile,
+		"tls_ca": &c.TLSCA, "tls_cert": &c.TLSCert, "tls_key": &c.TLSKey, "tls_server_name": &c.TLSServerName,
+	}
 	before := p.Err()
 	for key, at := range p.Table("context "+name, at) {
-		switch key {
-		case "url":
-			p.text(&c.URL, key, at)
-		case "registry":
-			p.text(&c.Registry, key, at)
-		case "environment_id":
-			p.text(&c.EnvironmentID, key, at)
-		case "transport":
-			p.text(&c.Transport, key, at)
-		case "token_file":
-			p.text(&c.TokenFile, key, at)
-		case "tls_ca":
-			p.text(&c.TLSCA, key, at)
-		case "tls_cert":
-			p.text(&c.TLSCert, key, at)
-		case "tls_key":
-			p.text(&c.TLSKey, key, at)
-		case "tls_server_name":
-			p.text(&c.TLSServerName, key, at)
-		case "token_command":
+		switch text := texts[key]; {
+		case text != nil:
+			p.text(text, key, at)
+		case key == "token_command":
 			p.words(&c.TokenCommand, key, at)
-		case "token":
-			p.text(&c.token, key, at)
 		default:
 			p.Fail(at, "unknown key %.64q: url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
 		}

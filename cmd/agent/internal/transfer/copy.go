@@ -193,7 +193,8 @@ func (c *Copy) pass(ctx context.Context, in *input) error {
 	go func() {
 		// A read of standard input cannot be interrupted: this goroutine may last until the
 		// program ends.
-		archive := bufio.NewReaderSize(onlyReader{c.System.Stdin}, piece)
+		// The struct hides the method by which io.Copy would copy in smaller pieces.
+		archive := bufio.NewReaderSize(struct{ io.Reader }{c.System.Stdin}, piece)
 		err := checkArchive(archive)
 		if err == nil {
 			_, err = io.Copy(in, archive)
@@ -235,7 +236,8 @@ func (c *Copy) down(ctx context.Context, sources []string) error {
 	out := newOutput(ctx, c.tool)
 	defer out.end()
 	if c.stream() {
-		_, err := io.CopyBuffer(onlyWriter{c.System.Stdout}, out, make([]byte, piece))
+		// As in pass, the struct hides the method that copies in smaller pieces.
+		_, err := io.CopyBuffer(struct{ io.Writer }{c.System.Stdout}, out, make([]byte, piece))
 		if errors.Is(err, syscall.EPIPE) {
 			return console.SignalError{Signal: syscall.SIGPIPE}
 		}
@@ -246,12 +248,6 @@ func (c *Copy) down(ctx context.Context, sources []string) error {
 	}
 	return r.Receive(ctx, out)
 }
-
-// onlyReader and onlyWriter hide the methods by which io.Copy would copy in smaller pieces.
-type (
-	onlyReader struct{ io.Reader }
-	onlyWriter struct{ io.Writer }
-)
 
 // inputError says that writing to the tool failed, mostly because the tool has ended.
 type inputError struct{ err error }
