@@ -322,6 +322,53 @@ func exchange(h, e *end, stream string, ack uint32) {
 	h.want(e.sendFrame(acked(data(stream, 0, "to the harness"), ack)))
 }
 
+// openedAtLast opens a stream over a new websocket of a harness at ts. A server that has just
+// forgotten the executor may hear of an older absence once more, and closes the websocket. A harness
+// dials again then, and so does this, each time for a stream of another name.
+func openedAtLast(ts *relayServer, e *end) {
+	ts.c.t.Helper()
+	for try := range 20 {
+		h, stream := ts.harness(), fmt.Sprint("new", try)
+		if passes(h, e, e, resume(stream)) && passes(h, e, e, handshake(stream)) && passes(h, e, h, handshake(stream)) &&
+			passes(h, e, e, data(stream, 0, "to the executor")) && passes(h, e, h, data(stream, 0, "to the harness")) {
+			return
+		}
+	}
+	ts.c.t.Fatal("the websocket of a harness ends each time")
+}
+
+// passes sends f between h and e, to the end to, and drops what arrives before it. It reports false if
+// the websocket of h ends.
+func passes(h, e, to *end, f frame.Frame) bool {
+	h.t.Helper()
+	from := h
+	if to == h {
+		from = e
+	}
+	from.trySend(f)
+	sent, deadline := f.Append(nil), time.After(soon)
+	for {
+		select {
+		case got, ok := <-e.messages:
+			if !ok {
+				h.t.Fatalf("the executor's websocket has ended: %v", e.socket.Err())
+			}
+			if to == e && bytes.Equal(got, sent) {
+				return true
+			}
+		case got, ok := <-h.messages:
+			if !ok {
+				return false
+			}
+			if to == h && bytes.Equal(got, sent) {
+				return true
+			}
+		case <-deadline:
+			h.t.Fatal("nothing came")
+		}
+	}
+}
+
 // within receives from a channel.
 func within[T any](t testing.TB, c <-chan T) (v T) {
 	t.Helper()

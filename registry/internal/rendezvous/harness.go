@@ -25,9 +25,7 @@ type harness struct {
 // serve runs a harness's websocket until it ends.
 func (h *harness) serve() {
 	m := h.meeting
-	h.rs.metrics.Harnesses.Add(1)
 	h.rs.aftermath.connected()
-	defer h.rs.metrics.Harnesses.Add(-1)
 	m.mu.Lock()
 	h.opening = time.AfterFunc(h.rs.opening, func() {
 		m.mu.Lock()
@@ -41,6 +39,8 @@ func (h *harness) serve() {
 	}
 	m.harnesses[h] = struct{}{}
 	m.mu.Unlock()
+	h.rs.metrics.Harnesses.Add(1)
+	defer h.rs.metrics.Harnesses.Add(-1)
 	h.info("harness connected")
 
 	err := h.read(h.forward)

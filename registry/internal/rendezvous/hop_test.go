@@ -195,7 +195,7 @@ func TestForgotten(t *testing.T) {
 			e.untilReset("plain", func() { e.sendFrame(data("plain", 1, "lost")) })
 			plain.untilReset("plain", func() { plain.trySend(data("plain", 1, "lost")) })
 			c.waitOnline(a.node)
-			opened(b.harness(), e, "new", 0)
+			openedAtLast(b, e)
 		})
 	}
 }

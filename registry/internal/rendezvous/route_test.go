@@ -409,6 +409,7 @@ func TestExecutorGone(t *testing.T) {
 			idle, plain, patient := servers[places[2]].harness(), servers[places[2]].harness(), servers[places[2]].harness()
 			opened(plain, e, "plain", 0)
 			opened(patient, e, "acknowledged", 1)
+			c.eventually("the server has all three", func() bool { return servers[places[2]].metrics.Harnesses.Load() == 3 })
 			e.socket.Close()
 			plain.wantEnd()
 			idle.wantEnd()
