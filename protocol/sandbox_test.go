@@ -140,7 +140,7 @@ func TestSandboxUnrestricted(t *testing.T) {
 	}
 }
 
-// unrestricted tells whether the context asks for no confinement at all.
+// unrestricted reports whether the context asks for no confinement at all.
 func (s *Sandbox) unrestricted() bool {
 	p := &s.Permissions
 	switch {

@@ -62,8 +62,8 @@ type RegistryConfig struct {
 }
 
 // Registry is the client of a registry's HTTP API, for one environment. It keeps
-// connections open; Close drops them. All methods may run concurrently. None of its
-// errors and no line that it logs shows a credential, an authorization or the URL
+// connections open; Close drops them. All methods may be called concurrently. The
+// errors and the log lines of a Registry show no credential, no authorization and no URL
 // of a rendezvous.
 type Registry struct {
 	*caller

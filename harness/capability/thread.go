@@ -28,8 +28,8 @@ type Config struct {
 
 // Thread is what one thread knows of its capabilities: the roots that it has selected, and what
 // was found in them. What was found once stays: files that change later, environments that go
-// and come back, and handles that are replaced change nothing. So a thread that is resumed and a
-// fork, which are new Threads, find out anew. Its methods may be called concurrently.
+// and come back, and handles that are replaced change nothing. A resumed thread and a fork are new
+// Threads, so they look again. The methods of a Thread may be called concurrently.
 type Thread struct {
 	cfg          Config
 	environments []string

@@ -51,7 +51,7 @@ type Plan struct {
 	report  string
 }
 
-// IsPending tells whether the client has to be asked. It may be called on nil.
+// IsPending reports whether the client has to be asked. It may be called on nil.
 func (p *Plan) IsPending() bool { return p != nil && p.Pending }
 
 // Pin makes a spec run the program that was decided about. Looked for again in the PATH it could be

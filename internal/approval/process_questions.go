@@ -122,7 +122,7 @@ func (p *ProcessQuestions) goAsking(ask func()) {
 	}
 }
 
-// Pending tells whether the command waits for its first answer.
+// Pending reports whether the command waits for its first answer.
 func (p *ProcessQuestions) Pending() bool {
 	if p == nil {
 		return false

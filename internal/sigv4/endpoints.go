@@ -128,7 +128,7 @@ func (e *endpoints) containerKeys(ctx context.Context, target string) (Keys, err
 	header := http.Header{}
 	token := e.cfg.value(varToken)
 	if path := e.cfg.value(varTokenFile); path != "" {
-		text, err := paths.ReadRegular(path, maxToken) // anew each time: it is a short-lived one
+		text, err := paths.ReadRegular(path, maxToken) // each time, because the token is short-lived
 		if err != nil {
 			return Keys{}, fmt.Errorf("%s: %w", varTokenFile, err)
 		}
