@@ -1,0 +1,59 @@
+package enforce
+
+import (
+	"strings"
+
+	"github.com/execagent/execagent/sandbox"
+)
+
+// FiltersFor returns the filters of a command under the policy and the backend, in the
+// order in which a thread loads them. The last one is loaded with the listener, because a
+// thread can have only one, and the filters before it with [NoListener]. judged reports
+// whether rules decide about every program that the command executes.
+//
+// This is the only place that chooses filters for commands.
+func FiltersFor(b sandbox.Backend, p *sandbox.Policy, judged bool) (filters []Filter, listener Listener) {
+	switch {
+	case p.RestrictsNothing() && judged:
+		filters = []Filter{FilterExecs}
+	case !p.Confined: // also if the policy restricts nothing, though such a command needs no filter
+		filters = []Filter{FilterNetwork}
+	case b.Has(sandbox.Supervised):
+		filters, listener = []Filter{supervised(b, p.Network)}, AskedCalls
+	case p.Network == sandbox.NetworkEnabled:
+		filters, listener = []Filter{FilterEnabled}, AskedCalls
+	case p.Network == sandbox.NetworkManaged && p.AllUnixSockets:
+		filters = []Filter{FilterManagedUnix}
+	case p.Network == sandbox.NetworkManaged:
+		filters = []Filter{FilterManaged}
+	case b.Has(sandbox.MountNS):
+		filters = []Filter{FilterRestricted}
+	case p.FullRead:
+		filters = []Filter{FilterLandlock}
+	default:
+		filters = []Filter{FilterHiddenPaths, FilterLandlock}
+	}
+	if judged {
+		listener = AskedExecs
+	}
+	return filters, listener
+}
+
+// supervised returns the filter for processes whose calls a supervisor does at the
+// level of b, without the network, with it, or with a proxy. The listener of this filter
+// does the calls that have a row in package calls, and also signals where Landlock
+// does not keep them inside.
+func supervised(b sandbox.Backend, network sandbox.Network) Filter {
+	name := Filter("supervised-" + strings.ToLower(b.Level.String()))
+	switch network {
+	case sandbox.NetworkEnabled:
+		name += "-online"
+	case sandbox.NetworkManaged:
+		name += "-managed"
+	case sandbox.NetworkRestricted:
+	}
+	if !b.Scoped() {
+		name += "-unscoped" // with a network there is no such program, and the load fails
+	}
+	return name
+}
