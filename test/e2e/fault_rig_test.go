@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -190,4 +192,15 @@ func (f *fabric) startRegistries(t *testing.T) {
 			r.StartRegistry(t)
 		}
 	}
+}
+
+// harness returns how to connect to an environment of a site.
+func harness(t *testing.T, s *rig.Site, environment string, settings ...remote.Option) client.Config {
+	t.Helper()
+	cfg, err := remote.Registry(s.URL(), environment, s.Harness, settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cfg.Release)
+	return cfg
 }

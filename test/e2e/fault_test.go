@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -169,9 +170,8 @@ func (c *crew) mark() string { return fmt.Sprintf("%s-%d", c.environment, os.Get
 // connect opens a session that ends with the test.
 func (c *crew) connect(t *testing.T) *client.Client {
 	t.Helper()
-	dialer := c.At(c.harnesses.Address()).Dialer(t, c.environment)
-	dialer.Logger = slog.New(slog.NewTextHandler(c.Log, nil))
-	connected, err := client.Connect(rig.Context(t), client.Config{Dial: dialer.Dial, Single: true, ConnectTimeout: faultBound})
+	dial := harness(t, c.At(c.harnesses.Address()), c.environment, remote.Logger(slog.New(slog.NewTextHandler(c.Log, nil)))).Dial
+	connected, err := client.Connect(rig.Context(t), client.Config{Dial: dial, Single: true, ConnectTimeout: faultBound})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		})
 	},
 	"streams that come and go": func(ctx context.Context, v *villain) {
-		d := v.site.Dialer(v.t, "ci-1")
+		d := harness(v.t, v.site, "ci-1")
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -153,7 +153,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		all.Wait()
 	},
 	"streams that stay": func(ctx context.Context, v *villain) {
-		d := v.site.Dialer(v.t, "ci-1")
+		d := harness(v.t, v.site, "ci-1")
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() {
@@ -173,7 +173,7 @@ var villainies = map[string]func(ctx context.Context, v *villain){
 		// acknowledged.
 		proxy := rig.NewProxy(v.t, v.site.Address)
 		v.site = v.site.At(proxy.Address())
-		d := v.site.Dialer(v.t, "ci-1")
+		d := harness(v.t, v.site, "ci-1")
 		const streams = 60
 		started := make(chan error, streams)
 		var all sync.WaitGroup

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/client"
-	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -67,15 +67,20 @@ func (r *reference) serve(t *testing.T, environment, address string) *rig.Progra
 	return rig.Start(t, cmd)
 }
 
-// dialer is a harness of the environment, by way of address.
-func (r *reference) dialer(t *testing.T, environment, address string) *relay.Dialer {
+// harness returns how to connect to the environment, by way of address.
+func (r *reference) harness(t *testing.T, environment, address string) client.Config {
 	t.Helper()
-	return r.At(address).Dialer(t, environment)
+	cfg, err := remote.Registry("http://"+address, environment, r.Harness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cfg.Release)
+	return cfg
 }
 
 // connect opens a session, or with an id comes back to one. The executor may still be on its way:
 // the dialer asks until the registry knows it.
-func connect(t *testing.T, d *relay.Dialer, sessionID string) (*client.Client, error) {
+func connect(t *testing.T, d client.Config, sessionID string) (*client.Client, error) {
 	t.Helper()
 	c, err := client.Connect(t.Context(), client.Config{Dial: d.Dial, Single: true, ResumeSessionID: sessionID, ConnectTimeout: patience})
 	if err == nil {
@@ -87,7 +92,7 @@ func connect(t *testing.T, d *relay.Dialer, sessionID string) (*client.Client, e
 // mustConnect is connect for a new session.
 func (r *reference) mustConnect(t *testing.T, environment, address string) *client.Client {
 	t.Helper()
-	c, err := connect(t, r.dialer(t, environment, address), "")
+	c, err := connect(t, r.harness(t, environment, address), "")
 	if err != nil {
 		t.Fatal(err)
 	}

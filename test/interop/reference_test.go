@@ -298,7 +298,7 @@ func (s *session) lose(t *testing.T) time.Time {
 }
 
 // resume comes back on a new stream and reads what was missed, until the end of the command.
-func (s *session) resume(t *testing.T, d *relay.Dialer) {
+func (s *session) resume(t *testing.T, d client.Config) {
 	t.Helper()
 	began := s.lose(t)
 	var c *client.Client
@@ -351,7 +351,7 @@ func (s *session) resume(t *testing.T, d *relay.Dialer) {
 func testHarnessCut(t *testing.T, r *reference) {
 	r.serve(t, "harness-cut", r.Address)
 	p := rig.NewProxy(t, r.Address)
-	d := r.dialer(t, "harness-cut", p.Address())
+	d := r.harness(t, "harness-cut", p.Address())
 	c, err := connect(t, d, "")
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func testHarnessCut(t *testing.T, r *reference) {
 func testExecutorCut(t *testing.T, r *reference) {
 	p := rig.NewProxy(t, r.Address)
 	r.serve(t, "executor-cut", p.Address())
-	d := r.dialer(t, "executor-cut", r.Address)
+	d := r.harness(t, "executor-cut", r.Address)
 	c, err := connect(t, d, "")
 	if err != nil {
 		t.Fatal(err)
@@ -410,7 +410,7 @@ func testOffline(t *testing.T, r *reference) {
 	rig.Until(t, "it is offline", func() bool { return !strings.Contains(r.environments(t), "gone") })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	d := r.dialer(t, "gone", r.Address)
+	d := r.harness(t, "gone", r.Address)
 	_, err := d.Dial(ctx)
 	refused, ok := errors.AsType[*relay.RegistryError](err)
 	if !ok || refused.Status != http.StatusConflict || refused.Code != wire.CodeEnvironmentOffline {

@@ -116,7 +116,7 @@ func measureDrop(ctx context.Context, e *executor) ([]figure, error) {
 
 // resume comes back to a session and reads what its process wrote meanwhile.
 func (e *executor) resume(ctx context.Context, environment, session, process string, after uint64) (*client.Client, uint64, error) {
-	d := e.bench.Dialer(e.bench.t, environment)
+	d := e.bench.harness(e.bench.Site, environment)
 	for {
 		c, err := client.Connect(ctx, client.Config{Dial: d.Dial, ResumeSessionID: session})
 		if err == nil {

@@ -61,7 +61,7 @@ func (b *bench) measureRegistry(ctx context.Context) error {
 	each := (memory(pid, "RssAnon") - before) / (n - first)
 	fmt.Printf("%-44s %8.1f KiB   <= 40\n", "registry: one of 2,000 idle executors", each)
 
-	d := b.Dialer(b.t, "ours")
+	d := b.harness(b.Site, "ours")
 	var durations []time.Duration
 	for range 300 {
 		start := time.Now()
@@ -98,7 +98,7 @@ func (b *bench) measureCluster(ctx context.Context) error {
 	var rates [2][]float64
 	for range 3 {
 		for i, site := range []*rig.Site{b.Site, second} {
-			d := site.Dialer(b.t, "ours")
+			d := b.harness(site, "ours")
 			c, err := client.Connect(ctx, client.Config{Dial: d.Dial})
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/client/remote"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -112,5 +113,15 @@ func (b *bench) startExecutor(name, environment, address string) (pid int) {
 
 // connect opens a session in an environment.
 func (b *bench) connect(ctx context.Context, environment string) (*client.Client, error) {
-	return client.Connect(ctx, client.Config{Dial: b.Dialer(b.t, environment).Dial, ConnectTimeout: 20 * time.Second})
+	return client.Connect(ctx, client.Config{Dial: b.harness(b.Site, environment).Dial, ConnectTimeout: 20 * time.Second})
+}
+
+// harness returns how to connect to an environment of a site.
+func (b *bench) harness(site *rig.Site, environment string) client.Config {
+	cfg, err := remote.Registry(site.URL(), environment, site.Harness)
+	if err != nil {
+		b.t.Fatalf("%w", err)
+	}
+	b.t.Cleanup(cfg.Release)
+	return cfg
 }

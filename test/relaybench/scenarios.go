@@ -61,7 +61,7 @@ func params(argv ...string) protocol.StartParams {
 // answered.
 func measureHandshake(ctx context.Context, e *executor) ([]figure, error) {
 	const n = 100
-	d := e.bench.Dialer(e.bench.t, e.name)
+	d := e.bench.harness(e.bench.Site, e.name)
 	var durations []time.Duration
 	before := rig.CPU(e.pid)
 	for range n {

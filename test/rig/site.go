@@ -16,10 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/execagent/execagent/auth"
-	"github.com/execagent/execagent/internal/relay/noise"
-	"github.com/execagent/execagent/relay"
 )
 
 // A Site is a registry with one key of each role, and all that its programs have printed. Open
@@ -190,21 +186,6 @@ func (s *Site) Run(t T, environment string, command ...string) string {
 		t.Fatalf("%q: %v\n%s", command, err, s.Log)
 	}
 	return string(out)
-}
-
-// Dialer returns a harness of the environment, with an identity of its own.
-func (s *Site) Dialer(t T, environment string) *relay.Dialer {
-	t.Helper()
-	identity, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	registry, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: s.URL(), EnvironmentID: environment, Tokens: auth.APIKey(s.Harness)})
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	t.Cleanup(registry.Close)
-	return &relay.Dialer{Registry: registry, Identity: identity}
 }
 
 // FreeAddress returns a local address on which nothing listens. Until the test ends no program is
