@@ -5,22 +5,42 @@ GO       ?= go
 TOOL      = $(GO) tool -modfile=tools/go.mod
 PACKAGES ?= ./...
 
-# The race detector needs a C compiler. Without one the tests run without it; .ci/run installs one.
-RACE := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
+# The highest tier of the tests that run: push, merge or nightly (test/rig/tier.go).
+TESTS ?= push
+export TESTS
 
-# How long the tests of one package may take. A busy machine needs many times what an idle one does.
+# How long the tests of one package may take before they are ended: only what hangs takes so long.
 TIMEOUT ?= 60m
 
 # How many tests of one package run at once. Many wait for a process, a container or a moment, so
 # more than there are processors.
 PARALLEL ?= $(shell echo $$((2 * $$(nproc))))
 
-# Runs go test, prints at its end which tests were skipped and how long it took, and
-# kills what the tests leave running.
-TESTRUN = $(GO) build -C tools -o $(abspath $(BIN))/testrun ./testrun && $(BIN)/testrun $(GO) test $(RACE) -shuffle=on -count=1 -parallel $(PARALLEL) -timeout $(TIMEOUT)
+# Programs, tests and checks are compiled alike, so that everything is compiled once: without C, and
+# without the paths of this machine.
+export CGO_ENABLED = 0
+export GOFLAGS     = -trimpath
 
-# -count=1 everywhere: go test does not see when a program that a test starts has
-# changed, and would show a cached result.
+# make lint runs go vet. -count=1, because go test does not see when a program that a test starts has
+# changed, and would print an old result.
+GOTEST = $(GO) test -vet=off -ldflags '-s -w' -shuffle=on -count=1 -parallel $(PARALLEL) -timeout $(TIMEOUT)
+
+# Runs go test, kills what the tests leave running, and prints which tests were slow or left out.
+TESTRUN = $(BIN)/testrun
+
+# The race detector needs a C compiler. Without one these tests run without it; .ci/run installs one.
+RACE    := $(if $(shell command -v $$($(GO) env CC) 2>/dev/null),-race)
+RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(BIN)/testrun
+
+# The packages whose tests run with the race detector on each merge: those with many goroutines.
+# Nightly all do.
+RACED = /execagent/(agent|client|fsops|harness|procs|registry|relay|rpc|transport)(/|$$)|/internal/(relay|netproxy|fswatch|conns|approval|httpclient|sockets)(/|$$)
+
+# What runs for each tier.
+push    = $(TESTRUN) -durations $(BIN)/durations.json -test 5s -package 30s $(GOTEST) $(PACKAGES)
+merge   = status=0; $(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)') || status=$$?; \
+	$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)') || status=$$?; exit $$status
+nightly = $(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
 
 FUZZTIME ?= 30s
 COUNT    ?= 10
@@ -38,7 +58,7 @@ BIN ?= bin
 
 # Releases are built without tags and without flags for single packages, so that go
 # install builds the same program.
-PRODUCT = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
+PRODUCT = $(GO) build -ldflags '-s -w'
 
 .PHONY: build
 build: build-agent build-registry ## build bin/agent and bin/registry, static and stripped
@@ -62,13 +82,28 @@ demo: build ## registry, agent and a command through the encrypted relay, on thi
 	sh deploy/demo.sh $(BIN)/agent $(BIN)/registry
 
 .PHONY: test
-test: build ## run all tests, with the race detector where there is a C compiler
-	$(GO) test -C tools -count=1 ./testrun ./archtest
-	@$(TESTRUN) $(PACKAGES)
+test: build $(BIN)/testrun ## run the tests of each push; TESTS=merge and TESTS=nightly run more
+	@$($(TESTS))
 
-.PHONY: race
-race: ## hunt races: all tests but the end-to-end ones, five times over
-	$(GO) test -race -shuffle=on -count=5 -timeout $(TIMEOUT) $$($(GO) list ./... | grep -v /test/)
+.PHONY: test-race
+test-race: build $(BIN)/testrun ## the same tests, all with the race detector
+	@$(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
+
+# How many runs of make test calm makes of each kind.
+RUNS ?= 10
+
+.PHONY: calm
+calm: ## look for tests that depend on the machine: make test RUNS (10) times in each of five ways (tools/calm.sh)
+	status=0; for kind in plain busy one race odd; do sh tools/calm.sh $$kind $(RUNS) || status=1; done; exit $$status
+
+# Go itself knows whether it is up to date.
+.PHONY: $(BIN)/testrun
+$(BIN)/testrun:
+	$(GO) build -C tools -o $(abspath $@) ./testrun
+
+.PHONY: test-tools
+test-tools: ## check imports, citations and links of documents, and the programs that run the tests
+	$(GO) test -C tools -count=1 ./testrun ./archtest
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -104,19 +139,19 @@ vuln: ## look for known vulnerabilities (needs the internet)
 .PHONY: cross
 cross: build-arm64 ## build for arm64 and check the agent, and compile what is not bound to Linux for others
 	E2E_BINARY=$(abspath bin)/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
+	GOOS=darwin GOARCH=arm64 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
 
 .PHONY: e2e
-e2e: ## run the end-to-end tests: scripts, README commands, the binary itself
-	@$(TESTRUN) ./test/e2e/... ./cmd/...
+e2e: build $(BIN)/testrun ## run the end-to-end tests: scripts, README commands, the binary itself
+	@$(TESTRUN) $(GOTEST) ./test/e2e/... ./cmd/...
 
 .PHONY: containers
-containers: build ## run what is tested in containers, with escapes in every kind of them (root, podman)
-	@$(TESTRUN) -v -run 'Container|DockerProfile|Images' ./test/e2e -kinds
+containers: build $(BIN)/testrun ## run what is tested in containers, with escapes in every kind of them (root, podman)
+	@TESTS=nightly $(TESTRUN) $(GOTEST) -v -run 'Container|DockerProfile|Images' ./test/e2e -kinds
 
 .PHONY: conformance
-conformance: ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
-	@$(TESTRUN) ./test/conformance
+conformance: $(BIN)/testrun ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
+	@TESTS=merge $(TESTRUN) $(GOTEST) ./test/conformance
 
 .PHONY: interop
 interop: build ## drive the agent with the real Codex CLI (root, npm)
@@ -132,11 +167,11 @@ PROGRAMS_ROOT ?= /var/tmp/execagent-programs
 .PHONY: programs
 programs: ## run everyday programs in the sandbox and unconfined, in a root of Debian's packages (root, mmdebstrap)
 	sh test/programs/root.sh $(PROGRAMS_ROOT)
-	CGO_ENABLED=0 $(GO) test -count=1 -timeout $(TIMEOUT) ./test/programs -all -twice -uids 0,1000 -root $(PROGRAMS_ROOT) -dir /srv
+	$(GO) test -count=1 -timeout $(TIMEOUT) ./test/programs -all -twice -uids 0,1000 -root $(PROGRAMS_ROOT) -dir /srv
 
 .PHONY: soak
 soak: ## work over connections that are cut at random, for DURATION (2m)
-	$(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run TestSoak -v -timeout 30m ./test/e2e -soak $(DURATION)
 
 # The commit that upgrade takes for the version before.
 OLD ?= $(shell git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD~40)
@@ -150,7 +185,7 @@ CUTS ?= 10000
 
 .PHONY: cuts
 cuts: ## have clients lose nothing while CUTS (10000) connections fail at any byte, direct and through the relay
-	$(GO) test $(RACE) -run TestCuts -v -timeout 60m ./test/e2e -cuts $(CUTS)
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run TestCuts -v -timeout 60m ./test/e2e -cuts $(CUTS)
 
 # Where kernels are kept that were downloaded.
 KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/execagent/kernels
@@ -203,7 +238,13 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 	cd deploy/check && $(GO) test -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: check
-check: lint build cross test deploy-check ## what .ci/run runs, besides the network-dependent steps
+check: TESTS = merge
+check: lint build cross test test-tools deploy-check ## what .ci/run runs, besides the network-dependent steps
+
+.PHONY: nightly
+nightly: TESTS = nightly
+nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
+	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hostile upgrade kernels programs interop-nouserns
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,21 +1,26 @@
 // Command testrun runs go test and prints what go test prints without -v. Then it
-// prints which tests were skipped and why, which failed or did not end, and how long
-// everything took. However the tests end, it kills the processes that they have left
+// prints the slowest tests, which tests were skipped and why, which failed or did not end, and how
+// long everything took. However the tests end, it kills the processes that they have left
 // behind and removes their temporary folder.
 //
-//	testrun go test ./...
+//	testrun [-durations FILE] [-test 5s] [-package 30s] go test ./...
+//
+// With limits the run fails if a test or the tests of a package take longer. A limit is meant for
+// a quiet machine: while the tests run, testrun measures how much slower this machine is, and
+// multiplies the limit by that.
+//
+// With a file, testrun writes the durations there as JSON, and prints which tests take much longer
+// than at the run before. Durations of what this run left out stay in the file.
 //
 // The exit status is that of go test, or 128 plus the number of a signal that has
-// killed it. Linux only.
+// killed it, or 1 for a limit. Linux only.
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,7 +33,12 @@ import (
 )
 
 func main() {
-	status, err := run(os.Args[1:])
+	var l limits
+	flag.StringVar(&l.file, "durations", "", "`FILE` to write the durations to, and to compare them with")
+	flag.DurationVar(&l.test, "test", 0, "how long one test may take; 0 is no limit")
+	flag.DurationVar(&l.pkg, "package", 0, "how long the tests of one package may take; 0 is no limit")
+	flag.Parse()
+	status, err := run(flag.Args(), l)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		status = cmp.Or(status, 1)
@@ -38,9 +48,9 @@ func main() {
 
 // run runs the command and cleans up behind it. An error is about running it; the
 // failure of a test is only in the status.
-func run(command []string) (status int, err error) {
+func run(command []string, l limits) (status int, err error) {
 	if len(command) < 2 || command[1] != "test" {
-		return 2, errors.New("usage: testrun go test ARGUMENT...")
+		return 2, errors.New("usage: testrun [-durations FILE] [-test 5s] [-package 30s] go test ARGUMENT...")
 	}
 	// Below a subreaper, a process whose parent has ended becomes a child of the
 	// subreaper. So children finds also what tests leave running.
@@ -48,7 +58,7 @@ func run(command []string) (status int, err error) {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
 		return 0, fmt.Errorf("becoming a subreaper: %w", errno)
 	}
-	folder, err := os.MkdirTemp("", "t") // short: the path of a socket may have 107 bytes
+	folder, err := os.MkdirTemp(temporary(), "t")
 	if err != nil {
 		return 0, err
 	}
@@ -71,11 +81,12 @@ func run(command []string) (status int, err error) {
 
 	environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") })
 	environ = append(environ, "TMPDIR="+folder)
-	began := time.Now()
+	began, speed := time.Now(), startPace()
 	tests, err := syscall.ForkExec(path, slices.Insert(slices.Clone(command), 2, "-json"), &syscall.ProcAttr{
 		Env: environ, Files: []uintptr{0, theirs.Fd(), 2},
 	})
 	if err != nil {
+		speed.Close()
 		return 0, fmt.Errorf("starting %s: %w", path, err)
 	}
 	_ = theirs.Close() // so that output ends when the last process that writes to it does
@@ -84,16 +95,35 @@ func run(command []string) (status int, err error) {
 			_ = syscall.Kill(tests, s.(syscall.Signal)) // go test may have ended
 		}
 	}()
-	r := report{out: os.Stdout, held: map[test][]string{}, running: map[test]bool{}}
+	r := report{out: os.Stdout, held: map[test][]string{}, running: map[test]bool{}, skipped: map[string][]string{}}
 	read := make(chan error, 1)
 	go func() { read <- r.read(output) }()
 	status, err = reap(tests)
 	left := endChildren()
-	if err := errors.Join(err, <-read); err != nil {
+	err = errors.Join(err, <-read)
+	speed.Close()
+	if err != nil {
 		return status, err
 	}
-	r.summary(left, time.Since(began))
+	over, err := r.durations(l, speed)
+	if err != nil {
+		return status, err
+	}
+	r.summary(left, over, time.Since(began))
+	if status == 0 && len(over) > 0 {
+		status = 1
+	}
 	return status, nil
+}
+
+// temporary returns the folder for temporary files. It is /tmp where TMPDIR names a long path,
+// because the path of a socket may have 107 bytes, or a folder that does not exist.
+func temporary() string {
+	dir := os.TempDir()
+	if info, err := os.Stat(dir); len(dir) > 32 || !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
+		return "/tmp"
+	}
+	return dir
 }
 
 // reap waits for the end of a child and returns its exit status. It also reaps the
@@ -153,165 +183,4 @@ func children() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// event is a line that go test -json prints; go doc test2json describes it.
-type event struct {
-	Action  string
-	Package string
-	Test    string
-	Output  string
-}
-
-// test names a test. With an empty name it stands for the package itself.
-type test struct{ pkg, name string }
-
-// report turns the events of go test -json into what go test prints without -v.
-type report struct {
-	out     io.Writer
-	held    map[test][]string // output of tests that have not ended yet, or have failed
-	running map[test]bool     // without those that wait for their turn
-	skipped []string
-	wrong   []string
-}
-
-// read reads events until the end of output.
-func (r *report) read(output io.Reader) error {
-	lines := bufio.NewReader(output)
-	for {
-		line, err := lines.ReadString('\n')
-		if line != "" {
-			r.line(line)
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading what go test says: %w", err)
-		}
-	}
-}
-
-// line reads one line. It holds the output of a test back until the verdict on its
-// package: what passing tests have said is never printed.
-func (r *report) line(line string) {
-	var e event
-	if json.Unmarshal([]byte(line), &e) != nil {
-		r.print(line) // no event: the go command itself says something
-		return
-	}
-	t := test{e.Package, e.Test}
-	switch e.Action {
-	case "run", "cont":
-		r.running[t] = true
-	case "pause", "skip", "pass", "fail":
-		delete(r.running, t)
-	}
-	switch e.Action {
-	case "output":
-		if !narrates(e.Output) {
-			r.held[t] = append(r.held[t], e.Output)
-		}
-	case "build-output":
-		r.print(e.Output)
-	case "skip":
-		if e.Test != "" {
-			r.skipped = append(r.skipped, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(r.held[t])))
-		} else {
-			r.print(r.held[t]...)
-		}
-		delete(r.held, t)
-	case "pass":
-		if e.Test == "" {
-			last := r.held[t] // "PASS" and the line with the time
-			r.print(last[max(0, len(last)-1):]...)
-		}
-		delete(r.held, t)
-	case "fail":
-		if e.Test != "" {
-			r.wrong = append(r.wrong, e.Package+" "+e.Test)
-		} else {
-			r.failed(e.Package)
-		}
-	}
-}
-
-// failed prints what the tests of a package have said, except those that passed or
-// were skipped.
-func (r *report) failed(pkg string) {
-	var tests []test
-	for t := range r.held {
-		if t.pkg == pkg && t.name != "" {
-			tests = append(tests, t)
-		}
-	}
-	slices.SortFunc(tests, func(a, b test) int { return cmp.Compare(a.name, b.name) })
-	for _, t := range append(tests, test{pkg, ""}) { // the package's own output last: it ends with FAIL
-		r.print(r.held[t]...)
-		delete(r.held, t)
-	}
-	for t := range r.running {
-		if t.pkg == pkg {
-			r.wrong = append(r.wrong, pkg+" "+t.name+": has not ended")
-			delete(r.running, t)
-		}
-	}
-}
-
-// narrates tells whether a line only says that a test begins, waits or goes on, which
-// go test prints with -v alone.
-func narrates(line string) bool {
-	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME "} {
-		if strings.HasPrefix(line, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// reason returns why a test was skipped: the last line that names its place in a test,
-// without that place, or else the last line that the test said.
-func reason(said []string) string {
-	last := "no reason given"
-	for _, line := range said {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--- SKIP") {
-			last = line
-		}
-	}
-	for _, line := range slices.Backward(said) {
-		if place, text, ok := strings.Cut(line, ": "); ok && strings.Contains(place, "_test.go:") {
-			return strings.TrimSpace(text)
-		}
-	}
-	return last
-}
-
-// print writes lines, which end with their newline.
-func (r *report) print(lines ...string) {
-	for _, line := range lines {
-		_, _ = io.WriteString(r.out, line) // an error could be told nowhere else
-	}
-}
-
-// summary prints which tests were skipped, which processes the tests have left
-// running, which tests failed, and how long everything took. What failed comes late:
-// often only the end of a long output is kept.
-func (r *report) summary(left []string, took time.Duration) {
-	slices.Sort(r.skipped)
-	slices.Sort(r.wrong)
-	r.list("left out", r.skipped)
-	r.list("left running by the tests, and ended", left)
-	r.list("failed", r.wrong)
-	r.print(fmt.Sprintf("\ntook %v\n", took.Round(time.Second)))
-}
-
-// list prints the start of each item below a title, and nothing if there are none.
-func (r *report) list(title string, items []string) {
-	if len(items) == 0 {
-		return
-	}
-	r.print(fmt.Sprintf("\n%s (%d):\n", title, len(items)))
-	for _, item := range items {
-		r.print("  ", fmt.Sprintf("%.300s", item), "\n")
-	}
 }

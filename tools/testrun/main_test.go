@@ -6,9 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMain makes the test binary run as testrun if TESTRUN_ITSELF is set.
@@ -94,14 +96,7 @@ func TestRun(t *testing.T) {
 			); err != nil {
 				t.Fatal(err)
 			}
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.CommandContext(t.Context(), self, append([]string{"go", "test", "-count=1"}, tt.args...)...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TESTRUN_ITSELF=1", "TMPDIR="+tmp)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
+			cmd, out := itself(t, dir, tmp, append([]string{"go", "test", "-count=1"}, tt.args...)...)
 			if _, wrong := errors.AsType[*exec.ExitError](cmd.Run()); wrong != (tt.status != 0) || cmd.ProcessState.ExitCode() != tt.status {
 				t.Errorf("%v, want exit status %d", cmd.ProcessState, tt.status)
 			}
@@ -122,8 +117,126 @@ func TestRun(t *testing.T) {
 				t.Errorf("it leaves %v, %v", left, err)
 			}
 			if t.Failed() {
-				t.Logf("%s", &out)
+				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// itself returns the command that runs testrun in dir, and what it will print.
+func itself(t *testing.T, dir, tmp string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TESTRUN_ITSELF=1", "TMPDIR="+tmp)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+const slow = `package p
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSlow(t *testing.T) { time.Sleep(wait) }
+
+func TestQuick(t *testing.T) {}
+`
+
+// TestDurations: what takes longer than the limits fails the run. On a busy machine a limit is
+// multiplied by a factor, so the waits are far above the limits.
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	dir, tmp := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": slow} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "durations.json")
+	for _, run := range []struct {
+		name, wait string
+		limits     []string
+		status     int
+		want, not  []string
+	}{
+		{"no limits", "0", nil, 0, []string{"slowest tests (2):\n", " s p TestSlow\n"}, []string{"too slow", "slower than"}},
+		{"a test", "time.Second / 2", []string{"-test", "1ms"}, 1, []string{"too slow (1):\n  p TestSlow: ", "1ms are allowed"}, nil},
+		{"a package", "time.Second / 2", []string{"-package", "1ms"}, 1, []string{"too slow (1):\n  p: "}, nil},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "wait_test.go"), []byte("package p\n\nimport \"time\"\n\nconst wait time.Duration = "+run.wait+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd, out := itself(t, dir, tmp, append(append([]string{"-durations", file}, run.limits...), "go", "test", "-count=1")...)
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != run.status {
+			t.Errorf("%s: %v, want exit status %d", run.name, err, run.status)
+		}
+		for _, text := range run.want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%s: it does not say %q", run.name, text)
+			}
+		}
+		for _, text := range run.not {
+			if strings.Contains(out.String(), text) {
+				t.Errorf("%s: it says %q", run.name, text)
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("%s", out)
+		}
+	}
+	kept, err := readDurations(file)
+	if err != nil || kept.Tests["p TestSlow"] == 0 || kept.Packages["p"] == 0 {
+		t.Errorf("the file has %v, %v", kept, err)
+	}
+}
+
+// TestSlower: a test that takes more than twice as long as at the run before, and a second more,
+// is named. The file keeps what the run left out.
+func TestSlower(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "durations.json")
+	before := durations{Packages: map[string]float64{}, Tests: map[string]float64{"p TestGone": 9, "q TestKept": 7}}
+	if err := before.write(file, durations{Tests: map[string]float64{"p TestA": 1, "p TestB": 1, "p TestC": 0.2}}); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	speed := &pace{samples: []sample{{start, 2}}} // half as fast as a quiet machine
+	var out bytes.Buffer
+	r := report{out: &out}
+	for name, seconds := range map[string]float64{"TestA": 4.2, "TestB": 3.9, "TestC": 2, "": 10} {
+		r.ended = append(r.ended, ended{test{"p", name}, start, time.Duration(seconds * float64(time.Second))})
+	}
+	if over, err := r.durations(limits{file: file, test: 2 * time.Second}, speed); err != nil || len(over) != 1 || !strings.HasPrefix(over[0], "p TestA: 4.2 s, ") {
+		t.Errorf("too slow: %q, %v", over, err)
+	}
+	if want := "slower than at the run before, in seconds of a quiet machine (1):\n  p TestA: 2.1 s, 1.0 s at the run before\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("it says %q", &out)
+	}
+	want := durations{Packages: map[string]float64{"p": 5}, Tests: map[string]float64{"p TestA": 2.1, "p TestB": 1.95, "p TestC": 1, "q TestKept": 7}}
+	if kept, err := readDurations(file); err != nil || !reflect.DeepEqual(kept, want) {
+		t.Errorf("the file has %v, %v; want %v", kept, err, want)
+	}
+}
+
+// TestBetween: a duration is divided by the mean of the samples from just before it to just after it.
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	p := pace{samples: []sample{{at(0), 1}, {at(10), 2}, {at(20), 4}, {at(30), 8}}}
+	for _, tt := range []struct {
+		from, to int
+		want     float64
+	}{{0, 30, 15. / 4}, {12, 18, 3}, {0, 0, 1.5}, {15, 25, 14. / 3}, {31, 40, 8}} {
+		if got := p.between(at(tt.from), at(tt.to)); got != tt.want {
+			t.Errorf("from %d to %d: %v, want %v", tt.from, tt.to, got, tt.want)
+		}
 	}
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// limits says how long tests may take on a quiet machine, and which file has the durations.
+type limits struct {
+	test, pkg time.Duration // 0 is no limit
+	file      string        // "" is none
+}
+
+// durations are those of a run, in seconds of a quiet machine, which the seconds of this machine
+// were divided to by its pace.
+type durations struct {
+	Packages map[string]float64 `json:"packages"`
+	Tests    map[string]float64 `json:"tests"` // "PACKAGE TEST", for those that took noted or more
+}
+
+const (
+	slowest = 10                     // how many tests are listed
+	noted   = 100 * time.Millisecond // shorter tests are not in the file
+	much    = time.Second            // what a test must have become slower by to be listed
+)
+
+// durations prints the slowest tests and those that have become slower, and writes the file. It
+// returns what took longer than the limits allow.
+func (r *report) durations(l limits, speed *pace) (over []string, err error) {
+	before, err := readDurations(l.file)
+	if err != nil {
+		return nil, err
+	}
+	now := durations{Packages: map[string]float64{}, Tests: map[string]float64{}}
+	var slow []ended
+	var slower []string
+	for _, e := range r.ended {
+		limit, past, last := l.test, now.Tests, before.Tests
+		key := e.pkg + " " + e.name
+		if e.name == "" {
+			limit, past, last, key = l.pkg, now.Packages, before.Packages, e.pkg
+		} else if slow = append(slow, e); e.took < noted {
+			continue
+		}
+		factor := speed.between(e.at.Add(-e.took), e.at)
+		quiet := e.took.Seconds() / factor
+		past[key] = quiet
+		if was, known := last[key]; known && quiet > 2*was && quiet > was+much.Seconds() {
+			slower = append(slower, fmt.Sprintf("%s: %.1f s, %.1f s at the run before", key, quiet, was))
+		}
+		if limit > 0 && quiet > limit.Seconds() {
+			over = append(over, fmt.Sprintf("%s: %.1f s, on a machine %.1f times slower than a quiet one; %v are allowed there: make it faster, or give it a higher tier (rig.Tier)",
+				key, e.took.Seconds(), factor, limit))
+		}
+	}
+	slices.SortFunc(slow, func(a, b ended) int { return cmp.Compare(b.took, a.took) })
+	var lines []string
+	for _, e := range slow[:min(slowest, len(slow))] {
+		lines = append(lines, fmt.Sprintf("%6.2f s %s %s", e.took.Seconds(), e.pkg, e.name))
+	}
+	r.list("slowest tests", lines)
+	r.list("slower than at the run before, in seconds of a quiet machine", slower)
+	if l.file == "" {
+		return over, nil
+	}
+	return over, before.write(l.file, now)
+}
+
+// readDurations reads the file of the run before. Without one it returns empty maps.
+func readDurations(file string) (d durations, err error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return d, fmt.Errorf("the durations of the run before: %w; remove the file", err)
+		}
+	}
+	if d.Packages == nil {
+		d.Packages = map[string]float64{}
+	}
+	if d.Tests == nil {
+		d.Tests = map[string]float64{}
+	}
+	return d, nil
+}
+
+// write replaces in the durations of the run before those of the packages of this run.
+func (d durations) write(file string, now durations) error {
+	for key := range d.Tests {
+		pkg, _, _ := strings.Cut(key, " ")
+		if _, ran := now.Packages[pkg]; ran {
+			delete(d.Tests, key)
+		}
+	}
+	for key, seconds := range now.Tests {
+		d.Tests[key] = seconds
+	}
+	for key, seconds := range now.Packages {
+		d.Packages[key] = seconds
+	}
+	text, err := json.MarshalIndent(d, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
