@@ -120,7 +120,7 @@ func run(command []string, l limits) (status int, err error) {
 // because the path of a socket may have 107 bytes, or a folder that does not exist.
 func temporary() string {
 	dir := os.TempDir()
-	if info, err := os.Stat(dir); len(dir) > 32 || !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
+	if info, err := os.Stat(dir); len(dir) > 24 || !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
 		return "/tmp"
 	}
 	return dir

@@ -89,7 +89,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			dir, tmp := t.TempDir(), t.TempDir()
+			dir, tmp := t.TempDir(), shortFolder(t)
 			if err := errors.Join(
 				os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module p\n\ngo 1.26\n"), 0o600),
 				os.WriteFile(filepath.Join(dir, "p_test.go"), []byte(tt.source), 0o600),
@@ -123,6 +123,28 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// shortFolder returns a folder whose path is short enough for testrun to use it.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// TestTemporary: a folder that sockets have too little room in is not used, nor one that is none.
+func TestTemporary(t *testing.T) {
+	short := shortFolder(t)
+	for dir, want := range map[string]string{short: short, t.TempDir(): "/tmp", "": "/tmp", short + "/no": "/tmp", ".": "/tmp"} {
+		t.Setenv("TMPDIR", dir)
+		if got := temporary(); got != want {
+			t.Errorf("TMPDIR=%s: %s, want %s", dir, got, want)
+		}
+	}
+}
+
 // itself returns the command that runs testrun in dir, and what it will print.
 func itself(t *testing.T, dir, tmp string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
@@ -153,7 +175,7 @@ func TestQuick(t *testing.T) {}
 // multiplied by a factor, so the waits are far above the limits.
 func TestDurations(t *testing.T) {
 	t.Parallel()
-	dir, tmp := t.TempDir(), t.TempDir()
+	dir, tmp := t.TempDir(), shortFolder(t)
 	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": slow} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
