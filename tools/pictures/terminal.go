@@ -103,8 +103,9 @@ func screen(events []event) (lines []shown, err error) {
 	return lines, nil
 }
 
-// drawTerminal draws the recording. Its lines appear as they came; readers who want no motion, and
-// programs that know no animation, see all of them.
+// drawTerminal draws the recording. The first command and its output are there from the beginning,
+// because a picture must never be empty. The other lines appear as they came. Readers who want no
+// motion, and programs that know no animation, see all lines.
 func drawTerminal(root string) (string, error) {
 	cast, err := os.ReadFile(filepath.Join(root, "docs", "pictures", recording))
 	if err != nil {
@@ -121,16 +122,23 @@ func drawTerminal(root string) (string, error) {
 	const char, line, top, left = 7.25, 17, 52, 18
 	width, height := int(float64(h.Width)*char)+2*left, len(lines)*line+top+10
 	var text strings.Builder
+	commands, start := 0, 0.0 // how many there were so far; when the second one came
 	for i, l := range lines {
 		if l.text == "" {
 			continue
 		}
-		class, style := "o", fmt.Sprintf("animation-delay:%.2fs", l.begin)
+		class, style := "o", fmt.Sprintf("animation-delay:%.2fs", l.begin-start)
 		if strings.HasPrefix(l.text, prompt) {
-			// The command is typed: its line is uncovered key by key.
+			if commands++; commands == 2 {
+				start = l.begin
+			}
+			// A command is typed: its line is uncovered key by key.
 			class = "i"
 			style = fmt.Sprintf("animation-delay:%.2fs;animation-duration:%.2fs;animation-timing-function:steps(%d)",
-				l.begin, max(l.end-l.begin, 0.01), len(l.text))
+				l.begin-start, max(l.end-l.begin, 0.01), len(l.text))
+		}
+		if commands < 2 {
+			style = "animation:none"
 		}
 		fmt.Fprintf(&text, `<text class="%s" style="%s" x="%d" y="%d" textLength="%.1f" lengthAdjust="spacingAndGlyphs" xml:space="preserve">%s</text>`+"\n",
 			class, style, left, top+i*line+4, float64(len([]rune(l.text)))*char, html.EscapeString(l.text))
