@@ -25,13 +25,13 @@ func drawOverview(string) (string, error) {
 		from, via := way[0], way[1]
 		y := via.midY()
 		if from.head == far.head {
-			c.both("", point{from.midX(), from.bottom()}, point{from.midX(), y}, point{via.x, y})
+			c.both(point{from.midX(), from.bottom()}, point{from.midX(), y}, point{via.x, y})
 		} else {
-			c.both("", point{from.right(), y}, point{via.x, y})
+			c.both(point{from.right(), y}, point{via.x, y})
 		}
-		c.both("", point{via.right(), y}, point{agent.x, y})
+		c.both(point{via.right(), y}, point{agent.x, y})
 	}
-	c.both("", point{cli.right(), cli.y + 14}, point{264, cli.y + 14}, point{264, socket.midY() + 16}, point{socket.x, socket.midY() + 16})
+	c.both(point{cli.right(), cli.y + 14}, point{264, cli.y + 14}, point{264, socket.midY() + 16}, point{socket.x, socket.midY() + 16})
 	c.arrow("dash", point{far.right(), far.y + 14}, point{250, far.y + 14}, point{250, registry.midY()}, point{registry.x, registry.midY()})
 	c.arrow("dash", point{agent.x, registry.midY()}, point{registry.right(), registry.midY()})
 	c.text(507, registry.midY()-8, "m", "HTTPS")
@@ -39,7 +39,7 @@ func drawOverview(string) (string, error) {
 	c.text(507, rendezvous.midY()+17, "m", "encrypted")
 
 	for _, child := range []box{bare, helper, init} {
-		c.both("", point{agent.right(), child.midY()}, point{child.x, child.midY()})
+		c.both(point{agent.right(), child.midY()}, point{child.x, child.midY()})
 	}
 	c.arrow("", point{init.midX(), init.bottom()}, point{confined.midX(), confined.y})
 	for _, b := range []box{harness, cli, far, socket, stdio, registry, rendezvous, agent, bare, helper, init, confined} {

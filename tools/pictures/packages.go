@@ -252,11 +252,9 @@ func way(from, to box) []point {
 		return []point{{middle, from.bottom()}, {middle, to.y}}
 	}
 	// The corners lie in the gap over the row of the target.
-	start, end := from.midX(), to.midX()
+	start, end := from.right()-24, to.midX()
 	if from.x > to.x {
 		start = from.x + 24
-	} else {
-		start = from.right() - 24
 	}
 	return []point{{start, from.bottom()}, {start, to.y - 15}, {end, to.y - 15}, {end, to.y}}
 }

@@ -96,8 +96,8 @@ func (c *canvas) arrow(class string, points ...point) {
 }
 
 // both draws an arrow with two heads.
-func (c *canvas) both(class string, points ...point) {
-	c.line(class, `marker-start="url(#head)" marker-end="url(#head)"`, points)
+func (c *canvas) both(points ...point) {
+	c.line("", `marker-start="url(#head)" marker-end="url(#head)"`, points)
 }
 
 func (c *canvas) line(class, markers string, points []point) {
