@@ -102,12 +102,20 @@ $(BIN)/testrun:
 	$(GO) build -C tools -o $(abspath $@) ./testrun
 
 .PHONY: test-tools
-test-tools: ## check imports, citations and links of documents, and the programs that run the tests
-	$(GO) test -C tools -count=1 ./testrun ./archtest
+test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
+	$(GO) test -C tools -count=1 ./testrun ./archtest ./pictures
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
 	$(GO) generate ./...
+
+.PHONY: pictures
+pictures: ## draw the pictures of the documents again (docs/pictures)
+	$(GO) run -C tools ./pictures
+
+.PHONY: record
+record: build-agent ## record the terminal of docs/pictures again, and draw it
+	$(GO) run -C tools ./pictures -record $(abspath $(BIN))/agent
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s) each, and say how many

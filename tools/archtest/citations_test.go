@@ -1,8 +1,10 @@
 package archtest
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path"
@@ -185,4 +187,90 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
+}
+
+// walkStep finds a step of a walk: its cells are a file, names that the file declares, and text.
+var walkStep = regexp.MustCompile("(?m)^\\| `([a-z_/]+\\.go)` \\| (`[^|]+`) \\| ")
+
+// TestWalks: the files that the walks of ARCHITECTURE.md go through are in the tree, and declare the
+// functions and types beside them.
+func TestWalks(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := walkStep.FindAllStringSubmatch(string(page), -1)
+	const least = 50 // with fewer steps walkStep no longer fits the tables
+	if len(steps) < least {
+		t.Errorf("ARCHITECTURE.md has %d steps, want at least %d", len(steps), least)
+	}
+	for _, step := range steps {
+		declared, err := declarations(step[1])
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for name := range strings.SplitSeq(step[2], ", ") {
+			if name = strings.Trim(name, "`"); !declared[name] {
+				t.Errorf("ARCHITECTURE.md names %s of %s, which does not declare it", name, step[1])
+			}
+		}
+	}
+}
+
+// declarations returns what a Go file declares outside functions. A method has the name of its type
+// before its own, as in Session.start.
+func declarations(name string) (map[string]bool, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	declared := map[string]bool{}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			of := ""
+			if d.Recv != nil {
+				of = strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*") + "."
+			}
+			declared[of+d.Name.Name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					declared[spec.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, n := range spec.Names {
+						declared[n.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return declared, nil
+}
+
+// filePath finds a code span that is the path of a Go file.
+var filePath = regexp.MustCompile("`([a-z_]+(?:/[a-z_]+)+\\.go)`")
+
+// TestFilesInDocs: the Go files that ARCHITECTURE.md, CONTRIBUTING.md and the pages of docs/dev name
+// with their folder are in the tree.
+func TestFilesInDocs(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("docs/dev/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "ARCHITECTURE.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range filePath.FindAllStringSubmatch(string(text), -1) {
+			if !exists(found[1]) {
+				t.Errorf("%s names %s, which is not in the tree", page, found[1])
+			}
+		}
+	}
 }

@@ -139,3 +139,26 @@ func TestTroubleshooting(t *testing.T) {
 		}
 	}
 }
+
+// TestTargets: docs/dev/targets.md has each target that make help lists.
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/dev/targets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`(?m)^([a-z0-9-]+):.* ## `).FindAllStringSubmatch(string(makefile), -1)
+	const least = 20 // with fewer targets the expression no longer finds them
+	if len(targets) < least {
+		t.Errorf("the Makefile has %d targets, want at least %d", len(targets), least)
+	}
+	for _, target := range targets {
+		if !strings.Contains(string(page), "`make "+target[1]+"`") {
+			t.Errorf("docs/dev/targets.md has no row of make %s", target[1])
+		}
+	}
+}

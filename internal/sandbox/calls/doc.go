@@ -4,5 +4,5 @@
 // leaves to the supervisor; tests hold both against the table. It is a pure value and
 // builds everywhere; nothing in it is ever changed, so everything may be used at once.
 //
-// CONTRIBUTING.md says how to have one more call done by the supervisor.
+// docs/dev/recipes.md says how to add a call that the supervisor does.
 package calls

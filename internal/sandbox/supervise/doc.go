@@ -10,6 +10,6 @@
 //	                                              ▼
 //	         errno, or 0  ◄────────────────── connect, on the duplicate and the copy
 //
-// CONTRIBUTING.md says how to add a call. A call that may block goes on in a goroutine
+// docs/dev/recipes.md says how to add a call. A call that may block goes on in a goroutine
 // of its own, so no call waits for another one. Linux only.
 package supervise
