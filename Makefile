@@ -252,7 +252,7 @@ check: lint build cross test test-tools deploy-check ## what .ci/run runs, besid
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hostile upgrade kernels programs interop-nouserns
+	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns
 
 .PHONY: clean
 clean: ## remove what was built
