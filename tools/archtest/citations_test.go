@@ -63,13 +63,9 @@ func TestCitations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := path.Base(page)
+		text, name := read(t, page), path.Base(page)
 		sections[name] = []string{}
-		for _, heading := range numberedHeading.FindAllStringSubmatch(string(text), -1) {
+		for _, heading := range numberedHeading.FindAllStringSubmatch(text, -1) {
 			if slices.Contains(sections[name], heading[1]) {
 				t.Errorf("%s has two sections %s", page, heading[1])
 			}
@@ -128,11 +124,7 @@ func TestLinks(t *testing.T) {
 // anchored reports whether a page has the section of an anchor; "" is the page.
 func anchored(t *testing.T, page, anchor string) bool {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return anchor == "" || slices.ContainsFunc(mdHeading.FindAllStringSubmatch(string(text), -1), func(heading []string) bool {
+	return anchor == "" || slices.ContainsFunc(mdHeading.FindAllStringSubmatch(read(t, page), -1), func(heading []string) bool {
 		return anchor == "#"+strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-")
 	})
 }
