@@ -3,8 +3,8 @@
 #
 #	make image
 #
-# To run commands in an image of your own, copy the binary into it instead (README,
-# "Container entrypoint"), or have it copied when a container starts (deploy/README.md).
+# To run commands in an image of your own, copy the binary into it instead
+# (docs/containers.md), or have it copied when a container starts (deploy/README.md).
 FROM scratch
 # The folder that make has built the programs in, for the image's architecture.
 ARG BIN=bin

@@ -150,7 +150,7 @@ cross: build-arm64 ## build for arm64 and check the agent, and compile what is n
 	GOOS=darwin GOARCH=arm64 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
 
 .PHONY: e2e
-e2e: build $(BIN)/testrun ## run the end-to-end tests: scripts, README commands, the binary itself
+e2e: build $(BIN)/testrun ## run the end-to-end tests: scripts, the documents' commands, the binary itself
 	@$(TESTRUN) $(GOTEST) ./test/e2e/... ./cmd/...
 
 .PHONY: containers

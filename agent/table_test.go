@@ -172,9 +172,9 @@ func TestTableConfines(t *testing.T) {
 	}
 }
 
-// TestReadmeNamesOurFlags holds the README's table of additions against the
+// TestDocsNameOurFlags holds the table of additions in docs/compatibility.md against the
 // flags that are ours: those after the blank line in protocol.Capabilities.
-func TestReadmeNamesOurFlags(t *testing.T) {
+func TestDocsNameOurFlags(t *testing.T) {
 	t.Parallel()
 	var ours []string
 	fset, files := parsed(t)
@@ -199,13 +199,13 @@ func TestReadmeNamesOurFlags(t *testing.T) {
 			return false
 		})
 	}
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/compatibility.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, found := strings.Cut(string(page), "| flag | adds |\n|---|---|\n")
 	if !found || len(ours) == 0 {
-		t.Fatalf("README.md has a table of flags: %v; flags of ours: %v", found, ours)
+		t.Fatalf("the page has a table of flags: %v; flags of ours: %v", found, ours)
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	var named []string
@@ -213,6 +213,6 @@ func TestReadmeNamesOurFlags(t *testing.T) {
 		named = append(named, row[1])
 	}
 	if diff := cmp.Diff(ours, named); diff != "" {
-		t.Errorf("README.md differs (-flags +table):\n%s", diff)
+		t.Errorf("the page differs (-flags +table):\n%s", diff)
 	}
 }

@@ -17,21 +17,25 @@ import (
 // goBlock finds a Go program in a page. Its info string says "go run" or "go build".
 var goBlock = regexp.MustCompile("(?ms)^```go (run|build)\n(.*?)^```$")
 
-// TestPrograms builds the programs of README.md and docs/client.md, and runs those that
+// TestPrograms builds the programs of README.md and the pages of docs, and runs those that
 // say so against an agent whose connections are cut meanwhile.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/client.md"} {
-		text, err := os.ReadFile(filepath.Join("..", page))
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%q, %v", pages, err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		blocks := goBlock.FindAllStringSubmatch(string(text), -1)
-		if len(blocks) == 0 || len(blocks) != strings.Count(string(text), "\n```go") {
+		if len(blocks) != strings.Count(string(text), "\n```go") && page != "../docs/api.md" { // test/embed builds that one
 			t.Errorf("%s has %d programs that say go run or go build", page, len(blocks))
 		}
 		for i, block := range blocks {
-			t.Run(page+"/"+strconv.Itoa(i+1), func(t *testing.T) {
+			t.Run(filepath.Base(page)+"/"+strconv.Itoa(i+1), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")

@@ -14,15 +14,11 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestReadmeContainer builds the image of README.md on the tests' own base and runs the commands
-// for it, with the flags of the tests added. TestReadme says which blocks these are.
-func TestReadmeContainer(t *testing.T) {
+// TestDocsContainer builds the image of docs/containers.md on the tests' own base and runs the
+// commands for it, with the flags of the tests added. TestDocs says which blocks these are.
+func TestDocsContainer(t *testing.T) {
 	t.Parallel()
 	newContainers(t)
-	page, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, path := t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
@@ -39,7 +35,7 @@ func TestReadmeContainer(t *testing.T) {
 		}
 	}
 	images, commands := 0, 0
-	blocks := fenced(string(page))
+	blocks := fenced(t, "../../docs/containers.md")
 	for i, b := range blocks {
 		switch b.info {
 		case "dockerfile tested":
@@ -55,18 +51,18 @@ func TestReadmeContainer(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Run(); err != nil {
-				t.Fatalf("README.md:%d: %v\n%s%s", b.line, err, &stdout, &stderr)
+				t.Fatalf("containers.md:%d: %v\n%s%s", b.line, err, &stdout, &stderr)
 			}
 			if i+1 == len(blocks) || blocks[i+1].info != "text output" {
 				continue
 			}
 			if got, want := anyLandlock(stdout.String()), anyLandlock(blocks[i+1].text); got != want {
-				t.Errorf("README.md:%d prints\n%s\nwant\n%s\nstderr:\n%s", b.line, got, want, &stderr)
+				t.Errorf("containers.md:%d prints\n%s\nwant\n%s\nstderr:\n%s", b.line, got, want, &stderr)
 			}
 		}
 	}
 	if images != 1 || commands == 0 {
-		t.Errorf("README.md has %d blocks dockerfile tested and %d sh by=container", images, commands)
+		t.Errorf("containers.md has %d blocks dockerfile tested and %d sh by=container", images, commands)
 	}
 }
 

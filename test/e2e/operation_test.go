@@ -11,6 +11,9 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// operation is the page of the commands.
+const operation = "../../docs/operation.md"
+
 // guide has the commands of docs/operation.md, and runs them in a folder of the test.
 type guide struct {
 	lines   []string
@@ -23,27 +26,24 @@ type guide struct {
 // they go on in.
 func readGuide(t *testing.T, replace ...string) *guide {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operation.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := &guide{dir: t.TempDir(), place: strings.NewReplacer(replace...)}
 	g.environ = append(os.Environ(), "HOME="+g.dir, "XDG_CONFIG_HOME=", "AGENT_CONFIG=", "PATH="+filepath.Dir(rig.Agent(t))+":"+filepath.Dir(rig.Registry(t))+":"+os.Getenv("PATH"))
-	console, goesOn := false, false
-	for line := range strings.Lines(string(page)) {
-		line = strings.TrimSpace(line)
-		command := strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "$ ")
-		switch {
-		case strings.HasPrefix(line, "```"):
-			console = line == "```console"
-		case !console || !command && !goesOn:
+	for _, b := range fenced(t, operation) {
+		if b.info != "console by=operation" {
 			continue
-		case goesOn:
-			g.lines[len(g.lines)-1] += " " + strings.TrimSuffix(line, "\\")
-		default:
-			g.lines = append(g.lines, strings.TrimSuffix(line[2:], "\\"))
 		}
-		goesOn = console && strings.HasSuffix(line, "\\")
+		goesOn := false
+		for line := range strings.Lines(b.text) {
+			line = strings.TrimSpace(line)
+			command := strings.TrimSuffix(line, "\\")
+			switch {
+			case goesOn:
+				g.lines[len(g.lines)-1] += " " + command
+			case strings.HasPrefix(line, "# "), strings.HasPrefix(line, "$ "):
+				g.lines = append(g.lines, command[2:])
+			}
+			goesOn = command != line
+		}
 	}
 	return g
 }
@@ -111,7 +111,7 @@ func needOpenSSL(t *testing.T) {
 }
 
 // TestOperationTLS: the commands of docs/operation.md make an authority and certificates, and with
-// them an agent serves who has the token, or a certificate. So do those of README.md.
+// them an agent serves who has the token, or a certificate.
 func TestOperationTLS(t *testing.T) {
 	t.Parallel()
 	needOpenSSL(t)
@@ -135,7 +135,7 @@ func TestOperationTLS(t *testing.T) {
 	if out := g.run(t, execs[0]); out != "served\n" {
 		t.Errorf("%s: %s", execs[0], out)
 	}
-	page, err := os.ReadFile("../../docs/operation.md")
+	page, err := os.ReadFile(operation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,25 +146,9 @@ func TestOperationTLS(t *testing.T) {
 	}
 	token.Terminate(t)
 
-	// With client certificates, in the words of the README.
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows [2]string
-	for i, head := range []string{"| agent | `agent --listen", "| client | `agent exec"} {
-		_, row, ok := strings.Cut(string(readme), head)
-		row, _, _ = strings.Cut(row, "`")
-		if !ok {
-			t.Fatalf("README.md has no row %s", head)
-		}
-		rows[i] = g.place.Replace(strings.TrimPrefix(head[strings.Index(head, "`"):], "`") + row)
-	}
-	ready(g.start(t, rows[0]+" --health-listen "+health))
-	for _, line := range []string{execs[1], rows[1]} {
-		if out := g.run(t, line); out != "served\n" {
-			t.Errorf("%s: %s", line, out)
-		}
+	ready(g.start(t, g.find(t, "agent --listen 0.0.0.0:7000")[0]+" --health-listen "+health))
+	if out := g.run(t, execs[1]); out != "served\n" {
+		t.Errorf("%s: %s", execs[1], out)
 	}
 	if out, err := g.command(t, execs[0]).CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate required (see --tls-cert)") {
 		t.Errorf("without a certificate: %v, %s", err, out)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,8 @@ type block struct {
 	line       int // of the opening fence
 }
 
-// TestReadme runs the commands of README.md. The info string of a block says how:
+// TestDocs runs the commands of README.md and of the pages of docs and deploy. The info string of a
+// block of commands says how:
 //
 //	sh tested         run here, in an empty folder, with the agent on the PATH; port 7000
 //	                  becomes a free one
@@ -32,55 +34,58 @@ type block struct {
 //	text output       must be what the tested block before it prints to stdout
 //	sh by=ci          make targets, run by .ci/run, and what puts bin on the PATH; here only
 //	                  that the targets exist
+//	sh by=container   run by TestDocsContainer in containers of the image that it builds of
+//	                  the block dockerfile tested
+//	sh by=operation   run by TestOperation..., as far as it needs neither root nor systemd
+//	sh by=recipes     run by TestRecipes
 //	sh by=interop     needs the Codex CLI; the rig in test/interop/ runs the same
-//	sh by=container   run by TestReadmeContainer in containers of the image that it builds of
-//	                  the block
-//	dockerfile tested
+//	sh untested: WHY  run by nobody
 //
 // A block of commands that says nothing of this kind is an error.
-func TestReadme(t *testing.T) {
+func TestDocs(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("%q, %v", pages, err)
 	}
-	tested := 0
-	blocks := fenced(string(page))
-	for i, b := range blocks {
-		name := fmt.Sprintf("line_%d", b.line)
-		switch b.info {
-		case "sh tested", "sh tested root":
-			tested++
-			var want *string
-			if i+1 < len(blocks) && blocks[i+1].info == "text output" {
-				want = &blocks[i+1].text
-			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				runBlock(t, b, want)
-			})
-		case "sh by=ci":
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+	mark := regexp.MustCompile(`^(sh|console) (tested( root)?|by=(ci|container|operation|recipes|interop)( needs=.*)?|untested: .+)$`)
+	for _, page := range append(pages, "../../README.md", "../../deploy/README.md") {
+		blocks := fenced(t, page)
+		for i, b := range blocks {
+			name := fmt.Sprintf("%s:%d", strings.TrimPrefix(page, "../../"), b.line)
+			switch language, how, _ := strings.Cut(b.info, " "); {
+			case !slices.Contains([]string{"sh", "bash", "shell", "console"}, language):
+			case !mark.MatchString(b.info):
+				t.Errorf("%s: block %q must say who tests it, or untested: and why", name, b.info)
+			case strings.HasPrefix(how, "tested"):
+				var want *string
+				if i+1 < len(blocks) && blocks[i+1].info == "text output" {
+					want = &blocks[i+1].text
+				}
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					runBlock(t, b, want)
+				})
+			case how == "by=ci":
 				checkTargets(t, b.text)
-			})
-		case "sh", "bash", "shell", "console":
-			t.Errorf("README.md:%d: block %q must say who tests it: sh tested, sh by=ci, sh by=interop or sh by=container", b.line, b.info)
+			}
 		}
-	}
-	if tested == 0 {
-		t.Error("README.md has no block marked as sh tested")
 	}
 }
 
-func fenced(page string) []block {
-	const fence = "```"
+// fenced returns the blocks of a page.
+func fenced(t *testing.T, page string) []block {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var blocks []block
 	open := false
 	line := 0
-	for text := range strings.Lines(page) {
+	for text := range strings.Lines(string(text)) {
 		line++
-		info, isFence := strings.CutPrefix(strings.TrimRight(text, "\n"), fence)
+		info, isFence := strings.CutPrefix(strings.TrimSpace(text), "```")
 		switch {
 		case isFence && !open:
 			blocks = append(blocks, block{info: info, line: line})
@@ -124,6 +129,7 @@ func runBlock(t *testing.T, b block, want *string) {
 }
 
 func checkTargets(t *testing.T, text string) {
+	t.Helper()
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)

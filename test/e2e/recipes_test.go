@@ -14,21 +14,17 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// TestRecipes runs the blocks of docs/recipes.md that are marked as "sh tested", one after the
+// TestRecipes runs the blocks of docs/recipes.md that are marked as "sh by=recipes", one after the
 // other in one folder: over a WebSocket and through the relay, while every connection is cut
 // after some bytes. needs= in the mark names the programs without which a block is left out.
 func TestRecipes(t *testing.T) {
-	page, err := os.ReadFile("../../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Run("websocket", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd := exec.Command(rig.Agent(t), "--listen", "ws://127.0.0.1:0")
 		cmd.Env = append(os.Environ(), "HOME="+dir)
 		proxy := rig.NewProxy(t, strings.TrimPrefix(connect(t, cmd).line(t), "ws://"))
-		runRecipes(t, proxy, dir, string(page), "AGENT_URL=ws://"+proxy.Address())
+		runRecipes(t, proxy, dir, "AGENT_URL=ws://"+proxy.Address())
 	})
 	t.Run("relay", func(t *testing.T) {
 		t.Parallel()
@@ -38,18 +34,18 @@ func TestRecipes(t *testing.T) {
 		s.Start(t, rig.Agent(t), environ, nil, "--remote", s.URL(), "--environment-id", "ci-1").
 			Says(t, "connected to the rendezvous", 1)
 		proxy := rig.NewProxy(t, s.Address)
-		runRecipes(t, proxy, dir, string(page), "AGENT_REGISTRY="+s.At(proxy.Address()).URL(),
+		runRecipes(t, proxy, dir, "AGENT_REGISTRY="+s.At(proxy.Address()).URL(),
 			"AGENT_ENVIRONMENT_ID=ci-1", "AGENT_REGISTRY_TOKEN="+s.Harness)
 	})
 }
 
-func runRecipes(t *testing.T, proxy *rig.Proxy, dir, page string, environ ...string) {
+func runRecipes(t *testing.T, proxy *rig.Proxy, dir string, environ ...string) {
 	ports := strings.NewReplacer("2222", port(t), "2223", port(t))
 	defer proxy.CutEach(1_000_000)()
 	ran, remote := 0, false
-	for _, b := range fenced(page) {
+	for _, b := range fenced(t, "../../docs/recipes.md") {
 		mark, needs, _ := strings.Cut(b.info, " needs=")
-		if mark != "sh tested" {
+		if mark != "sh by=recipes" {
 			continue
 		}
 		if missing := missingOf(strings.Split(needs, ",")); missing != "" {

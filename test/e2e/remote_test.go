@@ -413,7 +413,7 @@ func TestRendezvousReadsNothing(t *testing.T) {
 	}
 }
 
-// TestDemo runs the one command of the README for remote mode.
+// TestDemo runs what make demo runs.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()

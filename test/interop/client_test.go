@@ -168,7 +168,7 @@ func testTree(t *testing.T, s *server, c *client.Client) {
 	}
 }
 
-// testDifferences: what the reference does otherwise (README.md), as far as a client sees it in
+// testDifferences: what the reference does otherwise (docs/compatibility.md), as far as a client sees it in
 // every run.
 func testDifferences(t *testing.T, s *server, c *client.Client) {
 	end := func(spec client.Spec) (output string, code int, err error) {

@@ -8,7 +8,6 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"os"
 	"os/exec"
 	"path"
 	"regexp"
@@ -116,11 +115,7 @@ func TestFuzzTargets(t *testing.T) {
 	fuzzed := map[string]bool{}
 	for _, p := range packages {
 		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-			text, err := os.ReadFile(path.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if target.Match(text) {
+			if target.MatchString(read(t, path.Join(p.Dir, file))) {
 				fuzzed[p.ImportPath] = true
 			}
 		}
@@ -142,12 +137,9 @@ var importable = regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\|")
 // those of tests.
 func TestImportable(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := read(t, "docs/api.md")
 	var said, are []string
-	for _, row := range importable.FindAllStringSubmatch(string(page), -1) {
+	for _, row := range importable.FindAllStringSubmatch(page, -1) {
 		said = append(said, row[1])
 	}
 	for _, p := range list(t) {

@@ -32,8 +32,11 @@ var (
 	sectionNumber = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`)
 	// numberedHeading finds the heading of a section, at any depth.
 	numberedHeading = regexp.MustCompile(`(?m)^#+ ([0-9]+(?:\.[0-9]+)*)\b`)
-	// mdLink finds a link to a file of the repository.
-	mdLink = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	// mdLink finds a link to a file of the repository, or to a section of it or of the same page.
+	mdLink = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]+)?\)`)
+	// mdHeading finds a heading, and notInAnchor what GitHub leaves out of its anchor.
+	mdHeading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
 	// decision finds the number of a decision (D and a number): these are in a page
 	// that is not in the tree.
 	decision = regexp.MustCompile(`\bD[1-9][0-9]?(?:\.[0-9]+)?\b`)
@@ -60,13 +63,9 @@ func TestCitations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := path.Base(page)
+		text, name := read(t, page), path.Base(page)
 		sections[name] = []string{}
-		for _, heading := range numberedHeading.FindAllStringSubmatch(string(text), -1) {
+		for _, heading := range numberedHeading.FindAllStringSubmatch(text, -1) {
 			if slices.Contains(sections[name], heading[1]) {
 				t.Errorf("%s has two sections %s", page, heading[1])
 			}
@@ -103,7 +102,7 @@ func TestCitations(t *testing.T) {
 	}
 }
 
-// TestLinks: the files that documents link to are in the tree.
+// TestLinks: the files and sections that documents link to are in the tree.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, r := range remarks(t) {
@@ -111,11 +110,23 @@ func TestLinks(t *testing.T) {
 			continue
 		}
 		for _, link := range mdLink.FindAllStringSubmatch(r.text, -1) {
-			if !exists(path.Join(path.Dir(r.where), link[1])) {
-				t.Errorf("%s links to %s, which is not in the tree", r.where, link[1])
+			target := r.where
+			if link[1] != "" {
+				target = path.Join(path.Dir(r.where), link[1])
+			}
+			if !exists(target) || path.Ext(target) == ".md" && !anchored(t, target, link[2]) {
+				t.Errorf("%s links to %s%s, which is not in the tree", r.where, target, link[2])
 			}
 		}
 	}
+}
+
+// anchored reports whether a page has the section of an anchor; "" is the page.
+func anchored(t *testing.T, page, anchor string) bool {
+	t.Helper()
+	return anchor == "" || slices.ContainsFunc(mdHeading.FindAllStringSubmatch(read(t, page), -1), func(heading []string) bool {
+		return anchor == "#"+strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-")
+	})
 }
 
 // TestNothingFromElsewhere: comments and documents cite no numbered decision, and
