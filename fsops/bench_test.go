@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func BenchmarkStat(b *testing.B) {
@@ -100,9 +101,7 @@ func BenchmarkReadFile(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), "f")
-			if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, os.WriteFile(path, make([]byte, size), 0o600))
 			buf := make([]byte, 0, size)
 			alloc := func(int) ([]byte, error) { return buf, nil }
 			b.SetBytes(int64(size))
@@ -125,9 +124,7 @@ func BenchmarkWriteFile(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks))
 			}
 		})
 	}
@@ -135,14 +132,10 @@ func BenchmarkWriteFile(b *testing.B) {
 
 func BenchmarkReadBlock(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "f")
-	if err := os.WriteFile(path, make([]byte, 4*fsops.MaxBlockLength), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.WriteFile(path, make([]byte, 4*fsops.MaxBlockLength), 0o600))
 	var h fsops.Handles
 	defer h.CloseAll()
-	if err := openHandle(&h, "h", path, fsops.ModeRead); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, openHandle(&h, "h", path, fsops.ModeRead))
 	buf := make([]byte, 0, fsops.MaxBlockLength)
 	alloc := func(int) ([]byte, error) { return buf, nil }
 	b.SetBytes(fsops.MaxBlockLength)
@@ -164,12 +157,8 @@ func BenchmarkCopyTree(b *testing.B) {
 	dst := filepath.Join(root, "dst")
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := host.Copy(b.Context(), filepath.Join(root, "src"), dst, true); err != nil {
-			b.Fatal(err)
-		}
-		if err := host.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, host.Copy(b.Context(), filepath.Join(root, "src"), dst, true))
+		rig.Must(b, host.Remove(b.Context(), dst, true, false, fsops.FollowLinks))
 	}
 }
 
@@ -197,9 +186,7 @@ func BenchmarkView(b *testing.B) {
 				path := filepath.Join(root, path)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := op(path); err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, op(path))
 				}
 			})
 		}

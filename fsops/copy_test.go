@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestCopy(t *testing.T) {
@@ -126,9 +128,7 @@ func TestCopy(t *testing.T) {
 func TestCopyOntoHardLink(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a =text", "d/")
-	if err := os.Link(filepath.Join(root, "a"), filepath.Join(root, "d/b")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Link(filepath.Join(root, "a"), filepath.Join(root, "d/b")))
 	checkErr(t, host.Copy(t.Context(), filepath.Join(root, "a"), filepath.Join(root, "d/b"), false), invalid)
 	if diff := cmp.Diff([]string{"a =text", "d/", "d/b =text"}, list(t, root)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -151,18 +151,12 @@ func TestCopyModes(t *testing.T) {
 		special = 0o4000
 	}
 	for name, mode := range map[string]uint32{"f": 0o750 | special, "over": 0o600, "t/g": 0o444, "t/sub": 0o700} {
-		if err := unix.Chmod(filepath.Join(root, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Chmod(filepath.Join(root, name), mode))
 	}
 	for src, dst := range map[string]string{"f": "n", "t": "t2"} {
-		if err := host.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, host.Copy(t.Context(), filepath.Join(root, src), filepath.Join(root, dst), true))
 	}
-	if err := host.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, "over"), true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, host.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, "over"), true))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
 	for name, want := range map[string]uint32{
@@ -182,27 +176,21 @@ func TestCopyData(t *testing.T) {
 	root := t.TempDir()
 	want := bytes.Repeat([]byte("0123456789abcdef"), (40<<20)/16)
 	src := filepath.Join(root, "src")
-	if err := os.WriteFile(src, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(src, want, 0o600))
 	dsts := []string{filepath.Join(root, "dst")}
 	if shm, err := os.MkdirTemp("/dev/shm", "fsops"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(shm) })
 		dsts = append(dsts, filepath.Join(shm, "dst"))
 	}
 	for _, dst := range dsts {
-		if err := host.Copy(t.Context(), src, dst, false); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, host.Copy(t.Context(), src, dst, false))
 		got, err := os.ReadFile(dst)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, %v, want %d", dst, len(got), err, len(want))
 		}
 	}
 	proc := filepath.Join(root, "proc")
-	if err := host.Copy(t.Context(), "/proc/version", proc, false); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, host.Copy(t.Context(), "/proc/version", proc, false))
 	got, err := os.ReadFile(proc)
 	version, verr := os.ReadFile("/proc/version")
 	if err != nil || verr != nil || !bytes.Equal(got, version) {
@@ -219,15 +207,11 @@ func TestCopyDeep(t *testing.T) {
 	for range depth {
 		path.WriteString("/d")
 	}
-	if err := os.MkdirAll(path.String(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(path.String(), 0o755))
 	for p := path.String(); p != root; p = filepath.Dir(p) {
 		grow(t, p, "f =x", "e/")
 	}
-	if err := host.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "t"), true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, host.Copy(t.Context(), filepath.Join(root, "s"), filepath.Join(root, "t"), true))
 	if diff := cmp.Diff(list(t, filepath.Join(root, "s")), list(t, filepath.Join(root, "t"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -250,9 +234,7 @@ func TestCopyNoPermission(t *testing.T) {
 	root := tree(t, "secret =x", "ok =y", "closed =z", "t/a", "t/b/c")
 	for name, mode := range map[string]os.FileMode{"secret": 0, "closed": 0o400, "t/b": 0} {
 		path := filepath.Join(root, name)
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(path, mode))
 		t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
 	}
 	for src, dst := range map[string]string{"secret": "n", "ok": "closed", "t": "t2"} {

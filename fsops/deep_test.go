@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // dig makes a chain of directories x below root, depth deep. Every stride
@@ -39,9 +40,7 @@ func dig(t *testing.T, root string, depth, stride int, links map[string]string) 
 		unix.Close(fd)
 		fd = next
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	unix.Close(fd)
 }
 
@@ -62,9 +61,7 @@ func within(t *testing.T, what string, answer func()) {
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Getrusage(unix.RUSAGE_THREAD, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -143,9 +140,7 @@ func TestReadDirectoryTooLarge(t *testing.T) {
 	n := fsops.MaxDirectorySize/(3*length+64) + 1
 	for i := range n {
 		name := fmt.Sprintf("%s/%06d%s", root, i, strings.Repeat("\xff", length))[:len(root)+1+length+5]
-		if err := unix.Mknod(name, unix.S_IFREG|0o600, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Mknod(name, unix.S_IFREG|0o600, 0))
 		if i == n*9/10 {
 			if _, err := host.ReadDirectory(t.Context(), root); err != nil {
 				t.Errorf("nine tenths: %v", err)

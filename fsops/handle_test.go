@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func unknown(t *testing.T, err error, id string) {
@@ -75,9 +76,7 @@ func TestHandlesOpen(t *testing.T) {
 	}
 	// A fifo with a reader can be opened, and is refused then.
 	r, err := os.OpenFile(filepath.Join(root, "d/ff"), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	checkErr(t, openHandle(&h, "ff", filepath.Join(root, "d/ff"), fsops.ModeReplace), invalid)
 }
@@ -219,9 +218,7 @@ func TestHandlesConcurrent(t *testing.T) {
 	data := bytes.Repeat([]byte("a"), 256<<10)
 	path, other := filepath.Join(root, "a"), filepath.Join(root, "b")
 	for p, b := range map[string][]byte{path: data, other: bytes.ToUpper(data)} {
-		if err := os.WriteFile(p, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(p, b, 0o600))
 	}
 	var h fsops.Handles
 	defer h.CloseAll()

@@ -9,32 +9,24 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, dir := range []string{"a/b/c", "x"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for name, target := range map[string]string{"l": "a", "a/up": "..", "dang": "nope", "loop": "loop"} {
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(root, name)))
 	}
-	if err := os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600))
 	dir, err := unix.Open(root, dirFlags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(dir)
 
 	tests := []struct {
@@ -59,12 +51,8 @@ func TestOpenBeneathFallback(t *testing.T) {
 						continue
 					}
 					var got, want unix.Stat_t
-					if err := unix.Fstat(fd, &got); err != nil {
-						t.Fatal(err)
-					}
-					if err := unix.Stat(filepath.Join(root, tt.path), &want); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, unix.Fstat(fd, &got))
+					rig.Must(t, unix.Stat(filepath.Join(root, tt.path), &want))
 					if idOf(&got) != idOf(&want) {
 						t.Errorf("%s of %q opened another file", name, base+tt.path)
 					}
@@ -90,13 +78,9 @@ func TestOpenBeneathFallback(t *testing.T) {
 func TestOpenBeneathLink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("nowhere", filepath.Join(root, "l")))
 	dir, err := unix.Open(root, dirFlags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(dir)
 	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
 		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
@@ -116,20 +100,14 @@ func TestOpenBeneathLink(t *testing.T) {
 func TestViewWithoutProcfs(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, name := range []string{"f", "other"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(root, name), []byte(name), 0o600))
 	}
 	all := func(string) Access { return Write }
 	none := func(string) bool { return false }
 	v, err := NewView(Rules{Access: all, Leads: none, Bound: none})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer v.Close()
 	unix.Close(v.paths.fds)
 	v.paths.fds = -1
@@ -146,21 +124,15 @@ func TestViewWithoutProcfs(t *testing.T) {
 		t.Error(err)
 	}
 	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {
 		t.Errorf("file holds %q, %v", data, err)
 	}
 
 	p, err := v.find(v.paths.base, path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
-	if err := os.Rename(filepath.Join(root, "other"), path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(filepath.Join(root, "other"), path))
 	if fd, err := v.paths.Reopen(&p, unix.O_WRONLY|unix.O_TRUNC); err != errMoved {
 		unix.Close(fd)
 		t.Errorf("opened another file: %v", err)
@@ -178,14 +150,10 @@ func TestFollowTrap(t *testing.T) {
 		t.Skip("another owner needs uid 0")
 	}
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	const other, third = 1000, 1001
 	r, err := NewResolver(Rules{Access: func(string) Access { return Write }, Leads: func(string) bool { return false }, Bound: func(string) bool { return false }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	for _, tt := range []struct {
 		mode      uint32
@@ -203,13 +171,9 @@ func TestFollowTrap(t *testing.T) {
 	} {
 		dir := filepath.Join(root, "d")
 		link := filepath.Join(dir, "link")
-		for _, err := range []error{
+		rig.Must(t,
 			os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Symlink(root, link), os.Lchown(link, tt.link, -1), os.Chown(dir, tt.dir, -1), unix.Chmod(dir, tt.mode),
-		} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		)
 		r.wary = !tt.off
 		p, err := r.Resolve(viewReading{&r.rules}, r.Base(), link, FollowLast)
 		if err == nil {
@@ -234,20 +198,13 @@ func TestDirStackMoved(t *testing.T) {
 		root := t.TempDir()
 		var s dirStack
 		fd, err := openAt(unix.AT_FDCWD, root, dirFlags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		const depth = maxOpenDirs + 4
 		for range depth {
-			if err := s.push(Dir{FD: fd}); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if fd, err = openAt(fd, "d", dirFlags, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.push(Dir{FD: fd}))
+			rig.Must(t, unix.Mkdirat(fd, "d", 0o755))
+			fd, err = openAt(fd, "d", dirFlags, 0)
+			rig.Must(t, err)
 		}
 		unix.Close(fd)
 		open := 0
@@ -262,9 +219,7 @@ func TestDirStackMoved(t *testing.T) {
 		if move {
 			// The fourth directory is moved, with all below it.
 			p := filepath.Join(root, "d/d/d")
-			if err := os.Rename(p, filepath.Join(root, "elsewhere")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(p, filepath.Join(root, "elsewhere")))
 		}
 		var reopened int
 		for len(s.dirs) > 1 && err == nil {

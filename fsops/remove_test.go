@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestRemove(t *testing.T) {
@@ -101,16 +102,12 @@ func TestRemoveDeepAndWide(t *testing.T) {
 		if err == nil {
 			err = unix.Symlinkat("../..", fd, "up")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		unix.Close(fd)
 		fd = next
 	}
 	unix.Close(fd)
-	if err := host.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, host.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks))
 	if diff := cmp.Diff([]string{"keep =x"}, list(t, root)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -132,9 +129,7 @@ func TestRemoveNoPermission(t *testing.T) {
 		return
 	}
 	root := tree(t, "r/s/f", "r/u/")
-	if err := os.Chmod(filepath.Join(root, "r/s"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(filepath.Join(root, "r/s"), 0o500))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "r/s"), 0o700) })
 	checkErr(t, host.Remove(t.Context(), filepath.Join(root, "r"), true, true, fsops.FollowLinks), unix.EACCES)
 	if _, err := os.Lstat(filepath.Join(root, "r/s/f")); err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestStat(t *testing.T) {
@@ -67,17 +68,13 @@ func TestStatTimes(t *testing.T) {
 	before := time.Now().Add(-time.Second).UnixMilli() // the clock of file systems is coarse
 	path := filepath.Join(tree(t, "f"), "f")
 	for _, want := range []int64{1_000_000_000_123, -1500} {
-		if err := os.Chtimes(path, time.Time{}, time.UnixMilli(want)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chtimes(path, time.Time{}, time.UnixMilli(want)))
 		m, err := host.Stat(t.Context(), path, fsops.FollowLinks)
 		if err != nil || m.ModifiedAtMs != want {
 			t.Errorf("modified at %d, %v, want %d", m.ModifiedAtMs, err, want)
 		}
 		var st unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &st); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &st))
 		if st.Mask&unix.STATX_BTIME == 0 {
 			if m.CreatedAtMs != 0 {
 				t.Errorf("created at %d without a birth time, want 0", m.CreatedAtMs)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var limits = fsops.WalkOptions{MaxDepth: 10, MaxDirectories: 100, MaxEntries: 1000}
@@ -224,9 +225,7 @@ func TestWalkNoPermission(t *testing.T) {
 	root := tree(t, "t/a/1", "t/b/2", "t/c/3", "t/d/x", "t/d/y/", "t/lb -> b")
 	for path, mode := range map[string]os.FileMode{"b": 0, "c": 0o100, "d": 0o600} {
 		path := filepath.Join(root, "t", path)
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(path, mode))
 		t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
 	}
 	const denied = ": permission denied]"

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestWriteFile(t *testing.T) {
@@ -65,15 +66,9 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a =a long text")
 	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
-	if err := os.Link(a, b); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(a, 0o751); err != nil {
-		t.Fatal(err)
-	}
-	if err := fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Link(a, b))
+	rig.Must(t, os.Chmod(a, 0o751))
+	rig.Must(t, fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks))
 	got, err := os.ReadFile(b)
 	if err != nil || string(got) != "short" {
 		t.Errorf("other link holds %q, %v", got, err)
@@ -82,9 +77,7 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	if err != nil || fi.Mode() != 0o751 {
 		t.Errorf("mode %v, %v, want 0751", fi.Mode(), err)
 	}
-	if err := fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
 	fi, err = os.Stat(filepath.Join(root, "n"))
@@ -99,9 +92,7 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
 	r, err := os.OpenFile(path, os.O_RDWR, 0) // open for writing too, so that reading meets no end of the file
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	written := make(chan error, 1)
@@ -124,9 +115,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
 	r, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func BenchmarkTrue(b *testing.B) {
@@ -18,9 +20,7 @@ func BenchmarkTrue(b *testing.B) {
 			// These are pipes, not files: goroutines copy the output, as a
 			// caller would.
 			cmd.Stdout, cmd.Stderr = struct{ io.Writer }{io.Discard}, struct{ io.Writer }{io.Discard}
-			if err := cmd.Run(); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, cmd.Run())
 		}
 	})
 }
@@ -30,9 +30,7 @@ func benchTrue(b *testing.B, spec Spec) {
 	spec.Argv, spec.Dir = []string{"/bin/true"}, "/"
 	for b.Loop() {
 		p, err := Start(spec)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		p.Begin()
 		<-p.Done()
 		p.Close()
@@ -60,9 +58,7 @@ func BenchmarkFlood(b *testing.B) {
 						}
 					},
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				p.Begin()
 				<-p.Done()
 				p.Close()
@@ -94,9 +90,7 @@ func BenchmarkEcho(b *testing.B) {
 				}
 			}
 			p, err := Start(spec)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			defer p.Close()
 			p.Begin()
 			if tt.spec.TTY {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // cgroupRoles are the things that a child of a test may do, in a control group that
@@ -49,13 +50,9 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	group, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { removeCgroups(t, dir); _ = group.Close() })
 	cmd = exec.CommandContext(t.Context(), selfPath, append([]string{"cgroup"}, role...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
@@ -231,9 +228,7 @@ func controller(t *testing.T) string {
 	}
 	have, err1 := os.ReadFile(filepath.Join(own, "cgroup.controllers"))
 	enabled, err2 := os.ReadFile(filepath.Join(own, "cgroup.subtree_control"))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(err1, err2))
 	names := strings.Fields(string(have))
 	if len(names) == 0 {
 		t.Skip("cgroup v2 has no controllers here")
@@ -340,28 +335,18 @@ func TestCgroupCrash(t *testing.T) {
 	t.Parallel()
 	cmd, dir := inCgroup(t, "crash")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	daemon, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// While the agent lives its groups are not touched.
 	sweepCgroups(dir)
 	if err := syscall.Kill(daemon, 0); err != nil {
 		t.Errorf("the daemon of an agent that lives: %v", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	sweepCgroups(dir)
 	if left := groupsIn(dir); len(left) != 0 {
@@ -638,9 +623,7 @@ func TestCgroupLimitFiles(t *testing.T) {
 func TestCgroupEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/cgroup.events", []byte("populated 1\nfrozen 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(dir+"/cgroup.events", []byte("populated 1\nfrozen 0\n"), 0o600))
 	if err := awaitEmpty(dir, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want one that names %s", err, dir)
 	}

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEnviron(t *testing.T) {
@@ -161,9 +163,7 @@ func BenchmarkEnvironHostile(b *testing.B) {
 	for i := range 9 {
 		p.Set[strings.Repeat("a", 1000+i)] = ""
 	}
-	if err := p.Check(nil, nil); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, p.Check(nil, nil))
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Environ(nil, nil)

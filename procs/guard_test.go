@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func testGuard() *Guard {
@@ -75,23 +76,13 @@ func TestGuard(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
 			out, err := agent.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, agent.Start())
 			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			pgid, err := strconv.Atoi(strings.Fields(line)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Process.Signal(tt.sig); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, agent.Process.Signal(tt.sig))
 			_ = agent.Wait() // it was killed
 			gone(t, pgid)
 		})
@@ -131,9 +122,7 @@ func TestGuardTable(t *testing.T) {
 	}
 
 	// Close kills a process that is left.
-	if err := guard.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, guard.Close())
 	gone(t, running.PID())
 	if _, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Start with a closed guard: %v, want os.ErrClosed", err)
@@ -149,20 +138,12 @@ func TestGuardJobs(t *testing.T) {
 			t.Parallel()
 			agent := self("guarded-jobs", mode)
 			out, err := agent.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, agent.Start())
 			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			job, escaped := openJobs(t, line)
-			if err := agent.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // it was killed
 			if !endsWithin(t, job, waitMs) {
 				t.Error("a job survived the agent")
@@ -182,16 +163,12 @@ func TestGuardRestart(t *testing.T) {
 	defer guard.Close()
 	old, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	pipe, err := guard.alive.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	killed := 0
 	for pid := range leftGroups().pids {
 		if isGuard(pid, pipe) {
 			killed++
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
 	if killed != 1 {
@@ -231,9 +208,7 @@ func TestGuardMainSpares(t *testing.T) {
 	for _, v := range []uint64{0, 1, 1 | 1<<guardPID, uint64(p.PID()) | 1<<guardPID, 1<<guardPID - 1} {
 		table = binary.NativeEndian.AppendUint64(table, v)
 	}
-	if err := killGuarded(bytes.NewReader(table)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, killGuarded(bytes.NewReader(table)))
 	if !p.Terminate() {
 		t.Error("a process was killed whose number the table gives to a dead leader")
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // filled returns a log with "aa" as 1, "bbb" as 2, the exit as 3 and "c" as 4.
@@ -104,9 +106,7 @@ func TestChunksStay(t *testing.T) {
 	}
 	var kept []copied
 	for after := uint64(0); len(kept) < 64; {
-		if err := p.Wait(t.Context(), after); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Wait(t.Context(), after))
 		s := p.Read(after, nil)
 		for _, c := range s.Chunks {
 			kept = append(kept, copied{c, bytes.Clone(c.Data)})
@@ -116,9 +116,7 @@ func TestChunksStay(t *testing.T) {
 	// Every buffer gets used again.
 	_, _, _, from := p.State()
 	for next := from; next < from+200; _, _, _, next = p.State() {
-		if err := p.Wait(t.Context(), next-1); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Wait(t.Context(), next-1))
 	}
 	for _, k := range kept {
 		if !bytes.Equal(k.chunk.Data, k.data) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestReaper: orphans are reaped, and no managed process loses its exit code.
@@ -29,9 +31,7 @@ func TestReaper(t *testing.T) {
 			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
 		}
 		exe, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestSignalGroup(t *testing.T) {
@@ -53,9 +55,7 @@ func TestKillGroup(t *testing.T) {
 			p, rec := launch(t, Spec{Argv: sh(tt.script)})
 			p.Begin()
 			for after := uint64(0); ; after++ {
-				if err := p.Wait(t.Context(), after); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, p.Wait(t.Context(), after))
 				if exited, _, _, _ := p.State(); exited {
 					break
 				}
@@ -73,13 +73,9 @@ func TestKillGroup(t *testing.T) {
 				t.Errorf("probing the group of a reaped leader: %v", err)
 			}
 			child, err := strconv.Atoi(strings.TrimSpace(rec.text(Stdout)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			pidfd, err := unix.PidfdOpen(child, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer unix.Close(pidfd)
 			p.Signal(syscall.SIGKILL)
 			if p.Terminate() {

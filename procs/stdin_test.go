@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestWriteOrder(t *testing.T) {
@@ -154,9 +156,7 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 		if err == ErrStdinFull {
 			return n
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n++
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEmptyParams(t *testing.T) {
@@ -46,9 +47,7 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 func TestPathsNameThePlace(t *testing.T) {
 	t.Parallel()
 	o, err := strictjson.ParseObject([]byte(`{"p":["file:///a","b"]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	pathsMember(o, "p")
 	if want := `p[1]: path uri "b"`; o.Err() == nil || !strings.Contains(o.Err().Message, want) {
 		t.Errorf("got %v, want %s", o.Err(), want)

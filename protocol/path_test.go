@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParsePathURI(t *testing.T) {
@@ -252,9 +254,7 @@ func TestPathURIJSON(t *testing.T) {
 		C PathURI `json:"c"`
 	}
 	const text = `{"a":"file:/tmp/./a b","b":null,"c":"file://host/x"}`
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(text), &v))
 	if v.A != NewPathURI("/tmp/a b") || !v.B.IsZero() {
 		t.Errorf("decoded %q, %q, want /tmp/a b and nothing", v.A, v.B)
 	}

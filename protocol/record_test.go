@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // field is one member of a record: its place in the full example, whether it
@@ -280,9 +281,7 @@ func unmarshal(t *testing.T, p strictjson.Unmarshaler, doc any) error {
 	t.Helper()
 	var raw bytes.Buffer
 	fmt.Fprint(&raw, `{"id":1,"method":"m","params":`)
-	if err := json.NewEncoder(&raw).Encode(doc); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.NewEncoder(&raw).Encode(doc))
 	raw.WriteByte('}')
 	m, err := Decode(raw.Bytes())
 	if err != nil {

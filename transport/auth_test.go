@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const testSecret = "0123456789abcdef0123456789abcdef"
@@ -24,9 +26,7 @@ const now = 1_700_000_000
 func writeFile(t testing.TB, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte(content), 0o600))
 	return file
 }
 
@@ -47,18 +47,12 @@ func check(a *Authenticator, authorization ...string) error {
 func TestCapabilityToken(t *testing.T) {
 	t.Parallel()
 	fromFile, err := capabilityToken(writeFile(t, " \ttok en1\r\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("tok en1")))
 	lower, err := capabilityTokenSHA256(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	upper, err := capabilityTokenSHA256(strings.ToUpper(digest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tests := []struct {
 		name   string
 		values []string
@@ -124,9 +118,7 @@ func TestSignedBearer(t *testing.T) {
 	build := func(config signedBearerConfig) *Authenticator {
 		config.SecretFile = secretFile
 		a, err := signedBearer(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return a
 	}
 	plain := build(signedBearerConfig{})
@@ -317,9 +309,7 @@ func TestAuthOptions(t *testing.T) {
 		}
 	}
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if got := time.Duration(a.jwt.skew) * time.Second; got != DefaultClockSkew {
 		t.Errorf("skew that was not given: got %v, want %v", got, DefaultClockSkew)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBudgetOfManyConnections sends messages over many connections that together
@@ -28,9 +29,7 @@ func TestBudgetOfManyConnections(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 8 {
 		client, err := Dial(t.Context(), l.URL(), DialConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { client.Close() })
 		server := accept(t, l)
 		clients.Go(func() {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -44,9 +45,7 @@ func echoLines() {
 func startCommand(t testing.TB, config CommandConfig) *Command {
 	t.Helper()
 	c, err := StartCommand(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -63,9 +62,7 @@ func shell(t *testing.T, script string) []string {
 func readLine(t *testing.T, c rpc.Conn) string {
 	t.Helper()
 	line, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return string(line)
 }
 
@@ -118,9 +115,7 @@ func TestCommandRoundTrip(t *testing.T) {
 func TestCommandSettings(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	c := startCommand(t, CommandConfig{
 		Argv: shell(t, `echo "$A"; pwd; ps -o pgid= -p $$ 2>/dev/null || cut -d" " -f5 /proc/$$/stat; echo $$; echo last`),
 		Env:  []string{"A=é", "PATH=" + os.Getenv("PATH")},
@@ -223,9 +218,7 @@ func TestCommandKillsTheGroup(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
 	pid, err := strconv.Atoi(readLine(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := c.Read(); err != io.EOF {
 		t.Errorf("Read: %v, want io.EOF", err)
 	}
@@ -242,13 +235,9 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	script := `setsid sh -c 'echo $$; exec sleep 1000' & read ready; echo last`
 	c := startCommand(t, CommandConfig{Argv: shell(t, script)})
 	pid, err := strconv.Atoi(readLine(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	if err := c.Write([]byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
 	if got := readLine(t, c); got != "last" {
 		t.Errorf("got %q, want the last line", got)

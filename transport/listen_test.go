@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -92,9 +93,7 @@ func noIPv6(t *testing.T) bool {
 func TestListenNeedsAuthentication(t *testing.T) {
 	t.Parallel()
 	auth, err := capabilityTokenSHA256(strings.Repeat("0", 64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tests := []struct {
 		name   string
 		config Config
@@ -137,9 +136,7 @@ type answer struct {
 func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	t.Helper()
 	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, request); err != nil {
@@ -153,9 +150,7 @@ func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	got := answer{Status: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Allow: response.Header.Get("Allow")}
 	if got.Status != http.StatusSwitchingProtocols {
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got.Body = string(body)
 	}
 	return got, response.Header
@@ -165,13 +160,9 @@ func TestHTTP(t *testing.T) {
 	t.Parallel()
 	open := listen(t, Config{})
 	tokenFile := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(tokenFile, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
 	auth, err := capabilityToken(tokenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	guarded := listen(t, Config{Auth: auth})
 	for _, l := range []*Listener{open, guarded} {
 		go func() {
@@ -301,9 +292,7 @@ func TestListenerClose(t *testing.T) {
 	conn := accept(t, l)
 	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
 	idle, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer idle.Close()
 	idle.SetDeadline(time.Now().Add(patience))
 	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
@@ -385,14 +374,10 @@ func TestDialErrors(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	gone.Close()
 	tests := []struct {
 		name, url string
@@ -437,9 +422,7 @@ func TestDialErrors(t *testing.T) {
 func TestDialHeedsContext(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

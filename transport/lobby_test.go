@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A seat is given back when the HTTP part ends, one way or the other.
@@ -49,17 +51,13 @@ func lobbyFull(t *testing.T) bool {
 	l := listen(t, Config{})
 	// Accepted before the crowd, so closed before any of it.
 	silent, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	silent.SetDeadline(time.Now().Add(patience))
 	var newest net.Conn
 	for range maxHandshakes {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		newest = conn
 		if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"); err != nil {
@@ -99,9 +97,7 @@ func TestAnswerEndsConnection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
 		if _, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n"); err != nil {

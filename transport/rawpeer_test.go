@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // dialRaw connects to a listener with an end that may break every rule.
 func dialRaw(t testing.TB, l *Listener) *rawclient.Peer {
 	t.Helper()
 	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	conn.SetDeadline(time.Now().Add(patience))
 	return rawclient.Upgrade(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"\r\n")
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // authority signs certificates.
@@ -111,9 +112,7 @@ func server(t testing.TB, dir string, ca string) *tls.Config {
 	t.Helper()
 	files := tlsconfig.Files{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: ca}
 	config, err := files.Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return config
 }
 
@@ -282,9 +281,7 @@ func TestRenewal(t *testing.T) {
 	// Between the files of a pair the former one is shown, and looked at again after a second.
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: a.roots})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		shown := conn.ConnectionState().PeerCertificates[0]
 		_ = conn.Close()
 		if bytes.Equal(shown.Raw, last.Certificate[0]) {
@@ -383,9 +380,7 @@ func TestSecureStrangers(t *testing.T) {
 	log.await(t, errPlain.Error())
 	for range maxHandshakes + 8 { // they stay in the middle of their handshake
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
 			t.Fatal(err)
@@ -393,9 +388,7 @@ func TestSecureStrangers(t *testing.T) {
 	}
 	begun := time.Now()
 	c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_ = c.Close()
 	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
 	if n := l.lobby.Len(); n > maxHandshakes {
@@ -403,9 +396,7 @@ func TestSecureStrangers(t *testing.T) {
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
 	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	body, err := io.ReadAll(response.Body)
 	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK || len(body) > 0 {
 		t.Errorf("/readyz: %v, %q, %v", response.Status, body, err)
@@ -416,9 +407,7 @@ func TestSecureStrangers(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	auth, err := AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, "opensesame")}.Authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var log record
 	l := listen(t, Config{Auth: auth, Log: log.logger()})
 	for request, want := range map[string]string{
@@ -435,9 +424,7 @@ func TestRefusals(t *testing.T) {
 	for range 2 * maxRefusals {
 		l.refused.add(RefusedToken, slog.LevelWarn, "x", "y")
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	text := log.String()
 	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") {
 		t.Errorf("the log has a secret:\n%s", text)

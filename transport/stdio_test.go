@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestStdioConn(t *testing.T) {
@@ -22,23 +23,17 @@ func TestStdioConn(t *testing.T) {
 	}{
 		{"pipes of this runtime", func(t *testing.T) (r, w *os.File) {
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return r, w
 		}},
 		{"blocking pipes, as inherited", func(t *testing.T) (r, w *os.File) {
 			var fds [2]int
-			if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 		{"blocking sockets, as inherited", func(t *testing.T) (r, w *os.File) {
 			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 	}
@@ -129,9 +124,7 @@ func TestStdioWrites(t *testing.T) {
 	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{&out}, nil)
 	large := strings.Repeat("x", lineReadBuffer)
 	for _, message := range []string{`{"a":1}`, large, "{}"} {
-		if err := c.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Write([]byte(message)))
 	}
 	if err := c.Write([]byte("{\n}")); err == nil {
 		t.Error("a message of two lines was written")

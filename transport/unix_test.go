@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var _ rpc.Identified = (*WebSocket)(nil)
@@ -27,13 +28,9 @@ const stranger = 65533 // a user who is nobody else in these tests
 func unixURL(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sock") // the names of t.TempDir are too long
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return "unix://" + dir + "/s"
 }
 
@@ -53,9 +50,7 @@ func as(t *testing.T, uid int, f func()) {
 		defer func() { done <- nil }() // f may end the test
 		f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-done)
 }
 
 func TestUnixConn(t *testing.T) {
@@ -117,9 +112,7 @@ func TestUnixListener(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	client, err := Dial(t.Context(), url, DialConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer client.Close()
 	server := accept(t, l)
 	want := fmt.Sprintf("uid:%d", os.Geteuid())
@@ -129,9 +122,7 @@ func TestUnixListener(t *testing.T) {
 	if client.Principal() != "" || client.String() != "websocket "+path {
 		t.Errorf("the server is %q, %v", client.Principal(), client)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -142,9 +133,7 @@ func TestPrincipal(t *testing.T) {
 	t.Parallel()
 	build := func(o AuthOptions) *Authenticator {
 		a, err := o.Authenticator()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return a
 	}
 	jwt := build(AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret)})
@@ -183,9 +172,7 @@ func TestPrincipal(t *testing.T) {
 func TestAllowUIDs(t *testing.T) {
 	t.Parallel()
 	auth, err := capabilityTokenSHA256(fmt.Sprintf("%x", sha256.Sum256([]byte("token"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{stranger, 7}})
 	others := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{7}})
 	closed := listen(t, Config{URL: unixURL(t)})
@@ -200,9 +187,7 @@ func TestAllowUIDs(t *testing.T) {
 	}()
 	as(t, stranger, func() {
 		conn, err := Dial(t.Context(), l.URL(), DialConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		_, err = Dial(t.Context(), others.URL(), DialConfig{})
 		status, ok := errors.AsType[*StatusError](err)
@@ -235,9 +220,7 @@ func TestForeignServer(t *testing.T) {
 	t.Parallel()
 	url := unixURL(t)
 	dir := strings.TrimSuffix(strings.TrimPrefix(url, "unix://"), "/s")
-	if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, fs.ModeSticky|0o777))
 	as(t, stranger, func() { listen(t, Config{URL: url, AllowUIDs: []uint32{0}}) })
 	_, err := Dial(t.Context(), url, DialConfig{Header: http.Header{"Authorization": {"Bearer secret"}}})
 	if _, ok := errors.AsType[URLError](err); !ok || !strings.Contains(err.Error(), "the server is run by uid 65533, who is neither this user nor root") {

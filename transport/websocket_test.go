@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a step of a test may take before it fails. The machine
@@ -42,9 +43,7 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	target, err := url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(target))
 	t.Cleanup(proxy.Close)
 	roots := x509.NewCertPool()
@@ -61,9 +60,7 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 				accepted <- conn
 			}()
 			client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return client, <-accepted
 		})
 	})
@@ -80,9 +77,7 @@ func listen(t testing.TB, config Config) *Listener {
 		config.URL = "ws://127.0.0.1:0"
 	}
 	l, err := Listen(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Errorf("closing the listener: %v", err)
@@ -94,9 +89,7 @@ func listen(t testing.TB, config Config) *Listener {
 func accept(t testing.TB, l *Listener) *WebSocket {
 	t.Helper()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn.(*WebSocket)
 }
@@ -112,9 +105,7 @@ func webSocketPair(t testing.TB, config Config, dialConfig DialConfig) (client, 
 	}()
 	server = accept(t, l)
 	<-dialed
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client, server
 }
@@ -554,9 +545,7 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 		if _, err := server.Read(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Write([]byte("last words")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, server.Write([]byte("last words")))
 		server.Close()
 		_, payload, err := p.Next()
 		if err != nil || string(payload) != "last words" {

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/harness/threadlog"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const skill = "---\nname: s\ndescription: d\n---\nBODY"
@@ -57,13 +58,9 @@ func TestFileCalls(t *testing.T) {
 		"file":                                  "",
 	})
 	for name, target := range map[string]string{"bare/link": "../plug/s", "bare/SKILL.md.link": "../plug/s/SKILL.md", "plug/loop": "."} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "plug/agents"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(dir, "plug/agents"), 0o600))
 	for i := range 20 { // more than a root may have
 		write(t, dir, map[string]string{"full/" + string(rune('a'+i)) + "/SKILL.md": strings.Repeat("x", 1<<20-i)})
 	}
@@ -131,32 +128,22 @@ func TestLifeOfThread(t *testing.T) {
 	write(t, dir, map[string]string{"p/s/SKILL.md": "one"})
 	_, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
 	selection, err := capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	store, err := threadlog.OpenStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer store.Close()
 	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for range 2 {
 		if _, err := log.StartTurn(nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := log.EndTurn(threadlog.TurnCompleted); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, log.EndTurn(threadlog.TurnCompleted))
 	}
 	// begin restores a thread from its log.
 	begin := func(log *threadlog.Thread) *capability.Thread {
 		roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		thread := newThread(t, roots...)
 		if got, err := capability.Format(thread.Roots()); string(got) != string(selection) || err != nil {
 			t.Errorf("the selection is %s, %v", got, err)
@@ -177,38 +164,28 @@ func TestLifeOfThread(t *testing.T) {
 
 	for _, turns := range []int{threadlog.AllTurns, 1, 0} {
 		fork, err := store.Fork(log.ID(), turns)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		finds(begin(fork), "two")
 		if err := fork.Close(); err != nil {
 			t.Error(err)
 		}
 		// And a fork that is resumed.
 		again, err := store.Open(fork.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		finds(begin(again), "two")
 		if err := again.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, log.Close())
 	resumed, err := store.Open(log.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer resumed.Close()
 	finds(begin(resumed), "two")
 	finds(thread, "one")
 
 	old, err := store.Create(threadlog.Meta{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer old.Close()
 	if roots, err := capability.Parse(old.Meta().SelectedCapabilityRoots); len(roots) != 0 || err != nil {
 		t.Errorf("a log without a selection has %v, %v", roots, err)
@@ -262,18 +239,14 @@ func TestReported(t *testing.T) {
 	n.executors["p"] = n.executors["e"]
 	n.mu.Unlock()
 	p, err := set.Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	thread := newThread(t, root("a", "p", dir+"/a"), root("x", "e", dir+"/a"))
 	if v := discover(t, set, thread, "p", "e"); !slices.Equal(ids(v), []string{"x"}) {
 		t.Errorf("before it is there, there are %v", ids(v))
 	}
 	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}
 	b := environment.CapabilityRoot{ID: "b", Path: protocol.NewPathURI(dir + "/b")}
-	if err := p.Ready(url("p"), b, a); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Ready(url("p"), b, a))
 	if _, err := p.Client(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -317,9 +290,7 @@ func TestConfined(t *testing.T) {
 		Sandbox: func(string) *protocol.Sandbox { return now },
 		Timeout: patience,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		sandbox           *protocol.Sandbox
 		plugin            bool

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // inBubble runs a test in a bubble of synctest, where time passes when all wait.
@@ -207,9 +208,7 @@ func TestErrorsKept(t *testing.T) {
 		// An agent that does not answer, as long as it may take by default.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
 		thread, err := capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		v = discover(t, set, thread, "a")
 		const late = "timed out waiting for exec-server `capabilityRoots/discoverV1` response after 30s"
 		if text(v.Roots[0].Err) != late || v.Recovered {

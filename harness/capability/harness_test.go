@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain also runs the helpers that the agents of the tests start.
@@ -55,9 +56,7 @@ func newNetwork(t testing.TB, executors map[string]executor) (*network, *environ
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: url(id)})
 	}
 	set, err := environment.New(environment.Config{Connect: n.connect}, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
 		if err := set.Close(); err != nil {
 			t.Error(err)
@@ -314,12 +313,8 @@ func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
@@ -329,9 +324,7 @@ const patience = 5 * time.Minute
 func newThread(t testing.TB, roots ...capability.Root) *capability.Thread {
 	t.Helper()
 	thread, err := capability.New(capability.Config{Roots: roots, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return thread
 }
 
@@ -349,9 +342,7 @@ func discover(t testing.TB, set *environment.Set, thread *capability.Thread, ids
 	step := set.Step("s", turn(ids...), thread.Environments()...)
 	defer step.Release()
 	view, err := thread.Discover(t.Context(), step)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return view
 }
 

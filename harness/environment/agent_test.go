@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -20,9 +21,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	a := agent.New(agent.Config{Environ: os.Environ()})
 	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -57,9 +56,7 @@ func TestAgents(t *testing.T) {
 		IncludeLocal: true,
 	}
 	s, err := environment.New(environment.Config{Connect: connect, Local: inProcess}, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer s.Close()
 	for _, id := range s.DefaultIDs() {
 		c, err := get(t, s, id).Client(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const refused = "exec-server connection attempt failed: connecting to exec-server: connection refused"
@@ -122,9 +123,7 @@ func TestNewSession(t *testing.T) {
 		n := newNetwork(t)
 		e := get(t, n.set(one(server)), "a")
 		first, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		changed := e.Changed()
 		n.cut()
 		<-changed
@@ -262,9 +261,7 @@ func TestTimeouts(t *testing.T) {
 			}}, nil
 		}
 		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		_, err = get(t, s, "a").Client(t.Context())
 		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
@@ -351,9 +348,7 @@ func TestLocal(t *testing.T) {
 		n.dialled(0)
 		state(t, e, environment.Ready, "")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
 			t.Errorf("Status is %s, %v", answer, err)
 		}
@@ -372,18 +367,12 @@ func TestClose(t *testing.T) {
 		s := n.set(one(server))
 		e := get(t, s, "a")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.hold()
 		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		pending, err := s.Provision("p", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var waiting sync.WaitGroup
 		for _, e := range []*environment.Environment{b, pending} {
 			waiting.Go(func() {
@@ -393,9 +382,7 @@ func TestClose(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Close())
 		waiting.Wait()
 		<-c.Done()
 		if _, aborted, _ := n.count(); aborted != 1 {
@@ -432,9 +419,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 				<-c.Done()
 			}
 		})
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Close())
 		calling.Wait()
 	}
 }
@@ -446,15 +431,11 @@ func TestRecovering(t *testing.T) {
 		n := newNetwork(t)
 		connect := func(environment.Transport) (client.Config, error) { return client.Config{Dial: n.dial}, nil }
 		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		e := get(t, s, "a")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()

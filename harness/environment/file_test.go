@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const protocolError = "exec-server protocol error: "
@@ -68,9 +69,7 @@ func TestReadFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("ReadFile (-want +got):\n%s", diff)
 			}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -86,16 +87,12 @@ func TestLoad(t *testing.T) {
 
 func mkdir(t testing.TB, dir string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(dir, 0o700))
 }
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // text returns the text of an error, "" for nil.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // registry says of the executors of a network whether they are the same.
@@ -39,9 +40,7 @@ func TestRefresh(t *testing.T) {
 		n.same = r.answer
 		e := get(t, n.set(one(server)), "a")
 		first, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		refresh := func(want error) {
 			t.Helper()
 			if err := e.Refresh(t.Context()); !errors.Is(err, want) {
@@ -51,9 +50,7 @@ func TestRefresh(t *testing.T) {
 		now := func() *client.Client {
 			t.Helper()
 			c, err := e.Client(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return c
 		}
 		// The same executor, or nobody knows: nothing happens.
@@ -183,9 +180,7 @@ func TestRefreshOfOthers(t *testing.T) {
 		}
 		n.dialled(1)
 		pending, err := s.Provision("later", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := pending.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -213,13 +208,9 @@ func TestProvisionedOffline(t *testing.T) {
 				n.noise = true
 				s := n.set(one(server))
 				e, err := s.Provision("later", environment.Skills{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				n.refuse(errRefused)
-				if err := e.Ready(noise); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, e.Ready(noise))
 				begun := time.Now()
 				time.AfterFunc(tt.late, func() { n.refuse(nil) })
 				_, err = e.Client(t.Context())

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNew has what every plan is checked for.
@@ -173,9 +174,7 @@ func TestReplace(t *testing.T) {
 		}()
 		synctest.Wait()
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if err := <-waits; !errors.Is(err, environment.ErrClosed) {
 			t.Errorf("who waits for the old one gets %v", err)
 		}
@@ -187,9 +186,7 @@ func TestReplace(t *testing.T) {
 		}
 		open()
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.mu.Lock()
 		if got := n.transport; got.(environment.URL).URL != "ws://other" {
 			t.Errorf("dialled %v", got)
@@ -216,9 +213,7 @@ func TestHold(t *testing.T) {
 		first()
 		first() // more than once is once
 		c, err := old.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		second()
 		<-c.Done()
 		synctest.Wait()
@@ -235,9 +230,7 @@ func TestProvision(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e, err := s.Provision("p", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		synctest.Wait()
 		n.dialled(1)
 		if again, err := s.Provision("p", environment.Skills{}); again != e || err != nil {
@@ -257,9 +250,7 @@ func TestProvision(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := e.Fail(errors.New("no machine")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Fail(errors.New("no machine")))
 		waiting.Wait()
 		status(t, s, "p", environment.StatusDisconnected, unavailable)
 		if _, err := e.Client(t.Context()); text(err) != unavailable {
@@ -269,9 +260,7 @@ func TestProvision(t *testing.T) {
 		if err := e.Ready(environment.URL{}); text(err) != withPrefix("remote environment requires an exec-server url") {
 			t.Errorf("Ready gives %v", err)
 		}
-		if err := e.Ready(server); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Ready(server))
 		status(t, s, "p", environment.StatusPending, "")
 		synctest.Wait()
 		n.dialled(1) // nobody has selected it
@@ -301,9 +290,7 @@ func TestReportedRoots(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	root := func(id string) environment.CapabilityRoot {
 		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
 	}
@@ -326,9 +313,7 @@ func TestReportedRoots(t *testing.T) {
 	}
 	want := []environment.CapabilityRoot{root("b"), root("a")}
 	for range 2 {
-		if err := e.Ready(server, want...); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Ready(server, want...))
 	}
 	if err := e.Ready(server, root("a")); text(err) != withPrefix("environment `p` is already ready with other capability roots") {
 		t.Errorf("Ready with other roots gives %v", err)
@@ -356,18 +341,14 @@ func TestSelectedBeforeReady(t *testing.T) {
 			},
 		} {
 			e, err := s.Provision(id, environment.Skills{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			wait(e)
 			all = append(all, e)
 		}
 		synctest.Wait()
 		n.dialled(0)
 		for _, e := range all {
-			if err := e.Ready(server); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, e.Ready(server))
 		}
 		waiting.Wait()
 		synctest.Wait()
@@ -384,9 +365,7 @@ func TestConflict(t *testing.T) {
 	n := newNetwork(t)
 	s := n.set(one(program))
 	pending, err := s.Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, upsert := s.Upsert(environment.Entry{ID: "p", Transport: program})
 	_, provision := s.Provision("a", environment.Skills{})
 	for id, err := range map[string]error{
@@ -426,9 +405,7 @@ func TestConnectorOnce(t *testing.T) {
 			}}, nil
 		}
 		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		time.Sleep(time.Minute)
 		_, _ = get(t, s, "a").Client(t.Context())

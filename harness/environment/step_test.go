@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func selection(ids ...string) (all []environment.Selection) {
@@ -141,13 +142,9 @@ func TestReplaceDuringStep(t *testing.T) {
 		step := s.Step("1", selection("a"))
 		old := step.Environments[0].Environment
 		c, err := old.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		synctest.Wait()
 		if captured, _ := step.Get("a"); captured.Environment != old || captured.State != environment.Ready {
 			t.Errorf("the step has %+v", captured)

@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -75,9 +76,8 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: w.transport(id)})
 	}
 	var err error
-	if w.set, err = environment.New(environment.Config{Connect: w.connect}, plan); err != nil {
-		t.Fatal(err)
-	}
+	w.set, err = environment.New(environment.Config{Connect: w.connect}, plan)
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = w.set.Close() })
 	var selected []capability.Root
 	for name, files := range roots {
@@ -88,9 +88,8 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		selected = append(selected, capability.Root{ID: id, EnvironmentID: environmentID, Path: protocol.NewPathURI(filepath.Join(w.dir, name))})
 	}
 	slices.SortFunc(selected, func(a, b capability.Root) int { return strings.Compare(a.ID, b.ID) })
-	if w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: patience}); err != nil {
-		t.Fatal(err)
-	}
+	w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: patience})
+	rig.Must(t, err)
 	w.Thread = w.thread(cfg)
 	return w
 }
@@ -264,9 +263,7 @@ func (w *world) starts(name string) []int { return fakemcp.Started(w.t, w.pids(n
 // declare is the text of a file of servers.
 func declare(t testing.TB, dir, mode string, servers ...string) string {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var all []string
 	for _, name := range servers {
 		all = append(all, fmt.Sprintf(`%q:{"command":%q,"env":{%q:%q,%q:%q}}`,

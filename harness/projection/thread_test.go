@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/harness/projection"
 	"github.com/execagent/execagent/harness/projection/internal/fakemcp"
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRuntime goes through client.md 6.2: what gives another runtime and what does not, told by
@@ -461,9 +462,7 @@ func TestFork(t *testing.T) {
 	captured, view := w.capture("a")
 	defer captured.Release()
 	s, err := fork.Step(t.Context(), captured, view)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer s.Release()
 	if text, err := say(t, s, "one"); text == "" || err != nil || len(w.starts("one")) != 2 {
 		t.Errorf("%q, %v, %d starts", text, err, len(w.starts("one")))
@@ -535,9 +534,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s, err := w.Step(b.Context(), captured, view)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		if _, told := s.SkillsMessage(); told {
 			b.Fatal("something has changed")
 		}

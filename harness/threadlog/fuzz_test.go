@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -71,13 +72,9 @@ func encoded(t *testing.T, recordType string, payload any) Record {
 	if errors.Is(err, ErrTooLarge) {
 		t.Skip("the line has become longer")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return r
 }
 
@@ -109,15 +106,11 @@ func FuzzFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, thread, names []byte) {
 		dir := t.TempDir()
 		s, err := OpenStore(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		path := filepath.Join(dir, file(fuzzID))
 		for name, text := range map[string][]byte{path: thread, filepath.Join(dir, indexFile): names} {
-			if err := os.WriteFile(name, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(name, text, 0o600))
 		}
 		for _, turns := range []int{0, 1, AllTurns} {
 			if fork, err := s.Fork(fuzzID, turns); err == nil {

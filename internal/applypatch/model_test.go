@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestWholeIsInOrder: whatever a patch does with some files and links to them, Whole leaves what
@@ -20,26 +21,17 @@ func TestWholeIsInOrder(t *testing.T) {
 	t.Parallel()
 	begin := func(t *rapid.T) string {
 		dir, err := os.MkdirTemp("", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			t.Fatal(err)
-		}
+		dir, err = filepath.EvalSymlinks(dir)
+		rig.Must(t, err)
 		for name, mode := range map[string]os.FileMode{"a": 0o755, "b": 0o644, "d/c": 0o644} {
 			path := filepath.Join(dir, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(name+"\n"), mode); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+			rig.Must(t, os.WriteFile(path, []byte(name+"\n"), mode))
 		}
 		for name, to := range map[string]string{"la": "a", "lla": "la", "ld": "d", "lc": "ld/c"} {
-			if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink(to, filepath.Join(dir, name)))
 		}
 		return dir
 	}
@@ -63,9 +55,7 @@ func TestWholeIsInOrder(t *testing.T) {
 		}
 		b.WriteString(endMark)
 		p, err := Parse(b.String())
-		if err != nil {
-			r.Fatal(err)
-		}
+		rig.Must(r, err)
 		one, other, third := begin(r), begin(r), begin(r)
 		before := look(t, one)
 		_, orderErr := (&Target{Files: fsops.Host{}, Dir: one}).inOrder(t.Context(), p)

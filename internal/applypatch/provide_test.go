@@ -5,18 +5,16 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestProvide(t *testing.T) {
 	t.Parallel()
 	p, err := Provide()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if to, err := filepath.EvalSymlinks(filepath.Join(p.dir, toolName)); err != nil || to != program {
 		t.Errorf("the tool is %q, %v", to, err)
 	}

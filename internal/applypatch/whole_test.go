@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // everything is a patch with one of each, and what it makes of begin.
@@ -58,23 +59,17 @@ const everything = `*** Begin Patch
 func begin(t *testing.T) (dir string, after map[string]string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for name, text := range map[string]string{
 		"a": "one\ntwo\n", "c": "three\n", "d": "four\n", "real/e": "six\n", "over": "old\n", "gone": "x\n", "untouched": "y\n",
 	} {
 		put(t, filepath.Join(dir, name), text)
 	}
 	for path, mode := range map[string]os.FileMode{"a": 0o640, "d": 0o755, "real/e": 0o700} {
-		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(dir, path), mode))
 	}
 	for path, to := range map[string]string{"link": "real/e", "away": "a"} {
-		if err := os.Symlink(to, filepath.Join(dir, path)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, filepath.Join(dir, path)))
 	}
 	return dir, map[string]string{
 		"a": "-rw-r----- 1\n2\n", "new/deep/b": "-rw-r--r-- b\n", "moved/d": "-rwxr-xr-x vier\n", "real/e": "-rwx------ 6\n",
@@ -85,12 +80,8 @@ func begin(t *testing.T) (dir string, after map[string]string) {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // look returns the files below dir, each with its mode and its content; of directories only those
@@ -123,18 +114,14 @@ func look(t *testing.T, dir string) map[string]string {
 		found[name] = info.Mode().String() + " " + text
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return found
 }
 
 func parse(t *testing.T, text string) *Patch {
 	t.Helper()
 	p, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -144,17 +131,13 @@ func TestWhole(t *testing.T) {
 	p := parse(t, everything)
 	dir, after := begin(t)
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if diff := cmp.Diff(after, look(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	other, _ := begin(t)
 	same, err := (&Target{Files: fsops.Host{}, Dir: other}).inOrder(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if diff := cmp.Diff(after, look(t, other)); diff != "" {
 		t.Errorf("files in order (-want +got):\n%s", diff)
 	}
@@ -304,9 +287,7 @@ func TestWholeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, _ := begin(t)
-			if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
 			before := look(t, dir)
 			p := parse(t, "*** Begin Patch\n"+tt.hunks+"*** End Patch")
 			_, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
@@ -325,9 +306,7 @@ func TestWholeView(t *testing.T) {
 	t.Parallel()
 	dir, _ := begin(t)
 	put(t, filepath.Join(dir, "real/kept"), "kept\n")
-	if err := os.Symlink("../a", filepath.Join(dir, "real/out")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("../a", filepath.Join(dir, "real/out")))
 	writable := filepath.Join(dir, "real")
 	view, err := fsops.NewView(fsops.Rules{
 		Access: func(path string) fsops.Access {
@@ -345,9 +324,7 @@ func TestWholeView(t *testing.T) {
 		Leads:      func(string) bool { return false },
 		Bound:      func(path string) bool { return path == writable || path == writable+"/kept" },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer view.Close()
 	target := &Target{Files: view, Dir: dir}
 	before := look(t, dir)
@@ -435,9 +412,7 @@ func TestWholeMovesOntoItself(t *testing.T) {
 	for _, paths := range [][2]string{{"a", "a"}, {"a", "./real/../a"}, {"real/e", "link"}, {"a", "away"}, {"link", "real/e"}, {"a", "hard"}} {
 		for _, whole := range []bool{true, false} {
 			dir, _ := begin(t)
-			if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")))
 			line := map[string]string{"a": "one", "real/e": "six", "link": "six"}[paths[0]]
 			p := parse(t, "*** Begin Patch\n*** Update File: "+paths[0]+"\n*** Move to: "+paths[1]+"\n@@\n-"+line+"\n+new\n*** End Patch")
 			target := &Target{Files: fsops.Host{}, Dir: dir}
@@ -498,9 +473,7 @@ func TestPreview(t *testing.T) {
 	p := parse(t, everything)
 	var diff strings.Builder
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Preview(t.Context(), p, &diff, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // full has every member.
@@ -29,9 +30,7 @@ func TestPack(t *testing.T) {
 	for _, want := range []*Root{{}, &full} {
 		packed := want.Pack(nil)
 		got, err := Unpack(packed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
 			t.Errorf("changed on its way (-packed +unpacked):\n%s", diff)
 		}

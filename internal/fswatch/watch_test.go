@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // group is the inotify instance of all tests.
@@ -40,9 +41,7 @@ const patience = time.Minute
 func start(t *testing.T, o Options) *Watch {
 	t.Helper()
 	w, err := (&Watcher{Group: &group}).Watch(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -51,9 +50,7 @@ func next(t *testing.T, w *Watch) Batch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := w.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, w.Wait(ctx))
 	return w.Take()
 }
 
@@ -61,9 +58,7 @@ func next(t *testing.T, w *Watch) Batch {
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return dir
 }
 
@@ -82,9 +77,7 @@ func grow(t *testing.T, dir string, lines ...string) {
 		default:
 			err = os.WriteFile(at, []byte("text"), 0o666)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 }
 
@@ -264,9 +257,7 @@ func merged(lines []string) []string {
 
 func ok(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // TestRefused: what cannot be watched is an error.

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // host is a directory that stands for a whole machine: it has etc/codex,
@@ -25,9 +27,7 @@ type host struct {
 func newHost(t *testing.T, files map[string]string) *host {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	h := &host{t: t, root: root}
 	for path, text := range files {
 		h.write(path, text)
@@ -94,9 +94,7 @@ func TestReadConfigLayers(t *testing.T) {
 	q := h.query([]string{"mcp_servers"})
 	q.RequirementsPaths = q.ConfigPaths
 	got, err := ReadConfig(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	hostname, _ := os.Hostname()
 	layer := func(source, dir string) ConfigLayer {
 		return ConfigLayer{
@@ -187,9 +185,7 @@ func TestReadConfigParams(t *testing.T) {
 func TestCodexHome(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, map[string]string{"real/config.toml": "model = 1\n"})
-	if err := os.Symlink("real", h.path("link")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("real", h.path("link")))
 	q := h.query([]string{"model"})
 	q.CodexHome = h.path("link")
 	got, err := ReadConfig(t.Context(), q)
@@ -341,9 +337,7 @@ func TestNoFile(t *testing.T) {
 	for _, tt := range tests {
 		h := newHost(t, nil)
 		h.mkdir("home/.codex")
-		if err := tt.make(h.path(userFile)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, tt.make(h.path(userFile)))
 		_, err := ReadConfig(t.Context(), h.query([]string{"model"}))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)

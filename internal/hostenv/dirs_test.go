@@ -43,12 +43,8 @@ func TestHomeDir(t *testing.T) {
 func TestCodexHomeOfUser(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(dir, dir+"/link"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.Symlink(dir, dir+"/link"))
 	for _, tt := range []struct {
 		env  map[string]string
 		want string
@@ -67,9 +63,7 @@ func TestCodexHomeOfUser(t *testing.T) {
 func TestTempDir(t *testing.T) {
 	t.Parallel()
 	cwd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tests := []struct {
 		env  map[string]string
 		want string
@@ -95,24 +89,16 @@ func TestTempDir(t *testing.T) {
 func TestProviderID(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	id := ProviderID(self)
 	if !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(id) {
 		t.Errorf("got %q", id)
 	}
 	text, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	moved := filepath.Join(t.TempDir(), "copy")
-	if err := rig.WriteProgram(moved, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(moved, time.Time{}, time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(moved, text))
+	rig.Must(t, os.Chtimes(moved, time.Time{}, time.Unix(1, 0)))
 	if got := ProviderID(moved); got != id {
 		t.Errorf("a copy has %q, the original %q, want the same", got, id)
 	}
@@ -126,9 +112,7 @@ func TestProviderID(t *testing.T) {
 
 func BenchmarkProviderID(b *testing.B) {
 	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		ProviderID(self)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFindAccount(t *testing.T) {
@@ -43,21 +45,15 @@ func TestChooseShell(t *testing.T) {
 	dir := t.TempDir()
 	program := func(path string, mode os.FileMode) string {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"), mode))
 		return path
 	}
 	for _, name := range []string{"all/zsh", "all/bash", "all/sh", "all/pwsh", "all/powershell", "all/cmd", "all/fish", "all/bash5", "all/BASH", "all/bash.exe", "zsh/zsh", "sh/sh", "bash/bash"} {
 		program(name, 0o755)
 	}
 	program("off/bash", 0o644)
-	if err := os.MkdirAll(filepath.Join(dir, "dir/zsh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Join(dir, "dir/zsh"), 0o755))
 	_, noBash := os.Stat("/bin/bash")
 	tests := []struct {
 		login, path string // below dir, unless absolute

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestTrust(t *testing.T) {
@@ -82,9 +84,7 @@ func TestTrust(t *testing.T) {
 func TestTrustThroughLinks(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": "model = 1\n"})
-	if err := os.Symlink("p/q", h.path("w/link")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("p/q", h.path("w/link")))
 	query := h.query([]string{"model"})
 	query.Cwd = h.path("w/link")
 	got, err := ReadConfig(t.Context(), query)
@@ -122,9 +122,7 @@ func TestWay(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, nil)
 	for name, target := range map[string]string{"w/link": "p", "w/dangling": "nowhere"} {
-		if err := os.Symlink(target, h.path(name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, h.path(name)))
 	}
 	tests := []struct {
 		dir  string
@@ -137,9 +135,7 @@ func TestWay(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := wayTo(t.Context(), h.path(tt.dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got = got[strings.Count(h.root, "/")+1:]
 		for i, p := range tt.want {
 			tt.want[i].name = h.path(p.name)

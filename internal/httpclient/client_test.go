@@ -21,6 +21,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,9 +39,7 @@ type rawServer struct {
 func newRawServer(t *testing.T, answer func(path string) (reply string, closeAfter bool)) *rawServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s := &rawServer{URL: "http://" + l.Addr().String()}
 	var conns sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -258,9 +258,7 @@ func TestReadBodyAllocatesOnce(t *testing.T) {
 	}))
 	defer s.Close()
 	resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	body, err := resp.ReadBody(anyBuffer)
 	if err != nil || len(body) != size || cap(body) > size {
 		t.Errorf("got %d bytes in %d, %v, want %d", len(body), cap(body), err, size)
@@ -411,9 +409,7 @@ func TestBrokenAnswers(t *testing.T) {
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	address := l.Addr().String()
 	l.Close()
 	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
@@ -428,9 +424,7 @@ func TestCancelledContext(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false })
 	ctx, cancel := context.WithCancel(t.Context())
 	resp, err := newClient(t, Config{}).Do(ctx, get(s.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cancel()
 	if _, err := resp.ReadBody(anyBuffer); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the context was cancelled", err)
@@ -511,9 +505,7 @@ func BenchmarkDo(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		resp, err := c.Do(b.Context(), get(s.URL))
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		if _, err := resp.ReadBody(anyBuffer); err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // redirector answers /CODE/?to=TARGET with a redirect of that status to TARGET,
@@ -186,9 +188,7 @@ func TestRedirectOrigins(t *testing.T) {
 		{"https://a.test/x", "https://b.test/y", false, false, false},
 	} {
 		from, err := url.Parse(tt.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		h := &hop{method: "GET", url: from, header: http.Header{"Authorization": {"s"}, "X-Api-Key": {"s"}, "Referer": {"http://orig/"}, "Accept": {"*/*"}}}
 		next, err := h.redirect(&http.Response{StatusCode: 302, Header: http.Header{"Location": {tt.to}}})
 		if err != nil || next == nil {

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // newHTTP2Server returns a server that offers HTTP/2 by TLS, and roots that
@@ -226,13 +228,9 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	hanging, err := c.Do(ctx, get(s.URL+"/hang"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	flood, err := c.Do(t.Context(), get(s.URL+"/flood"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	<-filled
 	all()
 	cancel()

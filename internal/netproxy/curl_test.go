@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/netproxy/intercept"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestCurl: a client that everybody uses, in the ways in which it can be told to send.
@@ -33,9 +34,7 @@ func TestCurl(t *testing.T) {
 	t.Cleanup(encrypted.Close)
 	g := start(t, all())
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, make([]byte, 3<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, make([]byte, 3<<20), 0o600))
 	for _, c := range []struct{ args, want string }{
 		{"PLAIN/a?b", "GET /a?b 0|"},
 		{"PLAIN/a PLAIN/b PLAIN/c", "GET /a 0|GET /b 0|GET /c 0|"},
@@ -75,16 +74,12 @@ func TestCurlInside(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(site.Certificate())
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	broker, placeholder := newBroker(t, site.URL+"/api")
 	g := start(t, all(), Config{Credentials: broker, Authority: authority, Roots: func() *x509.CertPool { return roots }})
 	dir := t.TempDir()
 	file, bundle := filepath.Join(dir, "file"), filepath.Join(dir, "bundle")
-	if err := errors.Join(os.WriteFile(file, make([]byte, 3<<20), 0o600), os.WriteFile(bundle, authority.Bundle(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.WriteFile(file, make([]byte, 3<<20), 0o600), os.WriteFile(bundle, authority.Bundle(), 0o600)))
 	for _, c := range []struct{ args, want string }{
 		{"--http2 SITE/api SITE/other", "HTTP/2.0 GET /api 0 " + secret + "|HTTP/2.0 GET /other 0 " + placeholder + "|"},
 		{"--http1.1 SITE/api SITE/other", "HTTP/1.1 GET /api 0 " + secret + "|HTTP/1.1 GET /other 0 " + placeholder + "|"},

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSpellings: however a local address is spelled, it is one.
@@ -193,9 +194,7 @@ func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
 	var open []net.Conn
 	for range 10_000 {
 		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		_, _ = fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\n\r\n", s)
 		if line, err := bufio.NewReaderSize(conn, 64).ReadString('\n'); err == nil && strings.HasPrefix(line, "HTTP/1.1 200") {
 			open = append(open, conn)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRefused: what a plain request and a tunnel are answered when they are refused, word for
@@ -103,9 +104,7 @@ func TestRefused(t *testing.T) {
 				place += ":80"
 			}
 			q, err := destinationOf(&head.Request{Method: "CONNECT", Target: []byte(place)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			var want []string
 			for _, told := range c.told {
 				want = append(want, told+" http "+net.JoinHostPort(q.host, fmt.Sprint(q.port))+" "+c.method)
@@ -433,9 +432,7 @@ func TestRequestBody(t *testing.T) {
 			q, _ := http.NewRequest(http.MethodPost, "http://"+s.addr+"/", body)
 			q.Header.Set("Expect", "100-continue")
 			a, err := client.RoundTrip(q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got, _ := io.ReadAll(a.Body)
 			want := fmt.Sprint(size, "  ", size)
 			if chunked {
@@ -453,9 +450,7 @@ func TestRequestBody(t *testing.T) {
 	conn := g.dial()
 	_, _ = fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n%s", early, strings.Repeat("a", 1000))
 	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if body, _ := io.ReadAll(a.Body); a.StatusCode != 413 || string(body) != "big" {
 		t.Errorf("the early answer: %d %q", a.StatusCode, body)
 	}

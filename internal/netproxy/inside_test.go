@@ -18,13 +18,14 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/intercept"
 	"github.com/execagent/execagent/internal/netproxy/mask"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const secret = "tok_abcdefghijabcdefghij"
 
 // A vault is a destination with TLS for which a command has a credential, and a proxy before it.
 type vault struct {
-	*rig
+	*proxied
 	host        string // HOST:PORT
 	port        string
 	placeholder string
@@ -79,9 +80,7 @@ func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	v.own = x509.NewCertPool()
 	v.own.AddCert(s.Certificate())
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	v.bundle = x509.NewCertPool()
 	v.bundle.AppendCertsFromPEM(authority.Bundle())
 	broker, placeholder := newBroker(t, "https://"+v.host+"/api")
@@ -90,7 +89,7 @@ func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	r.Local, r.Limited = true, limited
 	c := append(cfg, Config{})[0]
 	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, func() *x509.CertPool { return v.own }, loopback(t).resolver
-	v.rig = socks(t, r, c)
+	v.proxied = socks(t, r, c)
 	return v
 }
 
@@ -100,9 +99,7 @@ func newBroker(t testing.TB, at string) (broker *mask.Broker, placeholder string
 	broker, err := mask.New(mask.Config{Environ: []string{"TOK=" + secret}, Providers: map[string]mask.Provider{
 		"mine": {Env: []string{"TOK"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixes: []string{at}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, entry := range broker.Environ("/bundle") {
 		if name, value, _ := strings.Cut(entry, "="); name == "TOK" {
 			placeholder = value
@@ -148,21 +145,15 @@ func (v *vault) client(t testing.TB, http2 bool, trusted *x509.CertPool) *http.C
 func send(t testing.TB, c *http.Client, method, url, authorization, body string) (status int, header http.Header, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
 	a, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer a.Body.Close()
 	back, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return a.StatusCode, a.Header, string(back)
 }
 
@@ -204,9 +195,7 @@ func TestInsideConnect(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, false, "127.0.0.1")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- v.Serve(HTTP, l) }()
 	t.Cleanup(func() {
@@ -274,9 +263,7 @@ func TestInsideUpstream(t *testing.T) {
 		})
 		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		served := make(chan error, 1)
 		go func() { served <- v.Serve(HTTP, l) }()
 		t.Cleanup(func() {
@@ -357,9 +344,7 @@ func TestInsideLimited(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, true, "example.com")
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		served := make(chan error, 1)
 		go func() { served <- v.Serve(HTTP, l) }()
 		t.Cleanup(func() {
@@ -412,9 +397,7 @@ func TestInsidePlain(t *testing.T) {
 	other := newSite(t, nil)
 	broker, placeholder := newBroker(t, "http://"+s.addr+"/api")
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	g := start(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
 	head := func(path, host string) string {
 		return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nauthorization: Bearer " + placeholder + "\r\nCookie: k=" + placeholder + "\r\n\r\n"
@@ -463,10 +446,8 @@ func TestPlaceholderOfAnother(t *testing.T) {
 	_, placeholder := newBroker(t, "http://"+s.addr+"/api")
 	other, _ := newBroker(t, "http://"+s.addr+"/api")
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range []*rig{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
+	rig.Must(t, err)
+	for _, g := range []*proxied{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
 		field := "Host: " + s.addr + "\r\nAuthorization: Bearer " + placeholder
 		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
@@ -502,9 +483,7 @@ func TestInsideWebSocket(t *testing.T) {
 		conn := v.dial()
 		if test.limited { // SOCKS5 to other ports than 443 is off there
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			served := make(chan error, 1)
 			go func() { served <- v.Serve(HTTP, l) }()
 			t.Cleanup(func() {
@@ -529,9 +508,7 @@ func TestInsideWebSocket(t *testing.T) {
 		}
 		r := bufio.NewReader(secure)
 		a, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if (a.StatusCode == 101) != test.switched {
 			t.Errorf("%+v: %s", test, a.Status)
 		}

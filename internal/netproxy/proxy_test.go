@@ -21,12 +21,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A rig is a proxy with a listener, and what it has reported.
-type rig struct {
+// A proxied is a proxy with a listener, and what it has reported.
+type proxied struct {
 	*Proxy
 	t    testing.TB
 	addr string
@@ -37,14 +38,13 @@ type rig struct {
 }
 
 // start starts a proxy with these rules. A configuration may be given for the rest.
-func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+func start(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 	t.Helper()
 	c := append(cfg, Config{})[0]
 	var err error
-	if c.Policy, err = rules.Compile(r); err != nil {
-		t.Fatal(err)
-	}
-	g := &rig{t: t, changed: make(chan struct{})}
+	c.Policy, err = rules.Compile(r)
+	rig.Must(t, err)
+	g := &proxied{t: t, changed: make(chan struct{})}
 	c.Report = func(r Report) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -54,9 +54,7 @@ func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
 	}
 	g.Proxy = New(c)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	g.addr = l.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(HTTP, l) }()
@@ -69,7 +67,7 @@ func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
 }
 
 // reports waits for so many reports, and returns them without time and client.
-func (g *rig) reports(n int) []Report {
+func (g *proxied) reports(n int) []Report {
 	g.t.Helper()
 	for {
 		g.mu.Lock()
@@ -94,7 +92,7 @@ func (g *rig) reports(n int) []Report {
 
 // want compares what was reported: "scope decision source reason protocol host:port method",
 // with a star behind it where the Decider has allowed.
-func (g *rig) want(lines ...string) {
+func (g *proxied) want(lines ...string) {
 	g.t.Helper()
 	var got []string
 	for _, r := range g.reports(len(lines)) {
@@ -110,7 +108,7 @@ func (g *rig) want(lines ...string) {
 }
 
 // dial connects to the proxy as a command does. Nothing in a test takes longer than minutes.
-func (g *rig) dial() *net.TCPConn {
+func (g *proxied) dial() *net.TCPConn {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", g.addr)
 	if err != nil {
@@ -122,7 +120,7 @@ func (g *rig) dial() *net.TCPConn {
 }
 
 // raw sends a text and returns all that comes back until the proxy hangs up.
-func (g *rig) raw(text string) string {
+func (g *proxied) raw(text string) string {
 	g.t.Helper()
 	conn := g.dial()
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -163,9 +161,7 @@ type site struct {
 func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body string) bool) *site {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s := &site{addr: l.Addr().String()}
 	_, s.port, _ = net.SplitHostPort(s.addr)
 	if handle == nil {
@@ -260,9 +256,7 @@ type dns struct {
 func newDNS(t testing.TB, answers func(name string, v6 bool, before int) []string) *dns {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	d := &dns{}
 	d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
@@ -387,9 +381,7 @@ func TestClose(t *testing.T) {
 	conns = append(conns, tunnel)
 	<-asked
 	<-reached
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, g.Close())
 	for i, conn := range conns {
 		if back, err := io.ReadAll(conn); len(back) > 0 && !strings.HasPrefix(string(back), "HTTP/1.1 ") {
 			t.Errorf("connection %d: %q, %v", i, back, err)
@@ -401,9 +393,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if err := errors.Join(g.Serve(HTTP, l), g.Close()); err != nil {
 		t.Error(err)
 	}
@@ -470,12 +460,12 @@ func TestConnectionsTogether(t *testing.T) {
 	t.Parallel()
 	few := &places{limit: 2}
 	g, h := start(t, all()), start(t, all())
-	for _, g := range []*rig{g, h} {
+	for _, g := range []*proxied{g, h} {
 		g.Proxy.mu.Lock()
 		g.places = few
 		g.Proxy.mu.Unlock()
 	}
-	ask := func(g *rig) net.Conn {
+	ask := func(g *proxied) net.Conn {
 		conn := g.dial()
 		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
 		return conn

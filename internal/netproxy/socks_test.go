@@ -17,16 +17,15 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
-// socks has the proxy serve SOCKS5, and returns a rig that dials it.
-func socks(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+// socks has the proxy serve SOCKS5, and returns a proxied that dials it.
+func socks(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 	t.Helper()
 	g := start(t, r, cfg...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(SOCKS5, l) }()
 	t.Cleanup(func() {
@@ -58,13 +57,9 @@ func address(host string, port int) string {
 func place(t testing.TB, at string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return address(host, n)
 }
 
@@ -134,9 +129,7 @@ func TestSOCKS(t *testing.T) {
 	})
 	_, port, _ := net.SplitHostPort(echo)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, host := range []string{"127.0.0.1", "localhost", "name.test", "NAME.test."} {
 		r := allow("127.0.0.1", "localhost", "name.test")
 		r.Local = true
@@ -194,9 +187,7 @@ func TestSOCKSAsks(t *testing.T) {
 	}})
 	_, port, _ := net.SplitHostPort(s)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	conn := g.dial()
 	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test"))); err != nil {
 		t.Fatal(err)
@@ -240,9 +231,7 @@ func datagrams(made *atomic.Int32) func() (net.PacketConn, error) {
 func udpEcho(t testing.TB) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -271,12 +260,10 @@ type associated struct {
 
 // associate asks for an association from a socket of its own. With a port of -1 the request
 // says where the datagrams will come from.
-func associate(t testing.TB, g *rig, port int) *associated {
+func associate(t testing.TB, g *proxied, port int) *associated {
 	t.Helper()
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = udp.Close() })
 	_ = udp.SetDeadline(time.Now().Add(2 * time.Minute))
 	host := "0.0.0.0"
@@ -292,9 +279,7 @@ func associate(t testing.TB, g *rig, port int) *associated {
 		t.Fatalf("%x, %v", back, err)
 	}
 	text, at, err := readAddress(a.tcp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	a.relay = netip.AddrPortFrom(netip.MustParseAddr(text), at)
 	return a
 }
@@ -311,9 +296,7 @@ func (a *associated) receive(t testing.TB) (from, data string) {
 	t.Helper()
 	b := make([]byte, 2*maxDatagram)
 	n, at, err := a.udp.ReadFromUDPAddrPort(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if at != a.relay {
 		t.Errorf("a datagram comes from %s", at)
 	}
@@ -402,9 +385,7 @@ func TestDatagramsPinned(t *testing.T) {
 	g := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
 	a := associate(t, g, -1)
 	stranger, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer stranger.Close()
 	if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, echo)+"stranger"), a.relay); err != nil {
 		t.Fatal(err)

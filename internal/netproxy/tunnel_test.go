@@ -20,15 +20,14 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // listen starts a destination that is handed each connection, and returns its address.
 func listen(t testing.TB, handle func(conn net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -131,17 +130,11 @@ func TestTunnelFails(t *testing.T) {
 func deadPort(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*syscall.SockaddrInet4).Port))
 }
 

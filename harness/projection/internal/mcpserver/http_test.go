@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // web is an HTTP server that misbehaves as its mode says.
@@ -332,9 +333,7 @@ func TestHTTPEvents(t *testing.T) {
 		}
 	}
 	listening("begin of session-1")
-	if err := server.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, server.Wait(bounded(t)))
 	wantTools(1)
 	w.tools.Store(1)
 	w.events <- ": hello\r\nid: 1\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"method\":\"notifications/tools/list_changed\"}\r\n\r\n"

@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -86,9 +87,7 @@ func newStage(t testing.TB) *stage {
 	}
 	var err error
 	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: patience, InitializeTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = s.client.Close() })
 	return s
 }
@@ -110,9 +109,7 @@ func (s *stage) cutAt(text string) {
 func (s *stage) start(t testing.TB, mode string, cfg mcpserver.Config) *mcpserver.Server {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	env := fakemcp.Env(mode, s.pids)
 	env["EXTRA"] = "${HOME}"
 	cfg.Client = s.client

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/fakemcp"
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // say calls the tool of the fake server.
@@ -37,9 +38,7 @@ func TestProgram(t *testing.T) {
 			s := newStage(t)
 			var told statuses
 			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
-			if err := server.Wait(bounded(t)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, server.Wait(bounded(t)))
 			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
 				t.Errorf("the tools are %+v", tools)
 			}
@@ -166,9 +165,7 @@ func TestMute(t *testing.T) {
 	}
 
 	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: patience})
-	if err := endless.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, endless.Wait(bounded(t)))
 	called := make(chan error)
 	go func() {
 		_, err := endless.Call(context.Background(), "echo", nil)
@@ -213,9 +210,7 @@ func TestLostClient(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "good", mcpserver.Config{})
-	if err := server.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, server.Wait(bounded(t)))
 	_ = s.client.Close()
 	for ctx := bounded(t); server.Status().State != mcpserver.Failed; time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
@@ -247,9 +242,7 @@ func TestLostEnd(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			server := s.start(t, "stubborn", mcpserver.Config{})
-			if err := server.Wait(bounded(t)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, server.Wait(bounded(t)))
 			s.cutAt(`"method":"` + method + `"`)
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
