@@ -97,9 +97,7 @@ func BenchmarkEcho(b *testing.B) {
 				<-echo
 			}
 			for n := 0; b.Loop(); n++ {
-				if _, err := p.TryWrite(strconv.Itoa(n), []byte("x\n")); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(p.TryWrite(strconv.Itoa(n), []byte("x\n"))))
 				<-echo
 			}
 		})

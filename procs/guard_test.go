@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/test/rig"
@@ -38,15 +36,9 @@ func guardedAgent(guard *Guard, argv []string) error {
 // gone waits until a group has no members but zombies.
 func gone(t *testing.T, pgid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		if err := syscall.Kill(-pgid, 0); err == syscall.ESRCH || zombies(pgid) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("group %d still has members", pgid)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	rig.Until(t, "the group has no members", func() bool {
+		return syscall.Kill(-pgid, 0) == syscall.ESRCH || zombies(pgid)
+	})
 }
 
 // zombies tells whether all members of a group are dead. A test cannot wait until
@@ -75,11 +67,7 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.role+"/"+tt.sig.String(), func(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
-			out, err := agent.StdoutPipe()
-			rig.Must(t, err)
-			rig.Must(t, agent.Start())
-			line, err := bufio.NewReader(out).ReadString('\n')
-			rig.Must(t, err)
+			line := firstLine(t, agent)
 			pgid, err := strconv.Atoi(strings.Fields(line)[0])
 			rig.Must(t, err)
 			rig.Must(t, agent.Process.Signal(tt.sig))
@@ -124,9 +112,7 @@ func TestGuardTable(t *testing.T) {
 	// Close kills a process that is left.
 	rig.Must(t, guard.Close())
 	gone(t, running.PID())
-	if _, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Start with a closed guard: %v, want os.ErrClosed", err)
-	}
+	rig.Is(t, rig.Err(Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard})), os.ErrClosed, "Start with a closed guard")
 }
 
 // TestGuardJobs: jobs that lead groups of their own die with the agent too,
@@ -137,12 +123,7 @@ func TestGuardJobs(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			agent := self("guarded-jobs", mode)
-			out, err := agent.StdoutPipe()
-			rig.Must(t, err)
-			rig.Must(t, agent.Start())
-			line, err := bufio.NewReader(out).ReadString('\n')
-			rig.Must(t, err)
-			job, escaped := openJobs(t, line)
+			job, escaped := openJobs(t, firstLine(t, agent))
 			rig.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // it was killed
 			if !endsWithin(t, job, waitMs) {
@@ -174,17 +155,11 @@ func TestGuardRestart(t *testing.T) {
 	if killed != 1 {
 		t.Fatalf("%d processes are our guard, want 1", killed)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	rig.Until(t, "the end of the guard is noticed", func() bool {
 		guard.mu.Lock()
-		ended := guard.alive == nil
-		guard.mu.Unlock()
-		if ended {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the end of the guard was not noticed")
-		}
-	}
+		defer guard.mu.Unlock()
+		return guard.alive == nil
+	})
 	launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	guard.Close()
 	gone(t, old.PID())

@@ -239,9 +239,7 @@ func TestTerminalSize(t *testing.T) {
 	if got := rec.text(PTY); got != "3 333\r\n50 132\r\n" {
 		t.Errorf("sizes %q, want 3 333 and 50 132", got)
 	}
-	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != nil {
-		t.Errorf("Resize after the end: %v, want nil", err)
-	}
+	rig.Check(t, p.Resize(Winsize{Rows: 1, Cols: 1}))
 	p, _ = run(t, Spec{Argv: []string{"true"}})
 	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
 		t.Errorf("Resize without a terminal: %v, want ErrNotTTY", err)
@@ -403,9 +401,7 @@ func TestBlockedSink(t *testing.T) {
 	if s := p.Read(0, nil); len(s.Chunks) == 0 || s.Exited {
 		t.Errorf("Read() = %d chunks, exited %v", len(s.Chunks), s.Exited)
 	}
-	if err := p.Wait(t.Context(), 0); err != nil {
-		t.Errorf("Wait: %v", err)
-	}
+	rig.Check(t, p.Wait(t.Context(), 0))
 	if status, err := p.Write(t.Context(), "1", make([]byte, 1<<17)); status != Accepted || err != nil {
 		t.Errorf("Write: %v, %v", status, err)
 	}

@@ -101,9 +101,7 @@ func TestStageErrors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, f := range []*os.File{stage.Files[0], stage.Leash} {
-		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s is still open: %v", f.Name(), err)
-		}
+		rig.Is(t, rig.Err(f.Stat()), os.ErrClosed, "%s is still open", f.Name())
 	}
 }
 
@@ -122,9 +120,7 @@ func TestStageFiles(t *testing.T) {
 		t.Errorf("descriptors: %q", lines)
 	}
 	for _, f := range append(stage.Files, stage.Leash) {
-		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s is still open: %v", f.Name(), err)
-		}
+		rig.Is(t, rig.Err(f.Stat()), os.ErrClosed, "%s is still open", f.Name())
 	}
 }
 

@@ -203,9 +203,7 @@ func TestBusyProgram(t *testing.T) {
 		return f
 	}
 	f := busy()
-	if _, err := Start(spec); !errors.Is(err, syscall.ETXTBSY) {
-		t.Errorf("a program that stays open for writing: %v, want %v", err, syscall.ETXTBSY)
-	}
+	rig.Is(t, rig.Err(Start(spec)), syscall.ETXTBSY, "a program that stays open for writing")
 	f.Close()
 	for range 20 { // on a busy machine it may be closed too late
 		f := busy()
