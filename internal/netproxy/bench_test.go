@@ -76,9 +76,7 @@ func BenchmarkFirstByte(b *testing.B) {
 			before, begin := processorTime(), time.Now()
 			conn := through(b, way, s)
 			_, _ = io.WriteString(conn, "x")
-			if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(io.ReadFull(conn, make([]byte, 1))))
 			took[i] = append(took[i], time.Since(begin))
 			_ = conn.Close()
 			processor[i] += processorTime() - before

@@ -162,9 +162,7 @@ func TestEndlessAnswers(t *testing.T) {
 			g := start(t, allow("127.0.0.1"))
 			conn := g.dial()
 			_, _ = io.WriteString(conn, "GET http://"+s+"/"+closing)
-			if _, err := io.Copy(io.Discard, conn); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(io.Copy(io.Discard, conn)))
 			if n := sent.Load(); n > patience/16 { // what buffers of the kernel hold is far less
 				t.Errorf("%d bytes were taken", n)
 			}
@@ -181,9 +179,7 @@ func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
 	s := listen(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	g := start(t, allow("127.0.0.1"))
 	room := min(g.limit, 2000) // each takes four descriptors here, two outside of a test
-	g.Proxy.mu.Lock()
-	g.limit = room
-	g.Proxy.mu.Unlock()
+	g.bound(room)
 	use := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

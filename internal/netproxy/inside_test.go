@@ -123,17 +123,7 @@ func (v *vault) seen() (heads []string, conns int) {
 func (v *vault) client(t testing.TB, http2 bool, trusted *x509.CertPool) *http.Client {
 	t.Helper()
 	tr := &http.Transport{
-		DialContext: func(_ context.Context, _, at string) (net.Conn, error) {
-			conn := v.dial()
-			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, at)); err != nil {
-				return nil, err
-			}
-			var back [12]byte
-			if _, err := io.ReadFull(conn, back[:]); err != nil || back[3] != replySucceeded {
-				return nil, fmt.Errorf("SOCKS5 says %x, %w", back, err)
-			}
-			return conn, nil
-		},
+		DialContext:        func(_ context.Context, _, at string) (net.Conn, error) { return v.through(at), nil },
 		TLSClientConfig:    &tls.Config{RootCAs: trusted},
 		ForceAttemptHTTP2:  http2,
 		DisableCompression: true,
@@ -194,15 +184,7 @@ func TestInside(t *testing.T) {
 func TestInsideConnect(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, false, "127.0.0.1")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	served := make(chan error, 1)
-	go func() { served <- v.Serve(HTTP, l) }()
-	t.Cleanup(func() {
-		_ = v.Close()
-		<-served
-	})
-	v.addr = l.Addr().String()
+	v.serve(HTTP)
 	for _, test := range []struct{ in, want string }{
 		{"GET /api/a HTTP/1.1\r\nHost: " + v.host + "\r\nAuthorization: Bearer " + v.placeholder + "\r\n\r\n", "answer to /api/a"},
 		{"GET https://" + v.host + "/api/b HTTP/1.1\r\nHost: " + v.host + "\r\n\r\n", "answer to /api/b"},
@@ -217,9 +199,7 @@ func TestInsideConnect(t *testing.T) {
 		conn := v.dial()
 		open(t, conn, v.host)
 		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "127.0.0.1"})
-		if _, err := io.WriteString(secure, test.in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, secure, test.in)
 		a, err := http.ReadResponse(bufio.NewReader(secure), nil)
 		if err != nil {
 			t.Errorf("%q: %v", test.in, err)
@@ -262,15 +242,7 @@ func TestInsideUpstream(t *testing.T) {
 			_, _ = io.Copy(there, conn)
 		})
 		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		rig.Must(t, err)
-		served := make(chan error, 1)
-		go func() { served <- v.Serve(HTTP, l) }()
-		t.Cleanup(func() {
-			_ = v.Close()
-			<-served
-		})
-		v.addr = l.Addr().String()
+		v.serve(HTTP)
 		conn := v.dial()
 		open(t, conn, v.host)
 		c := v.client(t, http2, v.bundle)
@@ -291,33 +263,17 @@ func TestInsideUpstream(t *testing.T) {
 func TestNotInside(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, false, "example.com")
-	conn := v.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, "127.0.0.1:"+v.port)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-		t.Fatal(err)
-	}
-	if err := tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake(); err != nil {
-		t.Errorf("by its address: %v", err)
-	}
+	conn := v.through("127.0.0.1:" + v.port)
+	rig.Check(t, tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake())
 	for name, trusted := range map[string]*x509.CertPool{"other.test": v.bundle, "example.com": v.own} {
-		conn := v.dial()
-		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-			t.Fatal(err)
-		}
+		conn := v.through(v.host)
 		if err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake(); err == nil {
 			t.Errorf("%s: TLS is spoken", name)
 		}
 	}
 	// Not TLS: the destination is asked, which refuses it.
 	conn = v.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n")
 	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
 		t.Errorf("%q, %v", back, err)
 	}
@@ -343,15 +299,7 @@ func TestInsideLimited(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, true, "example.com")
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		rig.Must(t, err)
-		served := make(chan error, 1)
-		go func() { served <- v.Serve(HTTP, l) }()
-		t.Cleanup(func() {
-			_ = v.Close()
-			<-served
-		})
-		v.addr = l.Addr().String()
+		v.serve(HTTP)
 		for _, host := range []string{"example.com:", "127.0.0.1:"} { // with a credential and without
 			c := &http.Client{Transport: &http.Transport{
 				DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
@@ -377,9 +325,7 @@ func TestInsideLimited(t *testing.T) {
 		}
 		conn := v.dial()
 		open(t, conn, v.host)
-		if _, err := io.WriteString(conn, "SSH-2.0-x\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, "SSH-2.0-x\r\n")
 		if back, err := io.ReadAll(conn); len(back) > 0 && err == nil {
 			t.Errorf("another protocol: %q", back)
 		}
@@ -482,30 +428,15 @@ func TestInsideWebSocket(t *testing.T) {
 		v := newVault(t, test.limited, "example.com")
 		conn := v.dial()
 		if test.limited { // SOCKS5 to other ports than 443 is off there
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			rig.Must(t, err)
-			served := make(chan error, 1)
-			go func() { served <- v.Serve(HTTP, l) }()
-			t.Cleanup(func() {
-				_ = v.Close()
-				<-served
-			})
-			v.addr = l.Addr().String()
+			v.serve(HTTP)
 			conn = v.dial()
 			open(t, conn, v.host)
 		} else {
-			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-				t.Fatal(err)
-			}
+			conn = v.through(v.host)
 		}
 		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "example.com"})
 		in := test.method + " /api HTTP/1.1\r\nHost: " + v.host + "\r\nConnection: Upgrade\r\nUpgrade: " + test.upgrade + "\r\nAuthorization: Bearer " + v.placeholder + "\r\nSec-WebSocket-Key: k\r\n\r\n"
-		if _, err := io.WriteString(secure, in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, secure, in)
 		r := bufio.NewReader(secure)
 		a, err := http.ReadResponse(r, nil)
 		rig.Must(t, err)
@@ -544,9 +475,7 @@ func TestInsideClose(t *testing.T) {
 			failed <- err
 		}()
 		<-v.waiting
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, v.Close())
 		if err := <-failed; err == nil {
 			t.Error("the request has an answer")
 		}

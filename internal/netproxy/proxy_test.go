@@ -53,17 +53,26 @@ func start(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 		g.changed = make(chan struct{})
 	}
 	g.Proxy = New(c)
+	g.serve(HTTP)
+	return g
+}
+
+// serve has the proxy serve at an address of its own, which is then dialled.
+func (g *proxied) serve(kind Kind) {
+	g.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
+	rig.Must(g.t, err)
 	g.addr = l.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(HTTP, l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(g.Close(), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return g
+	go func() { served <- g.Serve(kind, l) }()
+	g.t.Cleanup(func() { rig.Must(g.t, g.Close(), <-served) })
+}
+
+// bound lets the proxy have so many connections at once.
+func (g *proxied) bound(limit int) {
+	g.Proxy.mu.Lock()
+	defer g.Proxy.mu.Unlock()
+	g.limit = limit
 }
 
 // reports waits for so many reports, and returns them without time and client.
@@ -111,21 +120,24 @@ func (g *proxied) want(lines ...string) {
 func (g *proxied) dial() *net.TCPConn {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", g.addr)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	rig.Must(g.t, err)
 	g.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return conn.(*net.TCPConn)
+}
+
+// say writes a text.
+func say(t testing.TB, w io.Writer, text string) {
+	t.Helper()
+	_, err := io.WriteString(w, text)
+	rig.Must(t, err)
 }
 
 // raw sends a text and returns all that comes back until the proxy hangs up.
 func (g *proxied) raw(text string) string {
 	g.t.Helper()
 	conn := g.dial()
-	if _, err := io.WriteString(conn, text); err != nil {
-		g.t.Fatal(err)
-	}
+	say(g.t, conn, text)
 	back, err := io.ReadAll(conn)
 	if err != nil {
 		g.t.Errorf("after %q: %v", back, err)
@@ -160,10 +172,7 @@ type site struct {
 // body read, and returns whether another may follow. Nil: 200 with path and body.
 func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body string) bool) *site {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Must(t, err)
-	s := &site{addr: l.Addr().String()}
-	_, s.port, _ = net.SplitHostPort(s.addr)
+	s := &site{}
 	if handle == nil {
 		handle = func(conn net.Conn, q *http.Request, body string) bool {
 			body = q.RequestURI + " " + body
@@ -174,33 +183,13 @@ func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body stri
 			return err == nil
 		}
 	}
-	var wg sync.WaitGroup
-	conns := map[net.Conn]bool{}
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.conns++
-			conns[conn] = true
-			s.mu.Unlock()
-			wg.Go(func() {
-				defer conn.Close()
-				s.serve(conn, handle)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
+	s.addr = listen(t, func(conn net.Conn) {
 		s.mu.Lock()
-		for conn := range conns {
-			_ = conn.Close()
-		}
+		s.conns++
 		s.mu.Unlock()
-		wg.Wait()
+		s.serve(conn, handle)
 	})
+	_, s.port, _ = net.SplitHostPort(s.addr)
 	return s
 }
 
@@ -371,9 +360,7 @@ func TestClose(t *testing.T) {
 		"POST http://" + s.addr + "/ HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
 	} {
 		conn := g.dial()
-		if _, err := io.WriteString(conn, text); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, text)
 		conns = append(conns, conn)
 	}
 	tunnel := g.dial()
@@ -394,9 +381,7 @@ func TestClose(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
-	if err := errors.Join(g.Serve(HTTP, l), g.Close()); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, g.Serve(HTTP, l), g.Close())
 	if _, err := l.Accept(); err == nil {
 		t.Error("the listener is open after Serve")
 	}
@@ -405,9 +390,7 @@ func TestClose(t *testing.T) {
 // open opens a tunnel.
 func open(t testing.TB, conn net.Conn, place string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n")
 	var back []byte
 	for !bytes.HasSuffix(back, []byte("\r\n\r\n")) {
 		b := make([]byte, 1)
@@ -428,15 +411,11 @@ func TestConnectionLimit(t *testing.T) {
 	if g.limit < 16 || g.limit > maxConnections {
 		t.Errorf("a limit of %d", g.limit)
 	}
-	g.Proxy.mu.Lock()
-	g.limit = 2
-	g.Proxy.mu.Unlock()
+	g.bound(2)
 	a, b := g.dial(), g.dial()
 	for _, conn := range []net.Conn{a, b} { // both are served
 		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
-		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
 	}
 	if back, _ := io.ReadAll(g.dial()); len(back) > 0 {
 		t.Errorf("the third connection got %q", back)
@@ -472,9 +451,7 @@ func TestConnectionsTogether(t *testing.T) {
 	}
 	first := ask(g)
 	for _, conn := range []net.Conn{first, ask(h)} { // both are served
-		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
 	}
 	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
 		t.Error("the third connection is served")
@@ -488,9 +465,7 @@ func TestConnectionsTogether(t *testing.T) {
 
 	s := newSite(t, nil)
 	l := start(t, all())
-	l.Proxy.mu.Lock()
-	l.limit = 2
-	l.Proxy.mu.Unlock()
+	l.bound(2)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	for range 3 { // as of HTTP/2, or of datagrams

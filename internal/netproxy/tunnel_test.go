@@ -104,9 +104,7 @@ func TestTunnel(t *testing.T) {
 	if back, err := io.ReadAll(conn); string(back) != big {
 		t.Errorf("got %d bytes, %v", len(back), err)
 	}
-	if _, err := io.WriteString(conn, big); err != nil {
-		t.Errorf("the other direction has ended too: %v", err)
-	}
+	rig.Check(t, rig.Err(io.WriteString(conn, big)))
 }
 
 // TestTunnelFails: a tunnel to nobody is answered with 502, after its verdict.
@@ -212,9 +210,7 @@ func TestServerName(t *testing.T) {
 			t.Errorf("%s: %+v", name, last)
 		}
 	}
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, g.Close())
 	mu.Lock()
 	defer mu.Unlock()
 	if got.Len() > 0 {

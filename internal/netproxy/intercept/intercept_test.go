@@ -131,9 +131,7 @@ func TestServe(t *testing.T) {
 	for _, http2 := range []bool{true, false} {
 		s := newSite(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 			w.Header().Set("Trailer", "X-End")
 			w.Header().Set("X-Seen", r.Header.Get("Authorization"))
 			_, _ = fmt.Fprintf(w, "%s %s %s %s|%s|%s", r.Proto, r.Method, r.Host, r.RequestURI, body, r.Header.Get("X-Forwarded-For"))
@@ -271,9 +269,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	for i := range maxLeaves + 10 {
-		if _, err := a.leaf("host" + strconv.Itoa(i)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(a.leaf("host"+strconv.Itoa(i))))
 	}
 	if len(a.leaves) > maxLeaves {
 		t.Errorf("%d certificates are kept", len(a.leaves))
@@ -379,9 +375,7 @@ func BenchmarkHTTP2(b *testing.B) {
 			b.Error(err)
 			return
 		}
-		if _, err := io.Copy(io.Discard, a.Body); err != nil {
-			b.Error(err)
-		}
+		rig.Check(b, rig.Err(io.Copy(io.Discard, a.Body)))
 		_ = a.Body.Close()
 	}
 	for _, test := range []struct {
