@@ -53,9 +53,7 @@ func TestWebSocketBurstThenClose(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for range each {
-					if err := server.Write([]byte("x")); err != nil {
-						t.Errorf("write: %v", err)
-					}
+					rig.Check(t, server.Write([]byte("x")))
 				}
 			})
 		}

@@ -98,12 +98,8 @@ func TestCommandRoundTrip(t *testing.T) {
 			t.Errorf("got %.40q, want %.40q", got, message)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Errorf("Close again: %v", err)
-	}
+	rig.Check(t, c.Close())
+	rig.Check(t, c.Close())
 	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
 	}

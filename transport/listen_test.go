@@ -135,13 +135,9 @@ type answer struct {
 
 func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	t.Helper()
-	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
+	conn := connect(t, l)
+	_, err := io.WriteString(conn, request)
 	rig.Must(t, err)
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
 	method, _, _ := strings.Cut(request, " ")
 	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
@@ -166,11 +162,7 @@ func TestHTTP(t *testing.T) {
 	guarded := listen(t, Config{Auth: auth})
 	for _, l := range []*Listener{open, guarded} {
 		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 				conn.Close()
 			}
 		}()
@@ -291,22 +283,12 @@ func TestListenerClose(t *testing.T) {
 	accepted := dialRaw(t, l)
 	conn := accept(t, l)
 	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
-	idle, err := net.Dial("tcp", l.Addr().String())
-	rig.Must(t, err)
-	defer idle.Close()
-	idle.SetDeadline(time.Now().Add(patience))
+	idle := connect(t, l)
 	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
 	ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n") // accepted after idle, so idle is in its HTTP part
 
-	if err := l.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Errorf("Close again: %v", err)
-	}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept after Close: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Must(t, l.Close(), l.Close())
+	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Close")
 	wantDropped(t, waiting)
 	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("HTTP connection after Close: %v, want it closed", err)
@@ -329,9 +311,7 @@ func TestListenerCloseUnblocksAccept(t *testing.T) {
 		done <- err
 	}()
 	l.Close()
-	if err := <-done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Is(t, <-done, net.ErrClosed, "Accept")
 }
 
 // An idle connection is cheap: the reading goroutine's stack, gorilla's read
@@ -357,11 +337,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 	extra := func() int { return runtime.NumGoroutine() - goroutines }
 	// Those that have opened a connection may still be about to end.
-	for deadline := time.Now().Add(patience); extra() > n+20; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections run %d goroutines, want one each", n, extra())
-		}
-	}
+	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n
 	if each > 30<<10 {
 		t.Errorf("an idle connection takes %d bytes, want at most 30 KiB", each)
@@ -434,7 +410,5 @@ func TestDialHeedsContext(t *testing.T) {
 		cancel()
 		io.Copy(io.Discard, conn)
 	}()
-	if _, err := Dial(ctx, "ws://"+silent.Addr().String(), DialConfig{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Dial: %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(Dial(ctx, "ws://"+silent.Addr().String(), DialConfig{})), context.Canceled, "Dial")
 }

@@ -60,9 +60,7 @@ func lobbyFull(t *testing.T) bool {
 		rig.Must(t, err)
 		defer conn.Close()
 		newest = conn
-		if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.WriteString(conn, "GET /readyz HTTP/1.1\r\n")))
 	}
 	for range 3 {
 		dialRaw(t, l)
@@ -96,13 +94,10 @@ func TestAnswerEndsConnection(t *testing.T) {
 		{"POST /readyz HTTP/1.1\r\n", http.StatusMethodNotAllowed},
 	}
 	for _, tt := range tests {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		rig.Must(t, err)
-		defer conn.Close()
+		conn := connect(t, l)
 		conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
-		if _, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n")
+		rig.Must(t, err)
 		r := bufio.NewReader(conn)
 		response, err := http.ReadResponse(r, &http.Request{Method: tt.request[:4]})
 		if err != nil || response.StatusCode != tt.status || !response.Close {

@@ -11,13 +11,20 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
-// dialRaw connects to a listener with an end that may break every rule.
-func dialRaw(t testing.TB, l *Listener) *rawclient.Peer {
+// connect dials a listener and says nothing yet.
+func connect(t testing.TB, l *Listener) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
 	rig.Must(t, err)
+	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(patience))
-	return rawclient.Upgrade(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"\r\n")
+	return conn
+}
+
+// dialRaw connects to a listener with an end that may break every rule.
+func dialRaw(t testing.TB, l *Listener) *rawclient.Peer {
+	t.Helper()
+	return rawclient.Upgrade(t, connect(t, l), "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"\r\n")
 }
 
 func rawPair(t testing.TB, config Config) (*rawclient.Peer, *WebSocket) {

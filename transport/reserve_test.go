@@ -33,9 +33,7 @@ func TestReserve(t *testing.T) {
 				}
 			}
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, l.Close())
 		if _, ok := take(t, netip.MustParseAddr(tt.other), port, "bind"); !ok {
 			t.Errorf("after %s the port is not free", tt.url)
 		}

@@ -133,9 +133,7 @@ func TestStdioWrites(t *testing.T) {
 		t.Errorf("wrote %.40q, want %.40q", out.String(), want)
 	}
 	c.Close()
-	if err := c.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Write after Close: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Is(t, c.Write([]byte("{}")), net.ErrClosed, "Write after Close")
 	if c.String() != "stdio" {
 		t.Errorf("String: got %q", c.String())
 	}

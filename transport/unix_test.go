@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -65,35 +64,7 @@ func TestUnixConn(t *testing.T) {
 func TestUnixLargeMessages(t *testing.T) {
 	t.Parallel()
 	client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
-	// U+0888 is three bytes, of which the last is 0x88: wherever a message is cut, some part
-	// of these begins with one.
-	for shift := range 3 {
-		message := []byte(strings.Repeat("x", shift) + strings.Repeat("\u0888", 100<<10))
-		for from, to := range map[*WebSocket]*WebSocket{client: server, server: client} {
-			wrote := make(chan error, 1)
-			go func() { wrote <- from.Write(message) }()
-			got, err := to.Read()
-			if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
-				t.Fatalf("%v: %d bytes, %v", from, len(got), err)
-			}
-		}
-		wrote := make(chan error, 1)
-		go func() {
-			wrote <- server.WriteParts(len(message), func(yield func([]byte) bool) {
-				for part := message; len(part) > 0; {
-					n := min(len(part), 4097)
-					if !yield(part[:n]) {
-						return
-					}
-					part = part[n:]
-				}
-			})
-		}()
-		got, err := client.Read()
-		if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
-			t.Fatalf("in parts: %d bytes, %v", len(got), err)
-		}
-	}
+	largeMessages(t, client, server)
 }
 
 // TestUnixListener: what it says of itself, plain HTTP, and its end.
@@ -123,9 +94,7 @@ func TestUnixListener(t *testing.T) {
 		t.Errorf("the server is %q, %v", client.Principal(), client)
 	}
 	rig.Must(t, l.Close())
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after the end: %v", err)
-	}
+	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "after the end")
 }
 
 // TestPrincipal: a connection is somebody's only if they have proven it.

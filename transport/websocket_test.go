@@ -54,9 +54,7 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 			accepted := make(chan rpc.Conn, 1)
 			go func() {
 				conn, err := l.Accept()
-				if err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, err)
 				accepted <- conn
 			}()
 			client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
@@ -79,9 +77,7 @@ func listen(t testing.TB, config Config) *Listener {
 	l, err := Listen(config)
 	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("closing the listener: %v", err)
-		}
+		rig.Check(t, l.Close())
 	})
 	return l
 }
@@ -230,9 +226,7 @@ func TestWebSocketEnds(t *testing.T) {
 			done := readAsync(server)
 			p.Send(t, tt.send)
 			p.Conn.(*net.TCPConn).CloseWrite()
-			if err := <-done; !errors.Is(err, tt.want) {
-				t.Errorf("Read: %v, want %v", err, tt.want)
-			}
+			rig.Is(t, <-done, tt.want, "Read")
 			if !tt.dropped {
 				server.Close()
 			}
@@ -291,9 +285,7 @@ func TestWebSocketAnswersPingsBehindAMessage(t *testing.T) {
 	if first, payload, err := p.Next(); err != nil || first != 0x8a || string(payload) != "two" {
 		t.Errorf("got frame %#x %q, %v; want the pong of the last ping", first, payload, err)
 	}
-	if err := <-written; err != nil {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Check(t, <-written)
 }
 
 func TestWebSocketPings(t *testing.T) {
@@ -353,9 +345,7 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: timeout})
 	p.Send(t, rawclient.Frame(0x81, []byte("{}")))
-	if _, err := server.Read(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(server.Read()))
 	for began := time.Now(); time.Since(began) < 2*timeout; {
 		if _, _, err := p.Next(); err != nil { // a ping; it is not answered
 			t.Fatal(err)
@@ -397,9 +387,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
 			}
-			if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("Write again: %v, want %v", err, net.ErrClosed)
-			}
+			rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write again")
 		})
 	}
 }
@@ -530,9 +518,7 @@ func waitsForASlowPeer(t *testing.T, inParts bool) {
 			t.Fatalf("message %d: %d bytes, %v", i, len(payload), err)
 		}
 	}
-	if err := <-written; err != nil {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Check(t, <-written)
 }
 
 // An answer written right before Close arrives although the peer has sent more
@@ -542,9 +528,7 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 	for range 50 {
 		p, server := rawPair(t, Config{})
 		p.Send(t, rawclient.Frame(0x81, []byte("{}")), rawclient.Frame(0x81, make([]byte, 200<<10)))
-		if _, err := server.Read(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(server.Read()))
 		rig.Must(t, server.Write([]byte("last words")))
 		server.Close()
 		_, payload, err := p.Next()
