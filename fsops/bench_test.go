@@ -19,9 +19,7 @@ func BenchmarkStat(b *testing.B) {
 			path := filepath.Join(root, "f")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := host.Stat(b.Context(), path, links); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(host.Stat(b.Context(), path, links)))
 			}
 		})
 	}
@@ -29,9 +27,7 @@ func BenchmarkStat(b *testing.B) {
 		path := filepath.Join(root, "l")
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := host.Stat(b.Context(), path, fsops.FollowLinks); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(host.Stat(b.Context(), path, fsops.FollowLinks)))
 		}
 	})
 	b.Run("missing", func(b *testing.B) {
@@ -52,9 +48,7 @@ func BenchmarkCanonicalize(b *testing.B) {
 			path := filepath.Join(root, name)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := host.Canonicalize(b.Context(), path); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(host.Canonicalize(b.Context(), path)))
 			}
 		})
 	}

@@ -22,9 +22,7 @@ import (
 func dig(t *testing.T, root string, depth, stride int, links map[string]string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := host.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, host.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks))
 	})
 	fd, err := unix.Open(root, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for i := 0; i < depth && err == nil; i++ {
@@ -102,9 +100,7 @@ func TestViewManyNames(t *testing.T) {
 	v := everything.view(t, root)
 	for line, want := range map[string]error{"real few": nil, "real many": unix.ELOOP} {
 		within(t, line, func() {
-			if _, err := operation(t.Context(), v, root, line); !errors.Is(err, want) {
-				t.Errorf("%s: error %v, want %v", line, err, want)
-			}
+			rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), want, "%s", line)
 		})
 	}
 }
@@ -142,9 +138,7 @@ func TestReadDirectoryTooLarge(t *testing.T) {
 		name := fmt.Sprintf("%s/%06d%s", root, i, strings.Repeat("\xff", length))[:len(root)+1+length+5]
 		rig.Must(t, unix.Mknod(name, unix.S_IFREG|0o600, 0))
 		if i == n*9/10 {
-			if _, err := host.ReadDirectory(t.Context(), root); err != nil {
-				t.Errorf("nine tenths: %v", err)
-			}
+			rig.Check(t, rig.Err(host.ReadDirectory(t.Context(), root)))
 		}
 	}
 	_, err = host.ReadDirectory(t.Context(), root)

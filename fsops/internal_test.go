@@ -120,9 +120,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 	if err == nil {
 		err = WriteTo(fd, path, []byte("new"))
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, err)
 	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
 	rig.Must(t, err)
 	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {

@@ -32,9 +32,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bb.msg)))
 			for b.Loop() {
-				if _, err := Decode(bb.msg); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(Decode(bb.msg)))
 			}
 		})
 	}

@@ -335,9 +335,7 @@ func BenchmarkParsePathURI(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ParsePathURI(uri); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(ParsePathURI(uri)))
 			}
 		})
 	}

@@ -135,9 +135,7 @@ func TestLifeOfThread(t *testing.T) {
 	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
 	rig.Must(t, err)
 	for range 2 {
-		if _, err := log.StartTurn(nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(log.StartTurn(nil)))
 		rig.Must(t, log.EndTurn(threadlog.TurnCompleted))
 	}
 	// begin restores a thread from its log.
@@ -166,16 +164,12 @@ func TestLifeOfThread(t *testing.T) {
 		fork, err := store.Fork(log.ID(), turns)
 		rig.Must(t, err)
 		finds(begin(fork), "two")
-		if err := fork.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, fork.Close())
 		// And a fork that is resumed.
 		again, err := store.Open(fork.ID())
 		rig.Must(t, err)
 		finds(begin(again), "two")
-		if err := again.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, again.Close())
 	}
 	rig.Must(t, log.Close())
 	resumed, err := store.Open(log.ID())
@@ -247,9 +241,7 @@ func TestReported(t *testing.T) {
 	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}
 	b := environment.CapabilityRoot{ID: "b", Path: protocol.NewPathURI(dir + "/b")}
 	rig.Must(t, p.Ready(url("p"), b, a))
-	if _, err := p.Client(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(p.Client(t.Context())))
 	v := discover(t, set, thread, "p", "e")
 	if !slices.Equal(ids(v), []string{"a", "x", "b"}) || v.Roots[2].EnvironmentID != "p" || len(v.Roots[2].Skills) != 1 {
 		t.Errorf("there are %+v", v.Roots)

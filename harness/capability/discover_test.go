@@ -28,9 +28,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 // upsert puts an environment with a transport into the set.
 func upsert(t *testing.T, set *environment.Set, id string, transport environment.Transport) {
 	t.Helper()
-	if _, err := set.Upsert(environment.Entry{ID: id, Transport: transport}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(set.Upsert(environment.Entry{ID: id, Transport: transport})))
 }
 
 // TestResolve has the rows of client.md 5.3: roots of environments that are ready, in the order of

@@ -58,16 +58,12 @@ func newNetwork(t testing.TB, executors map[string]executor) (*network, *environ
 	set, err := environment.New(environment.Config{Connect: n.connect}, plan)
 	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := set.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, set.Close())
 		n.serving.Wait()
 	})
 	for id := range executors {
 		e, _ := set.Get(id)
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(e.Client(t.Context())))
 	}
 	return n, set
 }
@@ -150,9 +146,7 @@ func newAgent(t testing.TB, home string, without ...string) *realAgent {
 		Version: "0.169.0", Confines: true, Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
 	}), without}
 	t.Cleanup(func() {
-		if err := a.agent.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.agent.Close())
 	})
 	return a
 }
@@ -221,9 +215,7 @@ func (f *fake) cut() {
 // asked are the roots of a request.
 func asked(t testing.TB, params json.RawMessage) []protocol.CapabilityRoot {
 	var p protocol.DiscoverRootsParams
-	if err := json.Unmarshal(params, &p); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, json.Unmarshal(params, &p))
 	return p.Roots
 }
 
@@ -232,9 +224,7 @@ func (f *fake) discover(params json.RawMessage) any {
 	var r protocol.DiscoverRootsResult
 	for _, root := range asked(f.t, params) {
 		at, err := protocol.ParsePathURI(root.Path + "/SKILL.md")
-		if err != nil {
-			f.t.Error(err)
-		}
+		rig.Check(f.t, err)
 		r.Roots = append(r.Roots, protocol.DiscoveredRoot{
 			ID: root.ID, Path: root.Path, Skills: []protocol.SkillFiles{{Instructions: protocol.DiscoveredFile{Path: at, Contents: root.ID}}},
 		})

@@ -362,13 +362,9 @@ func TestHostileFileCalls(t *testing.T) {
 	f.answer(protocol.MethodDiscoverRoots, nil)
 	path := func(params json.RawMessage) string {
 		var p protocol.PathParams
-		if err := json.Unmarshal(params, &p); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, json.Unmarshal(params, &p))
 		native, err := p.Path.Native()
-		if err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, err)
 		return native
 	}
 	cut := true

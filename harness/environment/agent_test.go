@@ -25,16 +25,12 @@ func TestAgents(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var served sync.WaitGroup
 	served.Go(func() {
-		if err := a.Serve(ctx, listener); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Serve(ctx, listener))
 	})
 	t.Cleanup(func() {
 		cancel()
 		served.Wait()
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	inProcess := func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()

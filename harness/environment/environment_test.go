@@ -148,9 +148,7 @@ func TestNewSessionFails(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e := get(t, s, "a")
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(e.Client(t.Context())))
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()
@@ -163,9 +161,7 @@ func TestNewSessionFails(t *testing.T) {
 		n.dialled(4)
 		status(t, s, "a", environment.StatusDisconnected, refused)
 		n.refuse(nil)
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
 	})
 }
@@ -219,13 +215,9 @@ func TestCallerGivesUp(t *testing.T) {
 		e := get(t, n.set(one(program)), "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := e.Client(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(ctx)), context.DeadlineExceeded, "Client")
 		open()
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		n.dialled(1)
 		if _, aborted, _ := n.count(); aborted != 0 {
 			t.Error("the attempt was aborted")
@@ -240,9 +232,7 @@ func TestTimeouts(t *testing.T) {
 		n.hold()
 		start := time.Now()
 		e := get(t, n.set(one(environment.URL{URL: "ws://h", ConnectTimeout: 250 * time.Millisecond})), "a")
-		if _, err := e.Client(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(t.Context())), context.DeadlineExceeded, "Client")
 		if took := time.Since(start); took != 250*time.Millisecond {
 			t.Errorf("the attempt took %v", took)
 		}
@@ -288,9 +278,7 @@ func TestStatus(t *testing.T) {
 			synctest.Wait()
 		}
 		n.dialled(1)
-		if _, err := get(t, s, "a").Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(get(t, s, "a").Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
 		if _, _, asked := n.count(); asked != 1 {
 			t.Errorf("the server was asked %d times", asked)
@@ -376,9 +364,7 @@ func TestClose(t *testing.T) {
 		var waiting sync.WaitGroup
 		for _, e := range []*environment.Environment{b, pending} {
 			waiting.Go(func() {
-				if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-					t.Errorf("%s: a call that waits gets %v", e.ID(), err)
-				}
+				rig.Is(t, rig.Err(e.Client(t.Context())), environment.ErrClosed, "%s: a call that waits", e.ID())
 			})
 		}
 		synctest.Wait()
@@ -388,19 +374,11 @@ func TestClose(t *testing.T) {
 		if _, aborted, _ := n.count(); aborted != 1 {
 			t.Errorf("%d attempts were aborted", aborted)
 		}
-		if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(t.Context())), environment.ErrClosed, "after Close Client")
 		state(t, e, environment.Failed, "environment closed")
-		if _, err := s.Upsert(environment.Entry{ID: "c", Transport: server}); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Upsert gives %v", err)
-		}
-		if err := pending.Ready(server); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Ready gives %v", err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Is(t, rig.Err(s.Upsert(environment.Entry{ID: "c", Transport: server})), environment.ErrClosed, "after Close Upsert")
+		rig.Is(t, pending.Ready(server), environment.ErrClosed, "after Close Ready")
+		rig.Check(t, s.Close())
 	})
 }
 

@@ -1,7 +1,6 @@
 package environment_test
 
 import (
-	"errors"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -161,9 +160,7 @@ func TestReadFileErrors(t *testing.T) {
 func TestReadFileOf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := environment.ReadFile(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that does not exist gives %v", err)
-	}
+	rig.Is(t, rig.Err(environment.ReadFile(filepath.Join(dir, "none"))), fs.ErrNotExist, "a file that does not exist")
 	want := protocolError + "failed to read environment config `" + dir + "`: not a file"
 	if _, err := environment.ReadFile(dir); text(err) != want {
 		t.Errorf("a directory gives %v", err)

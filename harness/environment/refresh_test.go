@@ -43,9 +43,7 @@ func TestRefresh(t *testing.T) {
 		rig.Must(t, err)
 		refresh := func(want error) {
 			t.Helper()
-			if err := e.Refresh(t.Context()); !errors.Is(err, want) {
-				t.Errorf("Refresh gives %v, want %v", err, want)
-			}
+			rig.Is(t, e.Refresh(t.Context()), want, "Refresh")
 		}
 		now := func() *client.Client {
 			t.Helper()
@@ -70,9 +68,7 @@ func TestRefresh(t *testing.T) {
 		if second == first || !errors.Is(first.Err(), client.ErrReplaced) {
 			t.Errorf("the client is the same: %v; %v", second == first, first.Err())
 		}
-		if _, err := first.Status(t.Context()); !errors.Is(err, client.ErrReplaced) {
-			t.Errorf("a call of the old one gives %v", err)
-		}
+		rig.Is(t, rig.Err(first.Status(t.Context())), client.ErrReplaced, "a call of the old one")
 		n.dialled(2)
 		state(t, e, environment.Ready, "")
 
@@ -102,9 +98,7 @@ func TestRefresh(t *testing.T) {
 		n.mu.Lock()
 		n.status = ""
 		n.mu.Unlock()
-		if err := e.Refresh(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an executor that does not answer gives %v", err)
-		}
+		rig.Is(t, e.Refresh(t.Context()), context.DeadlineExceeded, "an executor that does not answer")
 	})
 }
 
@@ -138,9 +132,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 				t.Errorf("%d attempts were given up, want %d", aborted, i+1)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := e.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("beside another one, Refresh gives %v", err)
-			}
+			rig.Is(t, e.Refresh(ctx), context.DeadlineExceeded, "beside another one, Refresh")
 			cancel()
 			open()
 			waiting.Wait()
@@ -165,13 +157,9 @@ func TestRefreshOfOthers(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(program))
 		e := get(t, s, "a")
-		if err := e.Refresh(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, e.Refresh(t.Context()))
 		n.dialled(1)
-		if err := e.Refresh(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, e.Refresh(t.Context()))
 		n.dialled(1)
 		n.cut()
 		synctest.Wait()
@@ -183,13 +171,9 @@ func TestRefreshOfOthers(t *testing.T) {
 		rig.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := pending.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("of one that is being made: %v", err)
-		}
+		rig.Is(t, pending.Refresh(ctx), context.DeadlineExceeded, "of one that is being made")
 		_ = s.Close()
-		if err := e.Refresh(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		rig.Is(t, e.Refresh(t.Context()), environment.ErrClosed, "after Close")
 	})
 }
 

@@ -142,9 +142,7 @@ func TestDefaultIDs(t *testing.T) {
 		t.Errorf("DefaultIDs is %v, want %v", got, want)
 	}
 	for _, id := range []string{"c", "b"} {
-		if _, err := s.Upsert(environment.Entry{ID: id, Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: id, Transport: program})))
 	}
 	if got, want := s.DefaultIDs(), []string{"b", "local", "a", "c"}; !slices.Equal(got, want) {
 		t.Errorf("after Upsert DefaultIDs is %v, want %v", got, want)
@@ -175,9 +173,7 @@ func TestReplace(t *testing.T) {
 		synctest.Wait()
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
 		rig.Must(t, err)
-		if err := <-waits; !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("who waits for the old one gets %v", err)
-		}
+		rig.Is(t, <-waits, environment.ErrClosed, "who waits for the old one")
 		if _, aborted, _ := n.count(); aborted != 1 {
 			t.Errorf("%d attempts were aborted, want 1", aborted)
 		}
@@ -193,9 +189,7 @@ func TestReplace(t *testing.T) {
 		}
 		n.mu.Unlock()
 		// A replaced environment closes its client, too.
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		<-c.Done()
 	})
 }
@@ -207,9 +201,7 @@ func TestHold(t *testing.T) {
 		s := n.set(one(program))
 		old := get(t, s, "a")
 		first, second := old.Hold(), old.Hold()
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		first()
 		first() // more than once is once
 		c, err := old.Client(t.Context())
@@ -217,9 +209,7 @@ func TestHold(t *testing.T) {
 		second()
 		<-c.Done()
 		synctest.Wait()
-		if _, err := old.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after the last release Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(old.Client(t.Context())), environment.ErrClosed, "after the last release Client")
 		old.Hold()() // too late, and harmless
 	})
 }
@@ -277,9 +267,7 @@ func TestProvision(t *testing.T) {
 		if err := e.Fail(errors.New("late")); text(err) != withPrefix(late) {
 			t.Errorf("Fail gives %v", err)
 		}
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		n.dialled(2)
 		status(t, s, "p", environment.StatusReady, "")
 	})
@@ -334,9 +322,7 @@ func TestSelectedBeforeReady(t *testing.T) {
 			"started": func(e *environment.Environment) { e.Start() },
 			"awaited": func(e *environment.Environment) {
 				waiting.Go(func() {
-					if _, err := e.Client(t.Context()); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(e.Client(t.Context())))
 				})
 			},
 		} {

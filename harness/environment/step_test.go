@@ -38,9 +38,7 @@ func TestStep(t *testing.T) {
 		s := n.set(plan)
 		synctest.Wait()
 		n.refuse(errRefused)
-		if _, err := s.Upsert(environment.Entry{ID: "failed", Transport: server}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "failed", Transport: server})))
 		synctest.Wait()
 		n.refuse(nil)
 		n.dialled(2)
@@ -112,13 +110,9 @@ func TestOthers(t *testing.T) {
 		if c, err := get(t, s, "ready").Client(t.Context()); ready.Client != c || err != nil {
 			t.Errorf("the captured client is %p, want %p, %v", ready.Client, c, err)
 		}
-		if _, err := s.Upsert(environment.Entry{ID: "ready", Transport: server}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "ready", Transport: server})))
 		synctest.Wait()
-		if err := ready.Client.Err(); err != nil {
-			t.Errorf("what was replaced during the step has ended: %v", err)
-		}
+		rig.Check(t, ready.Client.Err())
 		next := s.Step("2", nil, "lazy", "ready")
 		defer next.Release()
 		if got := others(next); !slices.Equal(got, []string{"lazy ready", "ready ready"}) || next.Others[1].Client == ready.Client {
@@ -176,9 +170,7 @@ func TestReplaceDuringStartup(t *testing.T) {
 		n.hold()
 		s := n.set(one(server))
 		step := s.Step("1", selection("a"))
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		synctest.Wait()
 		if _, aborted, _ := n.count(); aborted != 0 {
 			t.Error("the startup was aborted while the step held it")
@@ -204,9 +196,7 @@ func TestStepsAndReplacements(t *testing.T) {
 	replace := func(generation string) {
 		for _, id := range []string{"a", "b"} {
 			_, err := s.Upsert(environment.Entry{ID: id, Transport: program, Skills: environment.Skills{Required: []string{generation}}})
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		}
 	}
 	replace("0")

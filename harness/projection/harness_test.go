@@ -64,9 +64,7 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 	w := &world{t: t, dir: t.TempDir(), agents: map[string]*agent.Agent{}, refused: map[string]bool{}, conns: map[string][]rpc.Conn{}}
 	t.Cleanup(func() {
 		for _, a := range w.agents {
-			if err := a.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, a.Close())
 		}
 		w.serving.Wait()
 	})
@@ -114,20 +112,14 @@ func (w *world) thread(cfg projection.Config) *projection.Thread {
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	rig.Must(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // boot starts an agent. Its home is DIR/ID.home.
 func (w *world) boot(id string) {
 	home := filepath.Join(w.dir, id+".home")
-	if err := os.MkdirAll(filepath.Join(home, ".codex"), 0o700); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, os.MkdirAll(filepath.Join(home, ".codex"), 0o700))
 	environ := append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "HOME=") || strings.HasPrefix(e, "CODEX_HOME=")
 	}), "HOME="+home, "EXEC_TOKEN=of-"+id)
@@ -143,9 +135,7 @@ func (w *world) die(id string) {
 	w.refused[id] = true
 	w.mu.Unlock()
 	w.cut(id)
-	if err := a.Close(); err != nil {
-		w.t.Error(err)
-	}
+	rig.Check(w.t, a.Close())
 }
 
 // come lets an agent be reached again.
@@ -207,9 +197,7 @@ func (w *world) ready(id string) *client.Client {
 		w.t.Fatalf("there is no environment %s", id)
 	}
 	c, err := e.Client(bounded(w.t))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, err)
 	return c
 }
 
@@ -222,9 +210,7 @@ func (w *world) capture(ids ...string) (*environment.Step, *capability.View) {
 	}
 	step := w.set.Step("step", selection)
 	view, err := w.roots.Discover(bounded(w.t), step)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, err)
 	return step, view
 }
 
@@ -234,13 +220,9 @@ func (w *world) step(ids ...string) *projection.Step {
 	captured, view := w.capture(ids...)
 	defer captured.Release()
 	s, err := w.Step(bounded(w.t), captured, view)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, err)
 	w.t.Cleanup(s.Release)
-	if err := s.Wait(bounded(w.t)); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, s.Wait(bounded(w.t)))
 	return s
 }
 

@@ -175,9 +175,7 @@ func TestLostSession(t *testing.T) {
 		t.Errorf("there were %d starts", len(w.starts("one")))
 	}
 
-	if _, err := w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a")}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a")})))
 	w.ready("a")
 	replaced := w.step("a")
 	wantStates(t, replaced, mcpserver.Ready)

@@ -115,13 +115,9 @@ func FuzzFiles(f *testing.F) {
 		for _, turns := range []int{0, 1, AllTurns} {
 			if fork, err := s.Fork(fuzzID, turns); err == nil {
 				for _, err := range s.History(fork.ID()) {
-					if err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, err)
 				}
-				if err := fork.Close(); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, fork.Close())
 			}
 		}
 		for r, err := range s.History(fuzzID) {
@@ -132,17 +128,13 @@ func FuzzFiles(f *testing.F) {
 		kept := thread
 		if th, err := s.Open(fuzzID); err == nil {
 			kept = thread[:bytes.LastIndexByte(thread, '\n')+1]
-			if err := th.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, th.Close())
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, kept) {
 			t.Errorf("the file became %q, %v", got, err)
 		}
 		if _, err := s.Names(); err == nil {
-			if err := s.SetName(fuzzID, "new"); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, s.SetName(fuzzID, "new"))
 			if id, err := s.Find("new"); err != nil || id != fuzzID {
 				t.Errorf("found %q, %v", id, err)
 			}

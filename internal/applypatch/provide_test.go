@@ -34,9 +34,7 @@ func TestProvide(t *testing.T) {
 	if got := none.Before([]string{"PATH=/bin"}); !slices.Equal(got, []string{"PATH=/bin"}) || none.Paths() != nil {
 		t.Errorf("without a tool: %q, %q", got, none.Paths())
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, p.Close())
 	if _, err := os.Lstat(p.dir); !os.IsNotExist(err) {
 		t.Errorf("the directory is left: %v", err)
 	}

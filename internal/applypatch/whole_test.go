@@ -242,9 +242,7 @@ func TestWholeKilled(t *testing.T) {
 				}
 			}()
 			files := faulty{n: &n, fail: func() error { panic(errFault) }} // nothing of Whole runs after this
-			if _, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err((&Target{Files: files, Dir: dir}).Whole(t.Context(), p)))
 		}()
 		now := look(t, dir)
 		for name, text := range now {
@@ -350,9 +348,7 @@ func TestWholeView(t *testing.T) {
 		}
 	}
 	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")
-	if _, err := target.Whole(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 	delete(before, "real/e")
 	before["real/x/f"], before["real/g"] = "-rwx------ 6\n", "-rw-r--r-- g\n"
 	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
@@ -453,15 +449,11 @@ func TestPreview(t *testing.T) {
 			p := parse(t, "*** Begin Patch\n*** Update File: f\n"+tt.hunk+"*** End Patch")
 			target := &Target{Files: fsops.Host{}, Dir: dir}
 			var diff strings.Builder
-			if _, err := target.Preview(t.Context(), p, &diff, 1<<20); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(target.Preview(t.Context(), p, &diff, 1<<20)))
 			other := t.TempDir()
 			put(t, filepath.Join(other, "f"), look(t, dir)["f"][len("-rw-r--r-- "):])
 			git(t, other, diff.String())
-			if _, err := target.Whole(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 			if a, b := look(t, dir)["f"], look(t, other)["f"]; a != b {
 				t.Errorf("the diff makes %q, the patch %q:\n%s", b, a, diff.String())
 			}

@@ -96,9 +96,7 @@ func TestReadNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := discovery.Read(ctx, fsops.Host{}, dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	rig.Is(t, rig.Err(discovery.Read(ctx, fsops.Host{}, dir)), context.Canceled, "with a context that has ended")
 }
 
 // TestHostile: a root costs no more than its bounds, whatever is in it, and says what was

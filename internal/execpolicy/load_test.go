@@ -36,9 +36,7 @@ func TestLoadLinks(t *testing.T) {
 		}
 		rig.Must(t, os.Remove(name))
 	}
-	if _, err := Load(folder); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(Load(folder)))
 }
 
 // TestLoad: the folders add up, in the order of folders and names.
@@ -183,9 +181,7 @@ func TestAmendAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for j := range 5 {
 				ok, err := Amend(filepath.Join(folder, Amendments), []string{"program", strconv.Itoa(j), strconv.Itoa(i % 4)})
-				if err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, err)
 				if ok {
 					added[i]++
 				}

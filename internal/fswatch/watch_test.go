@@ -2,7 +2,6 @@ package fswatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -282,17 +281,11 @@ func TestExchange(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	watcher := &Watcher{Group: &group}
-	if _, err := watcher.Watch(t.Context(), Options{Root: "/proc/sys"}); !errors.Is(err, ErrNotOrdinary) {
-		t.Errorf("a directory of procfs gives %v", err)
-	}
-	if _, err := watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)}); !errors.Is(err, unix.ENAMETOOLONG) {
-		t.Errorf("a long path gives %v", err)
-	}
+	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: "/proc/sys"})), ErrNotOrdinary, "a directory of procfs")
+	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)})), unix.ENAMETOOLONG, "a long path")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := watcher.Watch(ended, Options{Root: root(t)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
+	rig.Is(t, rig.Err(watcher.Watch(ended, Options{Root: root(t)})), context.Canceled, "with an ended context")
 	if n := watcher.dirs.Load(); n != 0 {
 		t.Errorf("%d directories are still counted", n)
 	}

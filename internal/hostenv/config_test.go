@@ -2,7 +2,6 @@ package hostenv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,18 +39,14 @@ func (h *host) path(rel string) string { return filepath.Join(h.root, rel) }
 
 func (h *host) mkdir(rel string) {
 	h.t.Helper()
-	if err := os.MkdirAll(h.path(rel), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
+	rig.Must(h.t, os.MkdirAll(h.path(rel), 0o755))
 }
 
 // write makes a file; ROOT in text stands for the root.
 func (h *host) write(rel, text string) {
 	h.t.Helper()
 	h.mkdir(filepath.Dir(rel))
-	if err := os.WriteFile(h.path(rel), []byte(strings.ReplaceAll(text, "ROOT", h.root)), 0o644); err != nil {
-		h.t.Fatal(err)
-	}
+	rig.Must(h.t, os.WriteFile(h.path(rel), []byte(strings.ReplaceAll(text, "ROOT", h.root)), 0o644))
 }
 
 func (h *host) query(paths ...[]string) ConfigQuery {
@@ -139,17 +134,11 @@ func TestReadConfigWithoutFiles(t *testing.T) {
 func TestReadConfigParams(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, nil)
-	if _, err := ReadConfig(t.Context(), h.query()); !errors.Is(err, ErrNoConfigPath) {
-		t.Errorf("no path: got %v", err)
-	}
-	if _, err := ReadConfig(t.Context(), h.query([]string{"a"}, nil)); !errors.Is(err, ErrEmptyConfigPath) {
-		t.Errorf("path without keys: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), h.query())), ErrNoConfigPath, "no path")
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"a"}, nil))), ErrEmptyConfigPath, "path without keys")
 	q := h.query()
 	q.RequirementsPaths = [][]string{{}}
-	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrEmptyConfigPath) {
-		t.Errorf("requirements path without keys: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), ErrEmptyConfigPath, "requirements path without keys")
 	many := slices.Repeat([]string{"k"}, maxConfigKeys/2)
 	long := []string{strings.Repeat("k", maxConfigKeyBytes)}
 	for _, paths := range [][][]string{{many, many}, {slices.Concat(many, many)}, {long}} {
@@ -158,9 +147,7 @@ func TestReadConfigParams(t *testing.T) {
 			t.Errorf("as many keys as may be: got %v", err)
 		}
 		q.RequirementsPaths = [][]string{{"k"}}
-		if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrManyConfigKeys) {
-			t.Errorf("one key more than may be: got %v", err)
-		}
+		rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), ErrManyConfigKeys, "one key more than may be")
 	}
 	q = h.query([]string{"k"})
 	q.Cwd = strings.Repeat("/a", maxCwd/2) + "b"
@@ -168,18 +155,14 @@ func TestReadConfigParams(t *testing.T) {
 		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
 	}
 	q.Cwd += "b"
-	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), syscall.ENAMETOOLONG, "cwd of %d bytes", len(q.Cwd))
 	q.Cwd = ""
 	if _, err := ReadConfig(t.Context(), q); err == nil {
 		t.Error("empty cwd: no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ReadConfig(ctx, h.query([]string{"a"})); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(ctx, h.query([]string{"a"}))), context.Canceled, "cancelled")
 }
 
 func TestCodexHome(t *testing.T) {
@@ -344,9 +327,7 @@ func TestNoFile(t *testing.T) {
 		}
 	}
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex": "a file"})
-	if _, err := ReadConfig(t.Context(), h.query([]string{"model"})); err != nil {
-		t.Errorf(".codex is a file: %v", err)
-	}
+	rig.Check(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))))
 }
 
 func TestProjectKeys(t *testing.T) {

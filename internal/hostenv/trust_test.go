@@ -2,7 +2,6 @@ package hostenv
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -109,13 +108,9 @@ func TestTrustEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := wayTo(ctx, "/a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("way: got %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(wayTo(ctx, "/a")), context.Canceled, "way")
 	tr := &trust{markers: []string{".git"}}
-	if _, err := tr.fromRoot(ctx, []trustFolder{{"/", "/"}}); !errors.Is(err, context.Canceled) {
-		t.Errorf("root: got %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(tr.fromRoot(ctx, []trustFolder{{"/", "/"}})), context.Canceled, "root")
 }
 
 func TestWay(t *testing.T) {

@@ -506,8 +506,6 @@ func BenchmarkDo(b *testing.B) {
 	for b.Loop() {
 		resp, err := c.Do(b.Context(), get(s.URL))
 		rig.Must(b, err)
-		if _, err := resp.ReadBody(anyBuffer); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(resp.ReadBody(anyBuffer)))
 	}
 }

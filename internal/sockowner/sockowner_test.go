@@ -125,9 +125,7 @@ func TestOther(t *testing.T) {
 		}
 	}
 	_ = stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, cmd.Wait())
 }
 
 const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -171,8 +169,6 @@ func BenchmarkOf(b *testing.B) {
 	rig.Must(b, err)
 	defer conn.Close()
 	for b.Loop() {
-		if _, err := Of(conn.(*net.TCPConn)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(Of(conn.(*net.TCPConn))))
 	}
 }

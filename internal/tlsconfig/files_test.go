@@ -170,9 +170,7 @@ func TestClientCA(t *testing.T) {
 	config, err := f.Server(slog.New(slog.DiscardHandler))
 	rig.Must(t, err)
 	client := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
-	if err := admitted(client, config); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, admitted(client, config))
 	if err := admitted(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{stranger}}, config); err == nil {
 		t.Error("a stranger is let in")
 	}

@@ -136,9 +136,7 @@ func TestListenRefuses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if _, err := os.Lstat(dir + "/link"); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(os.Lstat(dir+"/link")))
 }
 
 // TestListenForeign: what belongs to other users.
@@ -182,9 +180,7 @@ func TestMode(t *testing.T) {
 		if own, all := mode(t, dir+"/own"), mode(t, dir+"/open"); own != 0o600 || all != 0o666 {
 			t.Errorf("umask %o: modes %o and %o", umask, own, all)
 		}
-		if err := errors.Join(l.Close(), open.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(l.Close(), open.Close()))
 	}
 }
 
@@ -253,9 +249,7 @@ func TestCloseRemovesItsOwn(t *testing.T) {
 		_ = os.Remove(path)
 	}
 	l := mustListen(t, dir+"/gone", false)
-	if err := errors.Join(os.Remove(dir+"/gone"), l.Close()); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, errors.Join(os.Remove(dir+"/gone"), l.Close()))
 }
 
 // TestCloseTwice: by the second time the path may be somebody else's.
@@ -265,15 +259,9 @@ func TestCloseTwice(t *testing.T) {
 	first := mustListen(t, path, false)
 	rig.Must(t, first.Close())
 	second := mustListen(t, path, false)
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Error(err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, first.Close())
+	rig.Check(t, rig.Err(os.Lstat(path)))
+	rig.Check(t, second.Close())
 }
 
 // TestPeer: both ends know whose the other is.
@@ -304,9 +292,7 @@ func TestPeer(t *testing.T) {
 		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: it belongs to uid 0, who lets no others in", dir) {
 			t.Errorf("another user: %v", err)
 		}
-		if err := dial(dir + "/open"); err != nil {
-			t.Errorf("another user, whom root lets in: %v", err)
-		}
+		rig.Check(t, dial(dir+"/open"))
 	})
 	if uid := peer(open); uid != stranger {
 		t.Errorf("uid %d", uid)

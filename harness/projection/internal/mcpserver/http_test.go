@@ -196,9 +196,7 @@ func TestHTTP(t *testing.T) {
 		}
 		s.cut()
 		// What reads is asked again; a request is not, so it must not be sent too early.
-		if _, err := s.client.FS(nil).Stat(bounded(t), "/"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.client.FS(nil).Stat(bounded(t), "/")))
 	}
 	if len(server.Tools()) != 1 || w.starts.Load() != 1 {
 		t.Errorf("the tools are %+v, after %d starts", server.Tools(), w.starts.Load())

@@ -73,9 +73,7 @@ func newStage(t testing.TB) *stage {
 	t.Cleanup(func() {
 		cancel()
 		served.Wait()
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	dial := func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()

@@ -182,9 +182,7 @@ func TestListChanged(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "change", mcpserver.Config{})
-	if _, err := say(t, server, "hello"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(say(t, server, "hello")))
 	for ctx := bounded(t); len(server.Tools()) != 2; time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
 			t.Fatalf("the tools are %+v", server.Tools())
