@@ -12,9 +12,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/google/go-cmp/cmp"
 )
 
 // seeds are the messages that the conformance cases send.

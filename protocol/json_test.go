@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // TestAppendJSON compares every hand-written encoder with encoding/json.
