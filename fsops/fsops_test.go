@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -111,6 +113,22 @@ func list(t testing.TB, root string) []string {
 	})
 	rig.Must(t, err)
 	return out
+}
+
+// wantTree compares what is under root with what list says of it.
+func wantTree(t testing.TB, root string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, list(t, root)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// at is a path under root, unless it is absolute.
+func at(root, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(root, path)
 }
 
 // invalid stands for any InvalidError in a table.

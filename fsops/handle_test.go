@@ -64,10 +64,7 @@ func TestHandlesOpen(t *testing.T) {
 	var h fsops.Handles
 	defer h.CloseAll()
 	for i, tt := range tests {
-		path := tt.path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(root, path)
-		}
+		path := at(root, tt.path)
 		id := strconv.Itoa(i)
 		checkErr(t, openHandle(&h, id, path, tt.mode), tt.err)
 		if err := h.WriteBlock(id, 0, []byte("x")); tt.err != nil {

@@ -13,6 +13,16 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// anything are rules that let everything be written.
+var anything = Rules{
+	Access: func(string) Access { return Write },
+	Leads:  func(string) bool { return false },
+	Bound:  func(string) bool { return false },
+}
+
+// opens are both ways of opening.
+var opens = map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath}
+
 // TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
@@ -41,7 +51,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, base := range []string{"", root + "/"} {
-			for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+			for name, open := range opens {
 				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {
 					fd, err := open(dir, base+tt.path, flags)
 					if err != tt.want {
@@ -64,7 +74,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 			}
 		}
 	}
-	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+	for name, open := range opens {
 		fd, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			t.Errorf("%s of /: %v", name, err)
@@ -82,7 +92,7 @@ func TestOpenBeneathLink(t *testing.T) {
 	dir, err := unix.Open(root, dirFlags, 0)
 	rig.Must(t, err)
 	defer unix.Close(dir)
-	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+	for name, open := range opens {
 		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -104,9 +114,7 @@ func TestViewWithoutProcfs(t *testing.T) {
 	for _, name := range []string{"f", "other"} {
 		rig.Must(t, os.WriteFile(filepath.Join(root, name), []byte(name), 0o600))
 	}
-	all := func(string) Access { return Write }
-	none := func(string) bool { return false }
-	v, err := NewView(Rules{Access: all, Leads: none, Bound: none})
+	v, err := NewView(anything)
 	rig.Must(t, err)
 	defer v.Close()
 	unix.Close(v.paths.fds)
@@ -150,7 +158,7 @@ func TestFollowTrap(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	rig.Must(t, err)
 	const other, third = 1000, 1001
-	r, err := NewResolver(Rules{Access: func(string) Access { return Write }, Leads: func(string) bool { return false }, Bound: func(string) bool { return false }})
+	r, err := NewResolver(anything)
 	rig.Must(t, err)
 	defer r.Close()
 	for _, tt := range []struct {

@@ -47,10 +47,7 @@ func TestReadFile(t *testing.T) {
 		{path: "z/x", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 	}
 	for _, tt := range tests {
-		path := tt.path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(root, path)
-		}
+		path := at(root, tt.path)
 		got, err := fsops.ReadFile(t.Context(), host, path, tt.links, nil)
 		checkErr(t, err, tt.err)
 		if string(got) != tt.want {

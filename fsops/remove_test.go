@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
@@ -60,10 +59,7 @@ func TestRemove(t *testing.T) {
 			root := tree(t, standard...)
 			grow(t, root, "e/")
 			before := list(t, root)
-			path := tt.path
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(root, path)
-			}
+			path := at(root, tt.path)
 			err := host.Remove(t.Context(), path, a.recursive, a.force, a.links)
 			checkErr(t, err, tt.err)
 			if after := list(t, root); len(before)-len(after) != tt.gone {
@@ -75,9 +71,7 @@ func TestRemove(t *testing.T) {
 	if err := host.Remove(t.Context(), path, true, true, fsops.RefuseLinks); err == nil {
 		t.Error("recursive removal with refused links went through")
 	}
-	if diff := cmp.Diff([]string{"f"}, list(t, path)); diff != "" {
-		t.Error(diff)
-	}
+	wantTree(t, path, "f")
 }
 
 // TestRemoveDeepAndWide removes a tree that is deeper than any path and than
@@ -108,9 +102,7 @@ func TestRemoveDeepAndWide(t *testing.T) {
 	}
 	unix.Close(fd)
 	rig.Must(t, host.Remove(t.Context(), filepath.Join(root, "t"), true, false, fsops.FollowLinks))
-	if diff := cmp.Diff([]string{"keep =x"}, list(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantTree(t, root, "keep =x")
 }
 
 func TestRemoveCancelled(t *testing.T) {
@@ -119,9 +111,7 @@ func TestRemoveCancelled(t *testing.T) {
 	cancel()
 	root := tree(t, "d/e/f")
 	checkErr(t, host.Remove(ctx, filepath.Join(root, "d"), true, true, fsops.FollowLinks), context.Canceled)
-	if diff := cmp.Diff([]string{"d/", "d/e/", "d/e/f"}, list(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantTree(t, root, "d/", "d/e/", "d/e/f")
 }
 
 func TestRemoveNoPermission(t *testing.T) {

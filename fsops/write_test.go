@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -45,10 +46,7 @@ func TestWriteFile(t *testing.T) {
 	for _, tt := range tests {
 		root := tree(t, standard...)
 		before := list(t, root)
-		path := tt.path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(root, path)
-		}
+		path := at(root, tt.path)
 		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), tt.links)
 		checkErr(t, err, tt.err)
 		if tt.at != "" {
@@ -109,9 +107,7 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 // TestWriteFileFullFifo: a reader that does not read holds the writer up only for
 // a limited time.
 func TestWriteFileFullFifo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes the five seconds that a write waits")
-	}
+	rig.Tier(t, rig.Merge) // it takes the five seconds that a write waits
 	t.Parallel()
 	path := filepath.Join(tree(t, "ff |"), "ff")
 	r, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -202,12 +198,7 @@ func TestRename(t *testing.T) {
 		root := tree(t, standard...)
 		err := host.Rename(t.Context(), filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
 		checkErr(t, err, tt.err)
-		after := list(t, root)
-		found := false
-		for _, line := range after {
-			found = found || line == tt.want
-		}
-		if !found {
+		if after := list(t, root); !slices.Contains(after, tt.want) {
 			t.Errorf("%s to %s: tree is %q, want %q in it", tt.src, tt.dst, after, tt.want)
 		}
 	}
