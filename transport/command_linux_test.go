@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 		echoLines()
 		return
 	}
+	_ = flag.Set("test.parallel", "8") // most tests wait for others
 	goleak.VerifyTestMain(m)
 }
 

@@ -322,6 +322,7 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 }
 
 func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it takes longer than a peer may be silent, which no busy machine is
 	t.Parallel()
 	const timeout = 4 * time.Second // which no pong needs, however busy the machine
 	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
@@ -476,6 +477,7 @@ func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
 // TestWebSocketWaitsForASlowPeer: somebody who does not take their output for a long time, but
 // lives, loses nothing.
 func TestWebSocketWaitsForASlowPeer(t *testing.T) {
+	rig.Tier(t, rig.Merge) // as TestWebSocketKeepsAPeerThatOnlyPongs
 	t.Parallel()
 	for _, inParts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {

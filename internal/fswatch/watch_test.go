@@ -381,10 +381,13 @@ func TestMirror(t *testing.T) {
 		hands, changes int
 		pause          time.Duration
 	}{
-		{"one hand", 1, 3000, 5 * time.Millisecond},
-		{"three hands", 3, 1500, 5 * time.Millisecond},
-		{"a flood", 2, 10_000, 0},
+		{"one hand", 1, 1000, 5 * time.Millisecond},
+		{"three hands", 3, 500, 5 * time.Millisecond},
+		{"a flood", 2, 3000, 0},
 	} {
+		if rig.Runs(rig.Nightly) {
+			tt.changes *= 10
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := root(t)

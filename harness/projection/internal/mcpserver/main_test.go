@@ -3,7 +3,7 @@ package mcpserver_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,12 +26,10 @@ func TestMain(m *testing.M) {
 	if fakemcp.Main() {
 		return
 	}
-	mcpserver.Unasked(16<<20, 8<<10)
+	mcpserver.Hurry(16<<20, 8<<10, 100*time.Millisecond)
+	_ = flag.Set("test.parallel", "8") // most tests wait for programs
 	goleak.VerifyTestMain(m)
 }
-
-// patience is how long something may take on a machine that has much else to do.
-const patience = 5 * time.Minute
 
 // stage has an agent in memory, and a client of it whose connection can be cut.
 type stage struct {
@@ -84,7 +82,7 @@ func newStage(t testing.TB) *stage {
 		return &cutter{ours, s}, nil
 	}
 	var err error
-	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: patience, InitializeTimeout: patience})
+	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: rig.Patience, InitializeTimeout: rig.Patience})
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = s.client.Close() })
 	return s
@@ -112,7 +110,7 @@ func (s *stage) start(t testing.TB, mode string, cfg mcpserver.Config) *mcpserve
 	env["EXTRA"] = "${HOME}"
 	cfg.Client = s.client
 	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = patience
+		cfg.StartTimeout = rig.Patience
 	}
 	server := mcpserver.Start(cfg, mcpserver.Spec{
 		Name: "fake", Plugin: "demo@1", Argv: []string{self}, Dir: protocol.NewPathURI(t.TempDir()),
@@ -141,11 +139,4 @@ func (s *statuses) states() (states string) {
 		states += string(st.State) + " "
 	}
 	return strings.TrimSpace(states)
-}
-
-// bounded is a context for what may not take for ever.
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it takes too long"))
-	t.Cleanup(cancel)
-	return ctx
 }

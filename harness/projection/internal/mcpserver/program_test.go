@@ -18,7 +18,7 @@ import (
 // say calls the tool of the fake server.
 func say(t testing.TB, s *mcpserver.Server, text string) (string, error) {
 	t.Helper()
-	r, err := s.Call(bounded(t), "echo", map[string]any{"text": text})
+	r, err := s.Call(rig.Context(t), "echo", map[string]any{"text": text})
 	if err != nil {
 		return "", err
 	}
@@ -38,7 +38,7 @@ func TestProgram(t *testing.T) {
 			s := newStage(t)
 			var told statuses
 			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
-			rig.Must(t, server.Wait(bounded(t)))
+			rig.Must(t, server.Wait(rig.Context(t)))
 			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
 				t.Errorf("the tools are %+v", tools)
 			}
@@ -109,13 +109,8 @@ func TestHostile(t *testing.T) {
 				cfg.StartTimeout = 2 * time.Second
 			}
 			server := s.start(t, mode, cfg)
-			select {
-			case err := <-failed:
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error is %v, want %s", err, want)
-				}
-			case <-bounded(t).Done():
-				t.Fatal("it does not fail")
+			if err := <-failed; !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %v, want %s", err, want)
 			}
 			if tools := server.Tools(); tools != nil {
 				t.Errorf("the tools are %+v", tools)
@@ -164,8 +159,8 @@ func TestMute(t *testing.T) {
 		t.Errorf("the status is %+v", st)
 	}
 
-	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: patience})
-	rig.Must(t, endless.Wait(bounded(t)))
+	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: rig.Patience})
+	rig.Must(t, endless.Wait(rig.Context(t)))
 	called := make(chan error)
 	go func() {
 		_, err := endless.Call(context.Background(), "echo", nil)
@@ -183,11 +178,7 @@ func TestListChanged(t *testing.T) {
 	s := newStage(t)
 	server := s.start(t, "change", mcpserver.Config{})
 	rig.Must(t, rig.Err(say(t, server, "hello")))
-	for ctx := bounded(t); len(server.Tools()) != 2; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("the tools are %+v", server.Tools())
-		}
-	}
+	rig.Until(t, "there are two tools", func() bool { return len(server.Tools()) == 2 })
 }
 
 // TestCannotStart: a program that is not there is named, with the error of the executor.
@@ -198,7 +189,7 @@ func TestCannotStart(t *testing.T) {
 		Name: "none", Argv: []string{"/no/such/program"}, Dir: protocol.NewPathURI("/"),
 	})
 	defer server.Close()
-	if err := server.Wait(bounded(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
+	if err := server.Wait(rig.Context(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -208,13 +199,9 @@ func TestLostClient(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "good", mcpserver.Config{})
-	rig.Must(t, server.Wait(bounded(t)))
+	rig.Must(t, server.Wait(rig.Context(t)))
 	_ = s.client.Close()
-	for ctx := bounded(t); server.Status().State != mcpserver.Failed; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("the status is %+v", server.Status())
-		}
-	}
+	rig.Until(t, "the server has failed", func() bool { return server.Status().State == mcpserver.Failed })
 	server.Close()
 }
 
@@ -240,7 +227,7 @@ func TestLostEnd(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			server := s.start(t, "stubborn", mcpserver.Config{})
-			rig.Must(t, server.Wait(bounded(t)))
+			rig.Must(t, server.Wait(rig.Context(t)))
 			s.cutAt(`"method":"` + method + `"`)
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)
