@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/test/rig"
@@ -109,9 +108,7 @@ func TestCopy(t *testing.T) {
 			got := list(t, root)
 			slices.Sort(want)
 			slices.Sort(got)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			rig.Same(t, "the tree", want, got)
 		})
 	}
 }

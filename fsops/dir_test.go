@@ -32,9 +32,7 @@ func TestReadDirectory(t *testing.T) {
 		got, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
 		checkErr(t, err, nil)
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		rig.Same(t, path, want, got)
 	}
 	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))
 	if err != nil || got == nil || len(got) != 0 {

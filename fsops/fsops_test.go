@@ -14,8 +14,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -118,9 +116,7 @@ func list(t testing.TB, root string) []string {
 // wantTree compares what is under root with what list says of it.
 func wantTree(t testing.TB, root string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, list(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	rig.Same(t, "the tree", want, list(t, root))
 }
 
 // at is a path under root, unless it is absolute.

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -52,9 +50,7 @@ func TestEnviron(t *testing.T) {
 		}, []string{"=e", "CODEX_ACCESS_TOKEN=c", "a=b=c"}},
 		{"brackets are text", &EnvPolicy{Set: map[string]string{"[ab]": "1", "a": "2"}, IncludeOnly: []string{"[ab]"}}, nil, []string{"[ab]=1"}},
 	} {
-		if diff := cmp.Diff(tt.want, tt.policy.Environ(server, tt.overlay)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, tt.policy.Environ(server, tt.overlay))
 	}
 }
 

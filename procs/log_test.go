@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/test/rig"
@@ -54,9 +53,7 @@ func testRead(t *testing.T) {
 		{"huge budget", 0, new(^uint64(0)), []Chunk{a, b, c}, 5},
 	} {
 		want := Snapshot{Chunks: tt.want, NextSeq: tt.next, Exited: true, ExitCode: 9}
-		if diff := cmp.Diff(want, filled().read(tt.after, tt.maxBytes)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, want, filled().read(tt.after, tt.maxBytes))
 	}
 }
 

@@ -2,11 +2,14 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestDecode(t *testing.T) {
@@ -59,9 +62,7 @@ func TestDecode(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Decode(%s): %v", tt.in, err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(ID{})); diff != "" {
-				t.Errorf("Decode(%s) (-want +got):\n%s", tt.in, diff)
-			}
+			rig.Same(t, fmt.Sprintf("Decode(%s)", tt.in), tt.want, got, cmp.AllowUnexported(ID{}))
 		})
 	}
 }

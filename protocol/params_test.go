@@ -260,8 +260,6 @@ func TestParamsRoundTrip(t *testing.T) {
 		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
 			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
 		}
-		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{})); diff != "" {
-			t.Errorf("%s (-sent +received):\n%s", r.name, diff)
-		}
+		rig.Same(t, r.name, first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{}))
 	}
 }

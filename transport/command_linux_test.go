@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -124,9 +123,7 @@ func TestCommandSettings(t *testing.T) {
 		got = append(got, strings.TrimSpace(readLine(t, c)))
 	}
 	pid := strconv.Itoa(c.cmd.Process.Pid)
-	if diff := cmp.Diff([]string{"é", dir, pid, pid, "last"}, got); diff != "" {
-		t.Errorf("environment, folder, group, process: (-want +got)\n%s", diff)
-	}
+	rig.Same(t, "environment, folder, group, process", []string{"é", dir, pid, pid, "last"}, got)
 	if _, err := c.Read(); err != io.EOF {
 		t.Errorf("Read after the program's end: %v, want io.EOF", err)
 	}
@@ -149,9 +146,7 @@ func TestCommandStderr(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines: (-want +got)\n%s", diff)
-	}
+	rig.Same(t, "lines", want, got)
 }
 
 func TestCommandErrors(t *testing.T) {

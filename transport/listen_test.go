@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
@@ -251,9 +249,7 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, got)
 		if got.Status == 101 && header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 			t.Errorf("%s: got accept key %q", tt.name, header.Get("Sec-Websocket-Accept"))
 		}

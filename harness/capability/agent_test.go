@@ -1,6 +1,7 @@
 package capability_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,22 +81,16 @@ func TestFileCalls(t *testing.T) {
 		if called := n.take("old"); name == "plug" {
 			phases(t, called)
 		}
-		if diff := cmp.Diff(a.Plugin, b.Plugin, samePath); diff != "" {
-			t.Errorf("%s: plugin (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: plugin", name), a.Plugin, b.Plugin, samePath)
 		if diff := cmp.Diff(a.Skills, b.Skills, samePath); diff != "" && len(a.Skills) != len(b.Skills) {
 			t.Errorf("%s: %d and %d skills", name, len(a.Skills), len(b.Skills))
 		} else if diff != "" {
 			t.Errorf("%s: skills (-agent +file calls):\n%.2000s", name, diff)
 		}
-		if diff := cmp.Diff(a.Namespaces, b.Namespaces, samePath); diff != "" {
-			t.Errorf("%s: namespaces (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: namespaces", name), a.Namespaces, b.Namespaces, samePath)
 		slices.Sort(a.Warnings)
 		slices.Sort(b.Warnings)
-		if diff := cmp.Diff(a.Warnings, b.Warnings, samePath); diff != "" {
-			t.Errorf("%s: warnings (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: warnings", name), a.Warnings, b.Warnings, samePath)
 		if (a.Err == nil) != (b.Err == nil) || a.Err != nil && !strings.Contains(b.Err.Error(), strings.SplitN(a.Err.Error(), ": ", 2)[0]) {
 			t.Errorf("%s: errors %v and %v", name, a.Err, b.Err)
 		}

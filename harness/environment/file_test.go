@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -69,9 +67,7 @@ func TestReadFile(t *testing.T) {
 			t.Parallel()
 			got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
 			rig.Must(t, err)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("ReadFile (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "ReadFile", tt.want, got)
 		})
 	}
 }

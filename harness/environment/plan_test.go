@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/harness/environment"
@@ -78,9 +77,7 @@ func TestLoad(t *testing.T) {
 			if text(err) != tt.wantErr {
 				t.Fatalf("Load gives error %q, want %q", text(err), tt.wantErr)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("Load (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "Load", tt.want, got)
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rig"
@@ -47,9 +45,7 @@ func TestStep(t *testing.T) {
 		step := s.Step("1", selection(ids...))
 		defer step.Release()
 		want := []environment.State{environment.Failed, environment.Ready, environment.Missing, environment.Starting, environment.Ready}
-		if diff := cmp.Diff(want, states(step)); diff != "" {
-			t.Errorf("states (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "states", want, states(step))
 		for i, c := range step.Environments {
 			if e, ok := s.Get(c.ID); c.ID != ids[i] || ok && c.Environment != e || !ok && c.Environment != nil {
 				t.Errorf("%d is %+v", i, c)
@@ -71,9 +67,7 @@ func TestStep(t *testing.T) {
 		// What was not ready is started, for a later step.
 		synctest.Wait()
 		n.dialled(5)
-		if diff := cmp.Diff(want, states(step)); diff != "" {
-			t.Errorf("the step has changed (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "the step has changed", want, states(step))
 		later := s.Step("2", selection("failed", "lazy"))
 		defer later.Release()
 		if got := states(later); !slices.Equal(got, []environment.State{environment.Ready, environment.Ready}) {

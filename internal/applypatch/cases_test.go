@@ -15,7 +15,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/test/rig"
@@ -131,9 +130,7 @@ func (c *testCase) run(t *testing.T) {
 			t.Errorf("stderr %q, want %q", got, c.Expect.Stderr)
 		}
 	}
-	if diff := cmp.Diff(c.Expect.After, b.tree(t)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "files", c.Expect.After, b.tree(t))
 }
 
 // value is a file as a case describes it, if that is more than a text.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/fsops"
@@ -68,9 +67,7 @@ func TestWholeIsInOrder(t *testing.T) {
 				stricter++
 			}
 		}
-		if diff := cmp.Diff(want, look(t, other)); diff != "" {
-			r.Errorf("%s\nin order %v, as a whole %v (-want +got):\n%s", b.String(), orderErr, wholeErr, diff)
-		}
+		rig.Same(r, fmt.Sprintf("%s\nin order %v, as a whole %v", b.String(), orderErr, wholeErr), want, look(t, other))
 		if orderErr != nil && wholeErr == nil {
 			r.Errorf("%s\nin order %v", b.String(), orderErr)
 		}
@@ -78,9 +75,7 @@ func TestWholeIsInOrder(t *testing.T) {
 		if _, err := (&Target{Files: fsops.Host{}, Dir: third}).Preview(t.Context(), p, &diff, 1<<20); (err == nil) != (orderErr == nil) && wholeErr == nil {
 			r.Errorf("%s\npreview %v, in order %v", b.String(), err, orderErr)
 		}
-		if diff := cmp.Diff(before, look(t, third)); diff != "" {
-			r.Errorf("the preview has changed files (-want +got):\n%s", diff)
-		}
+		rig.Same(r, "the preview has changed files", before, look(t, third))
 	})
 	t.Logf("%d patches were refused, %d of them for links alone", refused, stricter)
 }

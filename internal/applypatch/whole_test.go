@@ -118,6 +118,12 @@ func look(t *testing.T, dir string) map[string]string {
 	return found
 }
 
+// wantFiles compares the files below dir.
+func wantFiles(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	rig.Same(t, "files", want, look(t, dir))
+}
+
 func parse(t *testing.T, text string) *Patch {
 	t.Helper()
 	p, err := Parse(text)
@@ -132,15 +138,11 @@ func TestWhole(t *testing.T) {
 	dir, after := begin(t)
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
 	rig.Must(t, err)
-	if diff := cmp.Diff(after, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantFiles(t, dir, after)
 	other, _ := begin(t)
 	same, err := (&Target{Files: fsops.Host{}, Dir: other}).inOrder(t.Context(), p)
 	rig.Must(t, err)
-	if diff := cmp.Diff(after, look(t, other)); diff != "" {
-		t.Errorf("files in order (-want +got):\n%s", diff)
-	}
+	wantFiles(t, other, after)
 	if a, b := Summary(changes), Summary(same); a != b {
 		t.Errorf("told %q, in order %q", a, b)
 	}
@@ -214,9 +216,7 @@ func TestWholeFails(t *testing.T) {
 				t.Errorf("step %d: %v", step, err)
 			}
 		}
-		if diff := cmp.Diff(after, look(t, dir)); diff != "" {
-			t.Fatalf("step %d, %v (-want +got):\n%s", step, err, diff)
-		}
+		wantFiles(t, dir, after)
 		if n >= 0 {
 			break // there are fewer steps
 		}
@@ -292,9 +292,7 @@ func TestWholeRefuses(t *testing.T) {
 			if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			wantFiles(t, dir, before)
 		})
 	}
 }
@@ -343,17 +341,13 @@ func TestWholeView(t *testing.T) {
 		if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
-		if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-			t.Fatalf("%s: files (-want +got):\n%s", tt.hunk, diff)
-		}
+		wantFiles(t, dir, before)
 	}
 	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")
 	rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 	delete(before, "real/e")
 	before["real/x/f"], before["real/g"] = "-rwx------ 6\n", "-rw-r--r-- g\n"
-	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantFiles(t, dir, before)
 }
 
 // swapping does something behind the nth opening of a file for reading.
@@ -466,9 +460,7 @@ func TestPreview(t *testing.T) {
 	var diff strings.Builder
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Preview(t.Context(), p, &diff, 1<<20)
 	rig.Must(t, err)
-	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantFiles(t, dir, before)
 	if len(changes) != 12 {
 		t.Errorf("told %q", Summary(changes))
 	}

@@ -3,7 +3,6 @@ package discovery
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
@@ -31,9 +30,7 @@ func TestPack(t *testing.T) {
 		packed := want.Pack(nil)
 		got, err := Unpack(packed)
 		rig.Must(t, err)
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-			t.Errorf("changed on its way (-packed +unpacked):\n%s", diff)
-		}
+		rig.Same(t, "changed on its way", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 		for n := range packed {
 			if _, err := Unpack(packed[:n]); err == nil {
 				t.Errorf("the first %d of %d bytes are taken for a root", n, len(packed))

@@ -224,14 +224,10 @@ func TestChanges(t *testing.T) {
 			}
 			// Several events may lead to more than one batch.
 			got = merged(got)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "told", tt.want, got)
 			time.Sleep(2 * window)
 			if rest := w.Take(); len(rest.Changes) > 0 || rest.Overflow {
-				if diff := cmp.Diff(tt.want, merged(append(got, describe(dir, rest)...))); diff != "" {
-					t.Errorf("told in the end (-want +got):\n%s", diff)
-				}
+				rig.Same(t, "told in the end", tt.want, merged(append(got, describe(dir, rest)...)))
 			}
 		})
 	}

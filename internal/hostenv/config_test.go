@@ -241,9 +241,7 @@ n = 1
 		if len(got.Config.Layers) > 0 {
 			toml = got.Config.Layers[0].TOML
 		}
-		if diff := cmp.Diff(tt.want, toml); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, toml)
 	}
 }
 

@@ -1,13 +1,12 @@
 package hostenv
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -80,9 +79,7 @@ func TestTempDir(t *testing.T) {
 		if got := TempDir(lookup(tt.env)); got != tt.want {
 			t.Errorf("TempDir(%v) = %q, want %q", tt.env, got, tt.want)
 		}
-		if diff := cmp.Diff(tt.list, TemporaryDirectories(lookup(tt.env))); diff != "" {
-			t.Errorf("TemporaryDirectories(%v) (-want +got):\n%s", tt.env, diff)
-		}
+		rig.Same(t, fmt.Sprintf("TemporaryDirectories(%v)", tt.env), tt.list, TemporaryDirectories(lookup(tt.env)))
 	}
 }
 

@@ -74,9 +74,7 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%s: first layer of %q is not the user's", tt.name, sources)
 			continue
 		}
-		if diff := cmp.Diff(tt.want, append([]string(nil), sources[1:]...)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, append([]string(nil), sources[1:]...))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -26,8 +25,7 @@ func redirector(w http.ResponseWriter, r *http.Request) {
 
 func TestRedirectMethods(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(redirector))
-	defer s.Close()
+	s := serve(t, redirector)
 	c := newClient(t, Config{})
 	tests := []struct {
 		method string
@@ -78,10 +76,8 @@ func TestRedirectMethods(t *testing.T) {
 
 func TestRedirectCredentials(t *testing.T) {
 	t.Parallel()
-	first := httptest.NewServer(http.HandlerFunc(redirector))
-	defer first.Close()
-	second := httptest.NewServer(http.HandlerFunc(redirector))
-	defer second.Close()
+	first := serve(t, redirector)
+	second := serve(t, redirector)
 	c := newClient(t, Config{})
 	secrets := []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate", "X-Api-Key", "Private-Token", "X_auth"}
 	headers := []Header{{Name: "x-trace", Value: "k"}, {Name: "idempotency-key", Value: "k"}, {Name: "mcp-session-id", Value: "k"}, {Name: "referer", Value: "http://orig/"}, {Name: "host", Value: "virtual.example"}}
@@ -132,10 +128,8 @@ func TestRedirectCredentials(t *testing.T) {
 // it has lost the header for good.
 func TestRedirectDropsVariables(t *testing.T) {
 	t.Parallel()
-	first := httptest.NewServer(http.HandlerFunc(redirector))
-	defer first.Close()
-	second := httptest.NewServer(http.HandlerFunc(redirector))
-	defer second.Close()
+	first := serve(t, redirector)
+	second := serve(t, redirector)
 	c := newClient(t, Config{Env: env("KEY", "secret")})
 	name := "KEY"
 	to := func(base, next string) string { return base + "/302/?to=" + url.QueryEscape(next) }
@@ -219,15 +213,14 @@ func TestSecretNames(t *testing.T) {
 func TestRedirectLimit(t *testing.T) {
 	t.Parallel()
 	requests := 0 // the requests of one chain come one after another
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		requests++
 		var n int
 		if _, err := fmt.Sscanf(r.URL.Path, "/%d", &n); err != nil || n == 0 {
 			return
 		}
 		http.Redirect(w, r, fmt.Sprintf("/%d", n-1), http.StatusFound)
-	}))
-	defer s.Close()
+	})
 	c := newClient(t, Config{})
 	if resp, _, err := fetch(t, c, get(s.URL+"/10")); err != nil || resp.Status != 200 {
 		t.Errorf("ten redirects: got %v, %v, want 200", resp, err)

@@ -3,17 +3,15 @@ package httpclient
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s", r.RequestURI, r.Header.Get("Authorization"))
-	}))
-	defer s.Close()
+	})
 	c := newClient(t, Config{})
 	host := strings.TrimPrefix(s.URL, "http://")
 	tests := []struct{ url, want string }{

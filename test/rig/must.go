@@ -1,6 +1,10 @@
 package rig
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 // failer is what the functions of this file need of a test: less than a [T], so that a
 // *rapid.T is one too.
@@ -35,6 +39,14 @@ func Is(t failer, err, want error, format string, args ...any) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf(format+": %v, want %v", append(args, err, want)...)
+	}
+}
+
+// Same fails a test in which what it has got is not what it wants, and tells the difference.
+func Same(t failer, what string, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
