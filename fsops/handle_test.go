@@ -122,7 +122,7 @@ func TestHandlesIDs(t *testing.T) {
 func TestReadBlock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(tree(t, "f =hello"), "f")
-	tests := []struct {
+	for _, tt := range []struct {
 		name           string
 		offset, length uint64
 		want           string
@@ -130,20 +130,14 @@ func TestReadBlock(t *testing.T) {
 		err            error
 		closes         bool
 	}{
-		{name: "begin", length: 3, want: "hel"},
 		{name: "exactly to the end", length: 5, want: "hello"},
-		{name: "beyond the end", offset: 3, length: 5, want: "lo", eof: true},
 		{name: "at the end", offset: 5, length: 1, eof: true},
 		{name: "far", offset: 1 << 40, length: 1, eof: true},
 		{name: "longest", length: fsops.MaxBlockLength, want: "hello", eof: true},
-		{name: "empty", err: invalid},
-		{name: "too long", length: fsops.MaxBlockLength + 1, err: invalid},
 		{name: "far too long", length: math.MaxUint64, err: invalid},
 		{name: "offset 2^63", offset: 1 << 63, length: 1, err: unix.EINVAL, closes: true},
-		{name: "offset 2^64-1", offset: math.MaxUint64, length: 1, err: unix.EINVAL, closes: true},
 		{name: "end over 2^63-1", offset: math.MaxInt64, length: 5, err: unix.EINVAL, closes: true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var h fsops.Handles
 			defer h.CloseAll()

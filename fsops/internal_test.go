@@ -39,7 +39,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 	rig.Must(t, err)
 	defer unix.Close(dir)
 
-	tests := []struct {
+	for _, tt := range []struct {
 		path string
 		want error
 	}{
@@ -48,8 +48,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 		{path: "a/up/x", want: unix.ENOTDIR}, {path: "loop", want: unix.ENOTDIR}, {path: "loop/x", want: unix.ENOTDIR},
 		{path: "dang/x", want: unix.ENOTDIR}, {path: "a/f", want: unix.ENOTDIR}, {path: "a/f/x", want: unix.ENOTDIR},
 		{path: "nope", want: unix.ENOENT}, {path: "a/nope/x", want: unix.ENOENT},
-	}
-	for _, tt := range tests {
+	} {
 		for _, base := range []string{"", root + "/"} {
 			for name, open := range opens {
 				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {

@@ -17,36 +17,24 @@ import (
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	root := tree(t, standard...)
-	tests := []struct {
+	for _, tt := range []struct {
 		path  string
 		links fsops.Links
 		want  string
 		err   error
 	}{
-		{path: "d/a.txt", want: "hello"},
-		{path: "d/link", want: "hello"},
 		{path: "dlink/dl/b", want: "b"},
-		{path: "d", err: invalid},
-		{path: "d/ff", err: invalid},
-		{path: "/dev/null", err: invalid},
-		{path: "d/loop", err: unix.ELOOP},
 		{path: "d/dang", err: unix.ENOENT},
-		{path: "nope", err: unix.ENOENT},
-		{path: "z/x", err: unix.ENOTDIR},
 		{path: "d/a.txt", links: fsops.RefuseLinks, want: "hello"},
-		{path: "d/link", links: fsops.RefuseLinks, err: unix.ELOOP},
 		{path: "d/dang", links: fsops.RefuseLinks, err: unix.ELOOP},
 		{path: "dlink", links: fsops.RefuseLinks, err: unix.ELOOP},
-		{path: "dlink/a.txt", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "d/dl/b", links: fsops.RefuseLinks, err: unix.ENOTDIR},
-		{path: "d", links: fsops.RefuseLinks, err: invalid},
 		{path: "d/ff", links: fsops.RefuseLinks, err: invalid},
 		{path: "/dev/null", links: fsops.RefuseLinks, err: invalid},
 		{path: "/", links: fsops.RefuseLinks, err: invalid},
 		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
 		{path: "z/x", links: fsops.RefuseLinks, err: unix.ENOTDIR},
-	}
-	for _, tt := range tests {
+	} {
 		path := at(root, tt.path)
 		got, err := fsops.ReadFile(t.Context(), host, path, tt.links, nil)
 		checkErr(t, err, tt.err)

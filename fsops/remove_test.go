@@ -25,17 +25,14 @@ func TestRemove(t *testing.T) {
 	forced := []args{every[2], every[3], refuse[1]}
 	flat := []args{every[0], every[2]}
 	deep := []args{every[1], every[3]}
-	tests := []struct {
+	for _, tt := range []struct {
 		path string
 		args []args
 		gone int // how many lines of the tree go
 		err  error
 	}{
-		{path: "nope", args: unforced, err: unix.ENOENT},
-		{path: "nope", args: forced},
 		{path: "nope/x", args: unforced, err: unix.ENOENT},
 		{path: "nope/x", args: forced},
-		{path: "z/x", args: append(every, refuse...), err: unix.ENOTDIR},
 		{path: "d/loop/x", args: every, err: unix.ELOOP},
 		{path: "d/loop/x", args: refuse, err: unix.ENOTDIR},
 		{path: "d/a.txt", args: append(every, refuse...), gone: 1},
@@ -46,15 +43,13 @@ func TestRemove(t *testing.T) {
 		{path: "d/loop", args: every, gone: 1},
 		{path: "d/dl", args: every, gone: 1},
 		{path: "dlink", args: every, gone: 1},
-		{path: "d/link", args: refuse, err: invalid},
 		{path: "d/dl", args: refuse, err: invalid},
 		{path: "d/sub", args: append(flat, refuse...), err: unix.ENOTEMPTY},
 		{path: "d/sub", args: deep, gone: 2},
 		{path: "d", args: deep, gone: 9},
 		{path: "e", args: append(every, refuse...), gone: 1},
 		{path: "/", args: every, err: unix.EBUSY},
-	}
-	for _, tt := range tests {
+	} {
 		for _, a := range tt.args {
 			root := tree(t, standard...)
 			grow(t, root, "e/")

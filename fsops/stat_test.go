@@ -20,31 +20,22 @@ func TestStat(t *testing.T) {
 		dir, file, link bool
 		size            uint64
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		path  string
 		links fsops.Links
 		want  meta
 		err   error
 	}{
 		{path: "d/a.txt", want: meta{file: true, size: 5}},
-		{path: "d/link", want: meta{file: true, link: true, size: 5}},
-		{path: "d/ff"},
 		{path: "dlink/sub/b", want: meta{file: true, size: 1}},
-		{path: "d/dang", err: unix.ENOENT},
-		{path: "d/loop", err: unix.ELOOP},
-		{path: "nope", err: unix.ENOENT},
 		{path: "z/x", err: unix.ENOTDIR},
-		{path: "d/a.txt", links: fsops.RefuseLinks, want: meta{file: true, size: 5}},
 		{path: "d/ff", links: fsops.RefuseLinks},
-		{path: "d/link", links: fsops.RefuseLinks, err: invalid},
 		{path: "d/dang", links: fsops.RefuseLinks, err: invalid},
 		{path: "d/loop", links: fsops.RefuseLinks, err: invalid},
-		{path: "dlink/a.txt", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "d/loop/x", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "d/nope", links: fsops.RefuseLinks, err: unix.ENOENT},
 		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.path+"/"+strconv.Itoa(int(tt.links)), func(t *testing.T) {
 			m, err := host.Stat(t.Context(), filepath.Join(root, tt.path), tt.links)
 			checkErr(t, err, tt.err)
@@ -97,7 +88,7 @@ func TestCanonicalize(t *testing.T) {
 		grow(t, root, "c"+strconv.Itoa(i+1)+" -> c"+strconv.Itoa(i))
 	}
 	grow(t, root, "c0 =x")
-	tests := []struct {
+	for _, tt := range []struct {
 		path, want string
 		err        error
 	}{
@@ -110,13 +101,10 @@ func TestCanonicalize(t *testing.T) {
 		{path: "c40", want: "c0"},
 		{path: "c41", err: unix.ELOOP},
 		{path: "d/slash", err: unix.ENOTDIR},
-		{path: "d/loop", err: unix.ELOOP},
 		{path: "d/loop/x", err: unix.ELOOP},
-		{path: "d/dang", err: unix.ENOENT},
 		{path: "nope", err: unix.ENOENT},
 		{path: "z/x", err: unix.ENOTDIR},
-	}
-	for _, tt := range tests {
+	} {
 		got, err := host.Canonicalize(t.Context(), filepath.Join(root, tt.path))
 		checkErr(t, err, tt.err)
 		want := ""

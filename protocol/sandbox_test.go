@@ -89,7 +89,7 @@ func TestSandboxRefuses(t *testing.T) {
 
 func TestSandboxAccepts(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, in string }{
+	for _, tt := range []struct{ name, in string }{
 		{"disabled", `{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}`},
 		{"disabled ignores the rest", `{"permissions":{"type":"disabled","file_system":5,"network":6},"windowsSandboxLevel":"mxc"}`},
 		{"external", `{"permissions":{"type":"external","network":"enabled","file_system":5},"windowsSandboxLevel":"elevated"}`},
@@ -98,8 +98,7 @@ func TestSandboxAccepts(t *testing.T) {
 		{"subpath where it has no meaning", `{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[
 			{"path":{"type":"special","value":{"kind":"root","subpath":5}},"access":"read"}]},"network":"enabled"},"windowsSandboxLevel":"disabled"}`},
 		{"foreign path", `{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","cwd":"file://host/x"}`},
-	}
-	for _, tt := range tests {
+	} {
 		m, err := Decode([]byte(inParams(tt.in)))
 		if err == nil {
 			err = UnmarshalParams(m.Params, new(Sandbox))

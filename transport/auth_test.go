@@ -53,7 +53,7 @@ func TestCapabilityToken(t *testing.T) {
 	rig.Must(t, err)
 	upper, err := capabilityTokenSHA256(strings.ToUpper(digest))
 	rig.Must(t, err)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		values []string
 		want   string // "" for success
@@ -74,8 +74,7 @@ func TestCapabilityToken(t *testing.T) {
 		{"no token", []string{"Bearer  "}, "invalid authorization header"},
 		{"empty", []string{""}, "invalid authorization header"},
 		{"not ASCII", []string{"Bearer \xe9"}, "invalid authorization header"},
-	}
-	for _, tt := range tests {
+	} {
 		for source, a := range map[string]*Authenticator{"file": fromFile, "digest": lower, "upper case digest": upper} {
 			if got := errText(check(a, tt.values...)); got != tt.want {
 				t.Errorf("%s, by %s: got %q, want %q", tt.name, source, got, tt.want)
@@ -126,7 +125,7 @@ func TestSignedBearer(t *testing.T) {
 	widest := build(signedBearerConfig{MaxClockSkew: 1<<63 - 1})
 	strict := build(signedBearerConfig{Issuer: "i", Audience: "a"})
 
-	payloads := []struct {
+	for _, tt := range []struct {
 		name    string
 		a       *Authenticator
 		payload string
@@ -190,8 +189,7 @@ func TestSignedBearer(t *testing.T) {
 		{"not JSON", plain, `exp`, invalid},
 		{"cut off", plain, `{"exp":1700000100`, invalid},
 		{"empty", plain, ``, invalid},
-	}
-	for _, tt := range payloads {
+	} {
 		token := sign(hs256, tt.payload, testSecret, sha256.New)
 		if got := errText(check(tt.a, "Bearer "+token)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
@@ -201,7 +199,7 @@ func TestSignedBearer(t *testing.T) {
 	const good = `{"exp":1700000100}`
 	token := sign(hs256, good, testSecret, sha256.New)
 	parts := strings.Split(token, ".")
-	tokens := []struct {
+	for _, tt := range []struct {
 		name, token, want string
 	}{
 		{"good", token, ""},
@@ -229,8 +227,7 @@ func TestSignedBearer(t *testing.T) {
 		{"four parts", token + ".", invalid},
 		{"not a token", "abc", invalid},
 		{"too large", sign(hs256, `{"exp":1700000100,"q":"`+strings.Repeat("x", maxJWT)+`"}`, testSecret, sha256.New), invalid},
-	}
-	for _, tt := range tokens {
+	} {
 		if got := errText(check(plain, "Bearer "+tt.token)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -263,7 +260,7 @@ func TestAuthOptions(t *testing.T) {
 	token := writeFile(t, "secret-token\n")
 	digest := strings.Repeat("aB", 32)
 	secret := writeFile(t, testSecret)
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		o    AuthOptions
 		want string // in the error; "" for success
@@ -293,8 +290,7 @@ func TestAuthOptions(t *testing.T) {
 		{"digest not hex", AuthOptions{Mode: "capability-token", TokenSHA256: digest[1:] + "g"}, "64 hex digits"},
 		{"negative skew", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(-1))}, "-1"},
 		{"skew overflows", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(1 << 62))}, "4611686018427387904"},
-	}
-	for _, tt := range tests {
+	} {
 		a, err := tt.o.Authenticator()
 		if (err == nil) != (tt.want == "") || !strings.Contains(errText(err), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)

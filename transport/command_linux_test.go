@@ -164,7 +164,7 @@ func TestCommandErrors(t *testing.T) {
 // which they end.
 func TestCommandClose(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name, script string
 		grace        time.Duration
 		want         syscall.Signal // 0 for an exit by itself
@@ -172,8 +172,7 @@ func TestCommandClose(t *testing.T) {
 		{"ends with its input", `echo ready; cat`, patience, 0},
 		{"needs SIGTERM", `echo ready; exec sleep 1000`, 3 * time.Second, syscall.SIGTERM},
 		{"needs SIGKILL", `trap "" TERM; echo ready; while :; do sleep 1000; done`, 50 * time.Millisecond, syscall.SIGKILL},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := startCommand(t, CommandConfig{Argv: shell(t, tt.script), Grace: tt.grace})

@@ -27,7 +27,7 @@ var _ rpc.Listener = (*Listener)(nil)
 
 func TestListenURL(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		url  string
 		want string // start of Listener.URL, "" for an error
 	}{
@@ -62,8 +62,7 @@ func TestListenURL(t *testing.T) {
 		{"unix://@agent", ""},
 		{"unix:///no/such/folder/agent", ""},
 		{"stdio", ""},
-	}
-	for _, tt := range tests {
+	} {
 		l, err := Listen(Config{URL: tt.url})
 		if err != nil {
 			if tt.want != "" && !(strings.Contains(tt.url, "::1]") && noIPv6(t)) {
@@ -92,7 +91,7 @@ func TestListenNeedsAuthentication(t *testing.T) {
 	t.Parallel()
 	auth, err := capabilityTokenSHA256(strings.Repeat("0", 64))
 	rig.Must(t, err)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		config Config
 		ok     bool
@@ -102,8 +101,7 @@ func TestListenNeedsAuthentication(t *testing.T) {
 		{"all addresses, v6", Config{URL: "ws://[::]:0"}, false},
 		{"all addresses with auth", Config{URL: "ws://0.0.0.0:0", Auth: auth}, true},
 		{"all addresses when told to", Config{URL: "ws://0.0.0.0:0", AllowUnauthenticated: true}, true},
-	}
-	for _, tt := range tests {
+	} {
 		l, err := Listen(tt.config)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: Listen: %v, want success: %v", tt.name, err, tt.ok)
@@ -191,7 +189,7 @@ func TestHTTP(t *testing.T) {
 	}
 	notAllowed := answer{Status: 405, Allow: "GET,HEAD"}
 
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		l       *Listener
 		line    string // request line without the version
@@ -246,8 +244,7 @@ func TestHTTP(t *testing.T) {
 		{"method before auth", guarded, "POST /", "", says(405, notGet)},
 		{"ready without auth", guarded, "GET /readyz", "", empty(200)},
 		{"other path without auth", guarded, "GET /x", "", empty(404)},
-	}
-	for _, tt := range tests {
+	} {
 		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
 		rig.Same(t, tt.name, tt.want, got)
 		if got.Status == 101 && header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
@@ -351,7 +348,7 @@ func TestDialErrors(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
 	gone.Close()
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url string
 		want      []string
 	}{
@@ -364,8 +361,7 @@ func TestDialErrors(t *testing.T) {
 		{"abstract", "unix://@x", []string{"unix://@x", "unix:///PATH"}},
 		{"no socket", "unix:///no/such/agent", []string{"dialing unix:///no/such/agent: dial unix /no/such/agent: connect: no such file"}},
 		{"silent", fmt.Sprintf("ws://%s/?token=secret", silent.Addr()), []string{silent.Addr().String(), "timed out"}},
-	}
-	for _, tt := range tests {
+	} {
 		config := DialConfig{HandshakeTimeout: patience}
 		if tt.name == "silent" {
 			config.HandshakeTimeout = 300 * time.Millisecond

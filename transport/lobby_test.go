@@ -80,7 +80,7 @@ func lobbyFull(t *testing.T) bool {
 func TestAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		request string
 		status  int
 	}{
@@ -92,8 +92,7 @@ func TestAnswerEndsConnection(t *testing.T) {
 		{"GET /x HTTP/1.1\r\n", http.StatusNotFound},
 		{"GET / HTTP/1.1\r\nOrigin: x\r\n", http.StatusForbidden},
 		{"POST /readyz HTTP/1.1\r\n", http.StatusMethodNotAllowed},
-	}
-	for _, tt := range tests {
+	} {
 		conn := connect(t, l)
 		conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
 		_, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n")

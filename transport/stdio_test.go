@@ -17,7 +17,7 @@ import (
 
 func TestStdioConn(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		pipe func(t *testing.T) (r, w *os.File)
 	}{
@@ -36,8 +36,7 @@ func TestStdioConn(t *testing.T) {
 			rig.Must(t, err)
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
@@ -61,7 +60,7 @@ func (nopWriteCloser) Close() error { return nil }
 func TestStdioLines(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", lineReadBuffer)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, input string
 		want        []string
 	}{
@@ -77,8 +76,7 @@ func TestStdioLines(t *testing.T) {
 		{"two objects", "{}{}\n", []string{"{}{}"}},
 		{"as large as the buffer", large + "\n" + large[1:] + "\n" + large[2:] + "\r\n", []string{large, large[1:], large[2:]}},
 		{"larger than the buffer", large + large + large + "y\n{}\n", []string{large + large + large + "y", "{}"}},
-	}
-	for _, tt := range tests {
+	} {
 		c := stdioOver(strings.NewReader(tt.input))
 		for i, want := range tt.want {
 			got, err := c.Read()
@@ -97,7 +95,7 @@ func TestStdioLines(t *testing.T) {
 func TestStdioLimit(t *testing.T) {
 	t.Parallel()
 	fill := bytes.Repeat([]byte("x"), maxMessage)
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		input []io.Reader
 		want  error
@@ -105,8 +103,7 @@ func TestStdioLimit(t *testing.T) {
 		{"largest", []io.Reader{bytes.NewReader(fill), strings.NewReader("\r\n")}, nil},
 		{"one byte more", []io.Reader{bytes.NewReader(fill), strings.NewReader("x\n")}, ErrTooLarge},
 		{"no end in sight", []io.Reader{bytes.NewReader(fill), bytes.NewReader(fill)}, ErrTooLarge},
-	}
-	for _, tt := range tests {
+	} {
 		c := stdioOver(io.MultiReader(tt.input...))
 		got, err := c.Read()
 		if !errors.Is(err, tt.want) || (err == nil && len(got) != maxMessage) {

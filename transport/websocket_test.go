@@ -123,7 +123,7 @@ func readAsync(c rpc.Conn) <-chan error {
 
 func TestWebSocketReads(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		frames [][]byte
 		want   string
@@ -134,8 +134,7 @@ func TestWebSocketReads(t *testing.T) {
 		{"empty", [][]byte{rawclient.Frame(0x81, nil)}, ""},
 		{"fragments, split inside a character", [][]byte{rawclient.Frame(0x01, []byte("a\xc3")), rawclient.Frame(0x00, []byte("\xa9b")), rawclient.Frame(0x80, nil)}, "aéb"},
 		{"control frames between fragments", [][]byte{rawclient.Frame(0x01, []byte("a")), rawclient.Frame(0x8a, nil), rawclient.Frame(0x80, []byte("b"))}, "ab"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
@@ -151,7 +150,7 @@ func TestWebSocketReads(t *testing.T) {
 func TestWebSocketDrops(t *testing.T) {
 	t.Parallel()
 	unmasked := []byte{0x81, 2, '{', '}'}
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		frames [][]byte
 	}{
@@ -169,8 +168,7 @@ func TestWebSocketDrops(t *testing.T) {
 		{"frame above the limit", [][]byte{{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 1, 1, 2, 3, 4}}},
 		{"frame of 2^63 bytes", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
 		{"fragments above the limit", [][]byte{rawclient.Frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
@@ -206,7 +204,7 @@ func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 
 func TestWebSocketEnds(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		send    []byte
 		want    error
@@ -218,8 +216,7 @@ func TestWebSocketEnds(t *testing.T) {
 		{"close frame inside a message", append(rawclient.Frame(0x01, []byte("{")), rawclient.Frame(0x88, nil)...), io.EOF, false},
 		{"end inside a message", rawclient.Frame(0x01, []byte("{")), io.ErrUnexpectedEOF, true},
 		{"end inside a frame", rawclient.Frame(0x81, []byte("{}"))[:7], io.ErrUnexpectedEOF, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
@@ -360,7 +357,7 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 
 func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		size  int
 		pongs bool
@@ -368,8 +365,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 		{"a large message", 32 << 20, false},
 		{"a large message, alive", 32 << 20, true},
 		{"small messages", 64 << 10, false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{PeerTimeout: time.Second})

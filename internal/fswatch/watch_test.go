@@ -109,7 +109,7 @@ func describe(dir string, b Batch) []string {
 // TestChanges: what is told of each thing that happens.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		have      []string
 		root      string // below the directory of the test
@@ -205,8 +205,7 @@ func TestChanges(t *testing.T) {
 			ok(t, os.Rename(dir+"/e", dir+"/d"))
 			grow(t, dir, "d/b", "c")
 		}, want: []string{"removed e/", "created c"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := root(t)

@@ -248,7 +248,7 @@ n = 1
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	trust := trusted("w/p/q")
-	tests := []struct {
+	for _, tt := range []struct {
 		name, path, text string
 		want             string // a part of the error; empty if the file is fine
 	}{
@@ -281,8 +281,7 @@ func TestBadFiles(t *testing.T) {
 		{"markers", systemFile, "project_root_markers = 5", "project_root_markers is 5"},
 		{"marker", systemFile, "project_root_markers = [5]", "project_root_markers has 5"},
 		{"sandbox mode", managedFile, "sandbox_mode = \"foo\"", "sandbox_mode foo"},
-	}
-	for _, tt := range tests {
+	} {
 		files := map[string]string{userFile: trust, tt.path: tt.text}
 		_, err := ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -304,7 +303,7 @@ func longName(begin, item, end string) string {
 
 func TestNoFile(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		make func(path string) error
 		want string // a part of the error; empty if the file counts as missing
@@ -314,8 +313,7 @@ func TestNoFile(t *testing.T) {
 		{"device", func(path string) error { return os.Symlink("/dev/null", path) }, "not a file"},
 		{"loop", func(path string) error { return os.Symlink("config.toml", path) }, "too many levels"},
 		{"dangling link", func(path string) error { return os.Symlink("nope", path) }, ""},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, nil)
 		h.mkdir("home/.codex")
 		rig.Must(t, tt.make(h.path(userFile)))
@@ -352,13 +350,12 @@ func TestProjectKeys(t *testing.T) {
 
 func TestImpliedRequirements(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ managed, want string }{
+	for _, tt := range []struct{ managed, want string }{
 		{"approval_policy = \"never\"\nsandbox_mode = \"read-only\"", "allowed_approval_policies = [\"never\"]\nallowed_sandbox_modes = [\"read-only\"]\n"},
 		{"sandbox_mode = \"workspace-write\"", "allowed_sandbox_modes = [\"read-only\", \"workspace-write\"]\n"},
 		{"sandbox_mode = \"danger-full-access\"", "allowed_sandbox_modes = [\"read-only\", \"danger-full-access\"]\n"},
 		{"model = 1", ""},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, map[string]string{managedFile: tt.managed})
 		q := h.query()
 		q.RequirementsPaths = [][]string{{"allowed_approval_policies"}, {"allowed_sandbox_modes"}}

@@ -21,7 +21,7 @@ func lookup(pairs map[string]string) LookupEnv {
 func TestHomeDir(t *testing.T) {
 	t.Parallel()
 	database := currentUser().home
-	tests := []struct {
+	for _, tt := range []struct {
 		env  map[string]string
 		want string
 	}{
@@ -31,8 +31,7 @@ func TestHomeDir(t *testing.T) {
 		{map[string]string{"HOME": "rel/x"}, ""},
 		{map[string]string{"HOME": ""}, database},
 		{nil, database},
-	}
-	for _, tt := range tests {
+	} {
 		if got := HomeDir(lookup(tt.env)); got != tt.want {
 			t.Errorf("HomeDir(%v) = %q, want %q", tt.env, got, tt.want)
 		}
@@ -63,7 +62,7 @@ func TestTempDir(t *testing.T) {
 	t.Parallel()
 	cwd, err := os.Getwd()
 	rig.Must(t, err)
-	tests := []struct {
+	for _, tt := range []struct {
 		env  map[string]string
 		want string
 		list []string
@@ -74,8 +73,7 @@ func TestTempDir(t *testing.T) {
 		{map[string]string{"TMPDIR": "/srv/t/"}, "/srv/t", []string{"/srv/t"}},
 		{map[string]string{"TMPDIR": "/a//b/../c"}, "/a/c", []string{"/a/c"}},
 		{map[string]string{"TMPDIR": "rel"}, filepath.Join(cwd, "rel"), []string{filepath.Join(cwd, "rel")}},
-	}
-	for _, tt := range tests {
+	} {
 		if got := TempDir(lookup(tt.env)); got != tt.want {
 			t.Errorf("TempDir(%v) = %q, want %q", tt.env, got, tt.want)
 		}

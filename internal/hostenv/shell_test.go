@@ -20,7 +20,7 @@ func TestFindAccount(t *testing.T) {
 		"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\n" +
 		"again:x:7:7::/home/again:/bin/sh\n" +
 		"bare:x:8:8:::"
-	tests := []struct {
+	for _, tt := range []struct {
 		uid  int
 		want account
 	}{
@@ -28,8 +28,7 @@ func TestFindAccount(t *testing.T) {
 		{7, account{"/home/seven", "/bin/zsh"}},
 		{8, account{}},
 		{9, account{}},
-	}
-	for _, tt := range tests {
+	} {
 		if got := findAccount(strings.NewReader(passwd), tt.uid); got != tt.want {
 			t.Errorf("findAccount(%d) = %+v, want %+v", tt.uid, got, tt.want)
 		}

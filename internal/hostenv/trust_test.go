@@ -20,7 +20,7 @@ func TestTrust(t *testing.T) {
 	worktree := map[string]string{
 		"w/p/.git": "gitdir: ROOT/w/main/.git/worktrees/x\n", "w/main/.git/worktrees/x/gitdir": "ROOT/w/p/.git\n",
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		user  string
 		files map[string]string
@@ -51,8 +51,7 @@ func TestTrust(t *testing.T) {
 		{"no marker", "project_root_markers = []\n" + trusted("w/p"), repository, "", nil},
 		{"directory that is not there", trusted("w/p/none"), nil, "w/p/none", nil},
 		{"the user's own .codex", trusted("home"), nil, "home", nil},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, map[string]string{
 			userFile: "model = 1\n" + tt.user, "w/.codex/config.toml": "model = 1\n",
 			"w/p/.codex/config.toml": "model = 1\n", "w/p/q/.codex/config.toml": "model = 1\n",
@@ -117,7 +116,7 @@ func TestWay(t *testing.T) {
 	for name, target := range map[string]string{"w/link": "p", "w/dangling": "nowhere"} {
 		rig.Must(t, os.Symlink(target, h.path(name)))
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		dir  string
 		want []trustFolder
 	}{
@@ -125,8 +124,7 @@ func TestWay(t *testing.T) {
 		{"w/link/q", []trustFolder{{"w", "w"}, {"w/link", "w/p"}, {"w/link/q", "w/p/q"}}},
 		{"w/dangling/q", []trustFolder{{"w", "w"}, {"w/dangling", ""}, {"w/dangling/q", ""}}},
 		{"none/q", []trustFolder{{"none", ""}, {"none/q", ""}}},
-	}
-	for _, tt := range tests {
+	} {
 		got, err := wayTo(t.Context(), h.path(tt.dir))
 		rig.Must(t, err)
 		got = got[strings.Count(h.root, "/")+1:]

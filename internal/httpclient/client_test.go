@@ -155,7 +155,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", false })
 	host := strings.TrimPrefix(s.URL, "http://")
 	c := newClient(t, Config{})
-	tests := []struct {
+	for i, tt := range []struct {
 		name string
 		req  Request
 		want string
@@ -177,8 +177,7 @@ func TestRequestOnTheWire(t *testing.T) {
 			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
 			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*||hi",
 		},
-	}
-	for i, tt := range tests {
+	} {
 		tt.req.URL = s.URL
 		if _, _, err := fetch(t, c, &tt.req); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
@@ -200,7 +199,7 @@ func TestParamErrors(t *testing.T) {
 		return []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}
 	}
 	const ok = "http://127.0.0.1:1/"
-	tests := []struct {
+	for _, tt := range []struct {
 		req  Request
 		want string
 	}{
@@ -234,8 +233,7 @@ func TestParamErrors(t *testing.T) {
 		{Request{Method: "GET", URL: ok, Headers: variable("LINES")}, "control character"},
 		{Request{Method: "GET", URL: ok, Headers: variable("TOKEN")}, `cannot use the environment variable "TOKEN"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("Token")}, "cannot use"},
-	}
-	for _, tt := range tests {
+	} {
 		_, err := c.Do(t.Context(), &tt.req)
 		if _, ok := errors.AsType[*ParamError](err); !ok || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q %q %v: got %v, want a ParamError with %q", tt.req.Method, tt.req.URL, tt.req.Headers, err, tt.want)
@@ -307,7 +305,7 @@ func TestResponses(t *testing.T) {
 		return "HTTP/1.1 204 No Content\r\n\r\n", false
 	})
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		path    string
 		status  int
 		headers []Header
@@ -321,8 +319,7 @@ func TestResponses(t *testing.T) {
 		{"/upgrade", 101, headers("connection", "upgrade", "upgrade", "x"), ""},
 		{"/304", 304, headers("x", "1"), ""},
 		{"/204", 204, headers(), ""},
-	}
-	for _, tt := range tests {
+	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
 		if err != nil {
 			t.Errorf("%s: %v", tt.path, err)
@@ -366,7 +363,7 @@ func TestBrokenAnswers(t *testing.T) {
 	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
 	body, transport := "body", "transport"
-	tests := []struct {
+	for _, tt := range []struct {
 		path    string
 		timeout *time.Duration
 		kind    string
@@ -384,8 +381,7 @@ func TestBrokenAnswers(t *testing.T) {
 		{"/099", nil, transport, "malformed"},
 		{"/header", nil, transport, "header"},
 		{"/closed", nil, transport, "EOF"},
-	}
-	for _, tt := range tests {
+	} {
 		req := get(s.URL + tt.path)
 		req.Timeout = tt.timeout
 		_, _, err := fetch(t, c, req)

@@ -27,7 +27,7 @@ func TestRedirectMethods(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redirector)
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		method string
 		code   int
 		want   string // method and length of the second request; empty if there is none
@@ -37,8 +37,7 @@ func TestRedirectMethods(t *testing.T) {
 		{"PUT", 301, "PUT 2"}, {"PUT", 302, "PUT 2"}, {"PUT", 303, "GET 0"}, {"DELETE", 302, "DELETE 2"}, {"DELETE", 303, "GET 0"},
 		{"post", 302, "post 2"}, {"post", 303, "GET 0"},
 		{"GET", 300, ""}, {"GET", 304, ""}, {"GET", 305, ""}, {"POST", 300, ""},
-	}
-	for _, tt := range tests {
+	} {
 		resp, body, err := fetch(t, c, &Request{
 			Method: tt.method, URL: fmt.Sprintf("%s/%d/?to=/done", s.URL, tt.code), Body: []byte("hi"), FollowRedirects: true,
 			Headers: []Header{{Name: "content-type", Value: "t/x"}, {Name: "content-encoding", Value: "id"}, {Name: "x-k", Value: "1"}},
@@ -86,7 +85,7 @@ func TestRedirectCredentials(t *testing.T) {
 	}
 	byName := strings.Replace(first.URL, "127.0.0.1", "localhost", 1)
 	password := strings.Replace(second.URL, "http://", "http://u:p@", 1)
-	tests := []struct {
+	for _, tt := range []struct {
 		to      string
 		kept    bool
 		referer string
@@ -95,8 +94,7 @@ func TestRedirectCredentials(t *testing.T) {
 		{second.URL + "/done", false, ""},
 		{byName + "/done", false, ""},
 		{password + "/done", false, ""},
-	}
-	for _, tt := range tests {
+	} {
 		_, body, err := fetch(t, c, &Request{
 			Method: "GET", URL: first.URL + "/302/?to=" + url.QueryEscape(tt.to) + "#frag", Headers: headers, FollowRedirects: true,
 		})
@@ -133,7 +131,7 @@ func TestRedirectDropsVariables(t *testing.T) {
 	c := newClient(t, Config{Env: env("KEY", "secret")})
 	name := "KEY"
 	to := func(base, next string) string { return base + "/302/?to=" + url.QueryEscape(next) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url string
 		kept      bool
 	}{
@@ -142,8 +140,7 @@ func TestRedirectDropsVariables(t *testing.T) {
 		{"other origin", to(first.URL, second.URL+"/done"), false},
 		{"same and then other origin", to(first.URL, to(first.URL, second.URL+"/done")), false},
 		{"there and back", to(first.URL, to(second.URL, first.URL+"/done")), false},
-	}
-	for _, tt := range tests {
+	} {
 		_, body, err := fetch(t, c, &Request{Method: "GET", URL: tt.url, FollowRedirects: true, Headers: []Header{
 			{Name: "x-api-key", ValueEnvVar: &name}, {Name: "X-Two", Value: "plain"}, {Name: "x-tWO", Value: "Key ", ValueEnvVar: &name},
 			{Name: "x-plain", Value: "1"},
@@ -245,7 +242,7 @@ func TestRedirectTargets(t *testing.T) {
 		return "HTTP/1.1 302 Found\r\nlocation: " + location + "\r\ncontent-length: 2\r\n\r\nhi", false
 	})
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		path   string
 		status int // 0 for an error
 		body   string
@@ -256,8 +253,7 @@ func TestRedirectTargets(t *testing.T) {
 		{"/scheme", 0, ""},
 		{"/dir/rel", 200, "/x%20y?q"},
 		{"/dir/query", 200, "/dir/query?q"},
-	}
-	for _, tt := range tests {
+	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
 		if tt.status == 0 {
 			if _, ok := errors.AsType[*TransportError](err); !ok {
