@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
-	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEmptyParams(t *testing.T) {
@@ -45,8 +44,7 @@ func TestUnmarshalParamsWantsAnObject(t *testing.T) {
 // about.
 func TestPathsNameThePlace(t *testing.T) {
 	t.Parallel()
-	o, err := strictjson.ParseObject([]byte(`{"p":["file:///a","b"]}`))
-	rig.Must(t, err)
+	o, _ := strictjson.ParseObject([]byte(`{"p":["file:///a","b"]}`))
 	pathsMember(o, "p")
 	if want := `p[1]: path uri "b"`; o.Err() == nil || !strings.Contains(o.Err().Message, want) {
 		t.Errorf("got %v, want %s", o.Err(), want)
