@@ -67,6 +67,7 @@ func threadTime(t *testing.T) time.Duration {
 // directories, to a place that is too deep for any path. The view has to answer
 // soon: this once took tens of seconds.
 func TestViewDeepLinks(t *testing.T) {
+	rig.Tier(t, rig.Merge) // the chain has thousands of directories
 	t.Parallel()
 	root := tree(t, "f =f")
 	const stride = 600
@@ -108,6 +109,7 @@ func TestViewManyNames(t *testing.T) {
 // TestViewManyLinks: a directory full of links, each as costly as one link may be,
 // is refused. A directory with as many links that lead nearby is listed.
 func TestViewManyLinks(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it makes thousands of links
 	t.Parallel()
 	root := tree(t, "far/", "near/", "f")
 	dig(t, root, 900, 890, map[string]string{"here": "."})
@@ -126,6 +128,7 @@ func TestViewManyLinks(t *testing.T) {
 // TestReadDirectoryTooLarge: a directory has more names than a message can
 // carry, counted as they are answered.
 func TestReadDirectoryTooLarge(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it makes tens of thousands of files
 	t.Parallel()
 	root, err := os.MkdirTemp("/dev/shm", "fsops-test")
 	if err != nil {
