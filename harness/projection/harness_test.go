@@ -35,9 +35,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long something may take on a machine that has much else to do.
-const patience = 5 * time.Minute
-
 // world has agents, each in an environment, and one thread of a harness.
 type world struct {
 	t     testing.TB
@@ -86,9 +83,18 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		selected = append(selected, capability.Root{ID: id, EnvironmentID: environmentID, Path: protocol.NewPathURI(filepath.Join(w.dir, name))})
 	}
 	slices.SortFunc(selected, func(a, b capability.Root) int { return strings.Compare(a.ID, b.ID) })
-	w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: patience})
+	w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: rig.Patience})
 	rig.Must(t, err)
 	w.Thread = w.thread(cfg)
+	return w
+}
+
+// withOne makes a world of one agent, ready, with a root whose server "one" is in a mode.
+func withOne(t testing.TB, mode string) *world {
+	t.Helper()
+	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
+	w.write("a/one/.mcp.json", declare(t, w.dir, mode, "one"))
+	w.ready("a")
 	return w
 }
 
@@ -103,7 +109,7 @@ func (w *world) thread(cfg projection.Config) *projection.Thread {
 			told(s)
 		}
 	}
-	cfg.StartTimeout = patience
+	cfg.StartTimeout = rig.Patience
 	thread := projection.New(cfg)
 	w.t.Cleanup(thread.Close)
 	return thread
@@ -196,7 +202,7 @@ func (w *world) ready(id string) *client.Client {
 	if !ok {
 		w.t.Fatalf("there is no environment %s", id)
 	}
-	c, err := e.Client(bounded(w.t))
+	c, err := e.Client(rig.Context(w.t))
 	rig.Must(w.t, err)
 	return c
 }
@@ -209,7 +215,7 @@ func (w *world) capture(ids ...string) (*environment.Step, *capability.View) {
 		selection = append(selection, environment.Selection{ID: id, Cwd: protocol.NewPathURI(w.dir)})
 	}
 	step := w.set.Step("step", selection)
-	view, err := w.roots.Discover(bounded(w.t), step)
+	view, err := w.roots.Discover(rig.Context(w.t), step)
 	rig.Must(w.t, err)
 	return step, view
 }
@@ -219,10 +225,10 @@ func (w *world) step(ids ...string) *projection.Step {
 	w.t.Helper()
 	captured, view := w.capture(ids...)
 	defer captured.Release()
-	s, err := w.Step(bounded(w.t), captured, view)
+	s, err := w.Step(rig.Context(w.t), captured, view)
 	rig.Must(w.t, err)
 	w.t.Cleanup(s.Release)
-	rig.Must(w.t, s.Wait(bounded(w.t)))
+	rig.Must(w.t, s.Wait(rig.Context(w.t)))
 	return s
 }
 
@@ -234,6 +240,13 @@ func (w *world) told() string {
 	text := strings.Join(w.statuses, ", ")
 	w.statuses = nil
 	return text
+}
+
+func (w *world) wantTold(want string) {
+	w.t.Helper()
+	if told := w.told(); told != want {
+		w.t.Errorf("told: %s, want %s", told, want)
+	}
 }
 
 // pids is the file of a server that counts its starts.
@@ -265,11 +278,19 @@ func tools(s *projection.Step) (names []string) {
 // say calls the tool of a fake server.
 func say(t testing.TB, s *projection.Step, server string) (string, error) {
 	t.Helper()
-	r, err := s.Call(bounded(t), server, "echo", map[string]any{"text": "hello"})
+	r, err := s.Call(rig.Context(t), server, "echo", map[string]any{"text": "hello"})
 	if err != nil {
 		return "", err
 	}
 	return r.Content[0].(*mcp.TextContent).Text, nil
+}
+
+// wantSay calls the tool, whose answer begins with a text.
+func wantSay(t testing.TB, s *projection.Step, server, want string) {
+	t.Helper()
+	if text, err := say(t, s, server); err != nil || !strings.HasPrefix(text, want) {
+		t.Errorf("%s says %q, %v, want %q", server, text, err, want)
+	}
 }
 
 func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
@@ -279,11 +300,4 @@ func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
 			t.Errorf("server %s is %s: %v", status.Name, status.State, status.Err)
 		}
 	}
-}
-
-// bounded is a context for what may not take for ever.
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("it takes too long"))
-	t.Cleanup(cancel)
-	return ctx
 }
