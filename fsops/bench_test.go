@@ -9,53 +9,45 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
+
+// measure measures an operation, on so many bytes.
+func measure(b *testing.B, name string, bytes int, operation func() error) {
+	b.Run(name, func(b *testing.B) {
+		if bytes > 0 {
+			b.SetBytes(int64(bytes))
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			rig.Must(b, operation())
+		}
+	})
+}
 
 func BenchmarkStat(b *testing.B) {
 	root := tree(b, "f =x", "l -> f")
-	for name, links := range map[string]fsops.Links{"follow": fsops.FollowLinks, "refuse": fsops.RefuseLinks} {
-		b.Run(name, func(b *testing.B) {
-			path := filepath.Join(root, "f")
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := host.Stat(b.Context(), path, links); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	stat := func(name string, links fsops.Links) func() error {
+		path := filepath.Join(root, name)
+		return func() error { return rig.Err(host.Stat(b.Context(), path, links)) }
 	}
-	b.Run("link", func(b *testing.B) {
-		path := filepath.Join(root, "l")
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := host.Stat(b.Context(), path, fsops.FollowLinks); err != nil {
-				b.Fatal(err)
-			}
+	measure(b, "follow", 0, stat("f", fsops.FollowLinks))
+	measure(b, "refuse", 0, stat("f", fsops.RefuseLinks))
+	measure(b, "link", 0, stat("l", fsops.FollowLinks))
+	missing := stat("nope", fsops.FollowLinks)
+	measure(b, "missing", 0, func() error {
+		if missing() == nil {
+			b.Error("it exists")
 		}
-	})
-	b.Run("missing", func(b *testing.B) {
-		path := filepath.Join(root, "nope")
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := host.Stat(b.Context(), path, fsops.FollowLinks); err == nil {
-				b.Fatal("it exists")
-			}
-		}
+		return nil
 	})
 }
 
 func BenchmarkCanonicalize(b *testing.B) {
 	root := tree(b, "d/f", "l -> d")
 	for _, name := range []string{"d/f", "l/f"} {
-		b.Run(name, func(b *testing.B) {
-			path := filepath.Join(root, name)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := host.Canonicalize(b.Context(), path); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		path := filepath.Join(root, name)
+		measure(b, name, 0, func() error { return rig.Err(host.Canonicalize(b.Context(), path)) })
 	}
 }
 
@@ -64,13 +56,7 @@ func BenchmarkReadDirectory(b *testing.B) {
 	for i := range 1000 {
 		grow(b, root, fmt.Sprintf("some-file-%04d.go", i))
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		entries, err := host.ReadDirectory(b.Context(), root)
-		if err != nil || len(entries) != 1000 {
-			b.Fatal(len(entries), err)
-		}
-	}
+	measure(b, "1000", 0, func() error { return rig.Err(host.ReadDirectory(b.Context(), root)) })
 }
 
 // BenchmarkWalk lists 10,000 files in 100 directories.
@@ -83,75 +69,44 @@ func BenchmarkWalk(b *testing.B) {
 	}
 	o := fsops.WalkOptions{MaxDepth: 6, MaxDirectories: 2000, MaxEntries: 20_000}
 	for _, follow := range []bool{false, true} {
-		b.Run(fmt.Sprintf("follow=%v", follow), func(b *testing.B) {
-			o.FollowDirectoryLinks = follow
-			b.ReportAllocs()
-			for b.Loop() {
-				res, err := host.Walk(b.Context(), root, o)
-				if err != nil || len(res.Entries) != 10_100 {
-					b.Fatal(len(res.Entries), err)
-				}
-			}
-		})
+		o.FollowDirectoryLinks = follow
+		measure(b, fmt.Sprintf("follow=%v", follow), 0, func() error { return rig.Err(host.Walk(b.Context(), root, o)) })
 	}
 }
 
 func BenchmarkReadFile(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20, 16 << 20} {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			path := filepath.Join(b.TempDir(), "f")
-			if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-				b.Fatal(err)
-			}
-			buf := make([]byte, 0, size)
-			alloc := func(int) ([]byte, error) { return buf, nil }
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				got, err := fsops.ReadFile(b.Context(), host, path, fsops.FollowLinks, alloc)
-				if err != nil || len(got) != size {
-					b.Fatal(len(got), err)
-				}
-			}
+		path := filepath.Join(b.TempDir(), "f")
+		rig.Must(b, os.WriteFile(path, make([]byte, size), 0o600))
+		buf := make([]byte, 0, size)
+		alloc := func(int) ([]byte, error) { return buf, nil }
+		measure(b, fmt.Sprintf("%dKiB", size>>10), size, func() error {
+			return rig.Err(fsops.ReadFile(b.Context(), host, path, fsops.FollowLinks, alloc))
 		})
 	}
 }
 
 func BenchmarkWriteFile(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			path := filepath.Join(b.TempDir(), "f")
-			data := make([]byte, size)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks); err != nil {
-					b.Fatal(err)
-				}
-			}
+		path, data := filepath.Join(b.TempDir(), "f"), make([]byte, size)
+		measure(b, fmt.Sprintf("%dKiB", size>>10), size, func() error {
+			return fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks)
 		})
 	}
 }
 
 func BenchmarkReadBlock(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "f")
-	if err := os.WriteFile(path, make([]byte, 4*fsops.MaxBlockLength), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.WriteFile(path, make([]byte, 4*fsops.MaxBlockLength), 0o600))
 	var h fsops.Handles
 	defer h.CloseAll()
-	if err := openHandle(&h, "h", path, fsops.ModeRead); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, openHandle(&h, "h", path, fsops.ModeRead))
 	buf := make([]byte, 0, fsops.MaxBlockLength)
 	alloc := func(int) ([]byte, error) { return buf, nil }
-	b.SetBytes(fsops.MaxBlockLength)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := h.ReadBlock("h", fsops.MaxBlockLength, fsops.MaxBlockLength, alloc); err != nil {
-			b.Fatal(err)
-		}
-	}
+	measure(b, "longest", fsops.MaxBlockLength, func() error {
+		_, _, err := h.ReadBlock("h", fsops.MaxBlockLength, fsops.MaxBlockLength, alloc)
+		return err
+	})
 }
 
 func BenchmarkCopyTree(b *testing.B) {
@@ -161,16 +116,11 @@ func BenchmarkCopyTree(b *testing.B) {
 			grow(b, root, fmt.Sprintf("src/%d/%d =some text", i, j))
 		}
 	}
-	dst := filepath.Join(root, "dst")
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := host.Copy(b.Context(), filepath.Join(root, "src"), dst, true); err != nil {
-			b.Fatal(err)
-		}
-		if err := host.Remove(b.Context(), dst, true, false, fsops.FollowLinks); err != nil {
-			b.Fatal(err)
-		}
-	}
+	src, dst := filepath.Join(root, "src"), filepath.Join(root, "dst")
+	measure(b, "200", 0, func() error {
+		rig.Must(b, host.Copy(b.Context(), src, dst, true))
+		return host.Remove(b.Context(), dst, true, false, fsops.FollowLinks)
+	})
 }
 
 // BenchmarkView works on a file five names below the root, with a rule at each
@@ -178,30 +128,15 @@ func BenchmarkCopyTree(b *testing.B) {
 func BenchmarkView(b *testing.B) {
 	root := tree(b, "a/b/f =text", "a/l -> b")
 	v := workspace.view(b, root)
-	ops := map[string]func(string) error{
-		"OpenRead": func(path string) error {
+	for _, name := range []string{"a/b/f", "a/l/f"} {
+		path := filepath.Join(root, name)
+		measure(b, "OpenRead/"+name, 0, func() error {
 			fd, err := v.OpenRead(b.Context(), path, fsops.FollowLinks)
 			if err == nil {
 				err = unix.Close(fd)
 			}
 			return err
-		},
-		"Stat": func(path string) error {
-			_, err := v.Stat(b.Context(), path, fsops.FollowLinks)
-			return err
-		},
-	}
-	for name, op := range ops {
-		for _, path := range []string{"a/b/f", "a/l/f"} {
-			b.Run(name+"/"+path, func(b *testing.B) {
-				path := filepath.Join(root, path)
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := op(path); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
+		})
+		measure(b, "Stat/"+name, 0, func() error { return rig.Err(v.Stat(b.Context(), path, fsops.FollowLinks)) })
 	}
 }

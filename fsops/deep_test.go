@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // dig makes a chain of directories x below root, depth deep. Every stride
@@ -21,9 +22,7 @@ import (
 func dig(t *testing.T, root string, depth, stride int, links map[string]string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := host.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, host.Remove(context.Background(), root+"/x", true, true, fsops.FollowLinks))
 	})
 	fd, err := unix.Open(root, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for i := 0; i < depth && err == nil; i++ {
@@ -39,9 +38,7 @@ func dig(t *testing.T, root string, depth, stride int, links map[string]string) 
 		unix.Close(fd)
 		fd = next
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	unix.Close(fd)
 }
 
@@ -62,9 +59,7 @@ func within(t *testing.T, what string, answer func()) {
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Getrusage(unix.RUSAGE_THREAD, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -72,6 +67,7 @@ func threadTime(t *testing.T) time.Duration {
 // directories, to a place that is too deep for any path. The view has to answer
 // soon: this once took tens of seconds.
 func TestViewDeepLinks(t *testing.T) {
+	rig.Tier(t, rig.Merge) // the chain has thousands of directories
 	t.Parallel()
 	root := tree(t, "f =f")
 	const stride = 600
@@ -105,9 +101,7 @@ func TestViewManyNames(t *testing.T) {
 	v := everything.view(t, root)
 	for line, want := range map[string]error{"real few": nil, "real many": unix.ELOOP} {
 		within(t, line, func() {
-			if _, err := operation(t.Context(), v, root, line); !errors.Is(err, want) {
-				t.Errorf("%s: error %v, want %v", line, err, want)
-			}
+			rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), want, "%s", line)
 		})
 	}
 }
@@ -115,6 +109,7 @@ func TestViewManyNames(t *testing.T) {
 // TestViewManyLinks: a directory full of links, each as costly as one link may be,
 // is refused. A directory with as many links that lead nearby is listed.
 func TestViewManyLinks(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it makes thousands of links
 	t.Parallel()
 	root := tree(t, "far/", "near/", "f")
 	dig(t, root, 900, 890, map[string]string{"here": "."})
@@ -133,6 +128,7 @@ func TestViewManyLinks(t *testing.T) {
 // TestReadDirectoryTooLarge: a directory has more names than a message can
 // carry, counted as they are answered.
 func TestReadDirectoryTooLarge(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it makes tens of thousands of files
 	t.Parallel()
 	root, err := os.MkdirTemp("/dev/shm", "fsops-test")
 	if err != nil {
@@ -143,13 +139,9 @@ func TestReadDirectoryTooLarge(t *testing.T) {
 	n := fsops.MaxDirectorySize/(3*length+64) + 1
 	for i := range n {
 		name := fmt.Sprintf("%s/%06d%s", root, i, strings.Repeat("\xff", length))[:len(root)+1+length+5]
-		if err := unix.Mknod(name, unix.S_IFREG|0o600, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Mknod(name, unix.S_IFREG|0o600, 0))
 		if i == n*9/10 {
-			if _, err := host.ReadDirectory(t.Context(), root); err != nil {
-				t.Errorf("nine tenths: %v", err)
-			}
+			rig.Check(t, rig.Err(host.ReadDirectory(t.Context(), root)))
 		}
 	}
 	_, err = host.ReadDirectory(t.Context(), root)

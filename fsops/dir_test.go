@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestReadDirectory(t *testing.T) {
@@ -31,9 +32,7 @@ func TestReadDirectory(t *testing.T) {
 		got, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
 		checkErr(t, err, nil)
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		rig.Same(t, path, want, got)
 	}
 	got, err := host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))
 	if err != nil || got == nil || len(got) != 0 {
@@ -80,9 +79,7 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 	root := tree(t, "search/f", "list/f", "list/l -> f")
 	for path, mode := range map[string]uint32{"search": 0o100, "list": 0o400} {
 		path := filepath.Join(root, path)
-		if err := unix.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Chmod(path, mode))
 		t.Cleanup(func() { _ = unix.Chmod(path, 0o700) })
 	}
 	_, err := host.ReadDirectory(t.Context(), filepath.Join(root, "search"))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
@@ -42,9 +43,7 @@ var host fsops.Host
 func tree(t testing.TB, lines ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	grow(t, root, lines...)
 	return root
 }
@@ -67,9 +66,7 @@ func grow(t testing.TB, root string, lines ...string) {
 				err = os.WriteFile(path, []byte(strings.TrimPrefix(rest, "=")), 0o644)
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 }
 
@@ -112,10 +109,22 @@ func list(t testing.TB, root string) []string {
 		out = append(out, rel)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return out
+}
+
+// wantTree compares what is under root with what list says of it.
+func wantTree(t testing.TB, root string, want ...string) {
+	t.Helper()
+	rig.Same(t, "the tree", want, list(t, root))
+}
+
+// at is a path under root, unless it is absolute.
+func at(root, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(root, path)
 }
 
 // invalid stands for any InvalidError in a table.

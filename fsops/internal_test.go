@@ -9,35 +9,37 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
+
+// anything are rules that let everything be written.
+var anything = Rules{
+	Access: func(string) Access { return Write },
+	Leads:  func(string) bool { return false },
+	Bound:  func(string) bool { return false },
+}
+
+// opens are both ways of opening.
+var opens = map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath}
 
 // TestOpenBeneathFallback: stepBeneath answers as openat2 does.
 func TestOpenBeneathFallback(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, dir := range []string{"a/b/c", "x"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for name, target := range map[string]string{"l": "a", "a/up": "..", "dang": "nope", "loop": "loop"} {
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(root, name)))
 	}
-	if err := os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(root, "a/f"), nil, 0o600))
 	dir, err := unix.Open(root, dirFlags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(dir)
 
-	tests := []struct {
+	for _, tt := range []struct {
 		path string
 		want error
 	}{
@@ -46,10 +48,9 @@ func TestOpenBeneathFallback(t *testing.T) {
 		{path: "a/up/x", want: unix.ENOTDIR}, {path: "loop", want: unix.ENOTDIR}, {path: "loop/x", want: unix.ENOTDIR},
 		{path: "dang/x", want: unix.ENOTDIR}, {path: "a/f", want: unix.ENOTDIR}, {path: "a/f/x", want: unix.ENOTDIR},
 		{path: "nope", want: unix.ENOENT}, {path: "a/nope/x", want: unix.ENOENT},
-	}
-	for _, tt := range tests {
+	} {
 		for _, base := range []string{"", root + "/"} {
-			for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+			for name, open := range opens {
 				for _, flags := range []int{dirFlags, unix.O_PATH | unix.O_DIRECTORY} {
 					fd, err := open(dir, base+tt.path, flags)
 					if err != tt.want {
@@ -59,12 +60,8 @@ func TestOpenBeneathFallback(t *testing.T) {
 						continue
 					}
 					var got, want unix.Stat_t
-					if err := unix.Fstat(fd, &got); err != nil {
-						t.Fatal(err)
-					}
-					if err := unix.Stat(filepath.Join(root, tt.path), &want); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, unix.Fstat(fd, &got))
+					rig.Must(t, unix.Stat(filepath.Join(root, tt.path), &want))
 					if idOf(&got) != idOf(&want) {
 						t.Errorf("%s of %q opened another file", name, base+tt.path)
 					}
@@ -76,7 +73,7 @@ func TestOpenBeneathFallback(t *testing.T) {
 			}
 		}
 	}
-	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+	for name, open := range opens {
 		fd, err := open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			t.Errorf("%s of /: %v", name, err)
@@ -90,15 +87,11 @@ func TestOpenBeneathFallback(t *testing.T) {
 func TestOpenBeneathLink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("nowhere", filepath.Join(root, "l")))
 	dir, err := unix.Open(root, dirFlags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(dir)
-	for name, open := range map[string]func(int, string, int) (int, error){"openat2": openBeneath, "steps": stepBeneath} {
+	for name, open := range opens {
 		fd, err := open(dir, "l", unix.O_PATH|unix.O_NOFOLLOW)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -116,20 +109,12 @@ func TestOpenBeneathLink(t *testing.T) {
 func TestViewWithoutProcfs(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, name := range []string{"f", "other"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(root, name), []byte(name), 0o600))
 	}
-	all := func(string) Access { return Write }
-	none := func(string) bool { return false }
-	v, err := NewView(Rules{Access: all, Leads: none, Bound: none})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, err := NewView(anything)
+	rig.Must(t, err)
 	defer v.Close()
 	unix.Close(v.paths.fds)
 	v.paths.fds = -1
@@ -142,25 +127,17 @@ func TestViewWithoutProcfs(t *testing.T) {
 	if err == nil {
 		err = WriteTo(fd, path, []byte("new"))
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, err)
 	fd, err = v.OpenRead(t.Context(), path, FollowLinks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if data, err := ReadFrom(fd, path, nil); err != nil || string(data) != "new" {
 		t.Errorf("file holds %q, %v", data, err)
 	}
 
 	p, err := v.find(v.paths.base, path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
-	if err := os.Rename(filepath.Join(root, "other"), path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(filepath.Join(root, "other"), path))
 	if fd, err := v.paths.Reopen(&p, unix.O_WRONLY|unix.O_TRUNC); err != errMoved {
 		unix.Close(fd)
 		t.Errorf("opened another file: %v", err)
@@ -178,14 +155,10 @@ func TestFollowTrap(t *testing.T) {
 		t.Skip("another owner needs uid 0")
 	}
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	const other, third = 1000, 1001
-	r, err := NewResolver(Rules{Access: func(string) Access { return Write }, Leads: func(string) bool { return false }, Bound: func(string) bool { return false }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := NewResolver(anything)
+	rig.Must(t, err)
 	defer r.Close()
 	for _, tt := range []struct {
 		mode      uint32
@@ -203,13 +176,9 @@ func TestFollowTrap(t *testing.T) {
 	} {
 		dir := filepath.Join(root, "d")
 		link := filepath.Join(dir, "link")
-		for _, err := range []error{
+		rig.Must(t,
 			os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Symlink(root, link), os.Lchown(link, tt.link, -1), os.Chown(dir, tt.dir, -1), unix.Chmod(dir, tt.mode),
-		} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		)
 		r.wary = !tt.off
 		p, err := r.Resolve(viewReading{&r.rules}, r.Base(), link, FollowLast)
 		if err == nil {
@@ -234,20 +203,13 @@ func TestDirStackMoved(t *testing.T) {
 		root := t.TempDir()
 		var s dirStack
 		fd, err := openAt(unix.AT_FDCWD, root, dirFlags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		const depth = maxOpenDirs + 4
 		for range depth {
-			if err := s.push(Dir{FD: fd}); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if fd, err = openAt(fd, "d", dirFlags, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.push(Dir{FD: fd}))
+			rig.Must(t, unix.Mkdirat(fd, "d", 0o755))
+			fd, err = openAt(fd, "d", dirFlags, 0)
+			rig.Must(t, err)
 		}
 		unix.Close(fd)
 		open := 0
@@ -262,9 +224,7 @@ func TestDirStackMoved(t *testing.T) {
 		if move {
 			// The fourth directory is moved, with all below it.
 			p := filepath.Join(root, "d/d/d")
-			if err := os.Rename(p, filepath.Join(root, "elsewhere")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(p, filepath.Join(root, "elsewhere")))
 		}
 		var reopened int
 		for len(s.dirs) > 1 && err == nil {

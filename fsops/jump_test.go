@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestViewSteps: for a path without links a view does not go step by step, however deep it is, also
@@ -23,9 +24,7 @@ func TestViewSteps(t *testing.T) {
 		Leads:  func(string) bool { return true },
 		Bound:  func(string) bool { return false },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer v.Close()
 	for _, tt := range []struct {
 		line string

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // swap exchanges a and b over and over until stop is called. It returns once it
@@ -36,9 +36,7 @@ func swap(t *testing.T, a, b string) (stop func()) {
 			}
 		}
 	}()
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-first)
 	return func() {
 		close(end)
 		<-done
@@ -67,13 +65,9 @@ func TestSwappedLinks(t *testing.T) {
 			stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
 			_ = host.Remove(t.Context(), filepath.Join(root, "t"), true, true, fsops.FollowLinks)
 			stop()
-			if err := os.RemoveAll(filepath.Join(root, "t")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.RemoveAll(filepath.Join(root, "t")))
 		}
-		if diff := cmp.Diff(want, list(t, filepath.Join(root, "outside"))); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		wantTree(t, filepath.Join(root, "outside"), want...)
 	})
 	t.Run("copy", func(t *testing.T) {
 		t.Parallel()
@@ -86,9 +80,7 @@ func TestSwappedLinks(t *testing.T) {
 					t.Fatalf("copied %s", line)
 				}
 			}
-			if err := os.RemoveAll(filepath.Join(root, "n")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.RemoveAll(filepath.Join(root, "n")))
 		}
 		stop()
 	})
@@ -98,9 +90,7 @@ func TestSwappedLinks(t *testing.T) {
 		stop := swap(t, filepath.Join(root, "t/m/d"), filepath.Join(root, "t/m/e"))
 		for end := time.Now().Add(duration); time.Now().Before(end); {
 			res, err := host.Walk(t.Context(), filepath.Join(root, "t"), limits)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if slices.ContainsFunc(res.Entries, func(e fsops.WalkEntry) bool { return strings.Contains(e.Path, "secret") }) {
 				t.Fatalf("listed %v", res.Entries)
 			}

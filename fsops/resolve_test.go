@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // elsewhere is a Reading to which procfs is full of links to dir.
@@ -62,9 +63,7 @@ func TestResolver(t *testing.T) {
 		}
 	}
 	r, err := fsops.NewResolver(fsops.Rules{Access: p.access, Leads: p.leads, Bound: p.bound, DeniesFile: p.deniesFile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	reading := elsewhere{filepath.Join(root, "ws")}
 
@@ -110,13 +109,9 @@ func TestResolver(t *testing.T) {
 		{"ws", "/proc/self/cwd/x", 0, "EACCES"},
 	} {
 		fd, err := unix.Open(filepath.Join(root, tt.at), unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		d, err := r.At(fd, filepath.Join(root, tt.at))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got := ""
 		if p, err := r.Resolve(reading, d, tt.name, tt.how); err != nil {
 			got = unix.ErrnoName(err.(unix.Errno))
@@ -145,14 +140,10 @@ func TestResolver(t *testing.T) {
 		t.Errorf("below a directory without a path: %v", err)
 	}
 	found, err := r.Resolve(reading, r.Base(), filepath.Join(root, "ws/f"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer found.Close()
 	fd, err := r.Reopen(&found, unix.O_RDONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	if text, err := fsops.ReadFrom(fd, "f", nil); err != nil || string(text) != "text" {
 		t.Errorf("reopened, it holds %q, %v", text, err)
@@ -181,9 +172,7 @@ func TestUnheld(t *testing.T) {
 		Access: func(string) fsops.Access { return fsops.Read },
 		Leads:  func(string) bool { return true }, Bound: func(string) bool { return false },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.Close()
 	for _, tt := range []struct {
 		name string
@@ -200,9 +189,7 @@ func TestUnheld(t *testing.T) {
 		{"d/missing", fsops.Unheld, true},
 	} {
 		p, err := r.Resolve(elsewhere{}, r.Base(), root+"/"+tt.name, tt.how)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if held := p.In.FD >= 0; held != tt.held {
 			t.Errorf("%s, %v: the directory is held: %v, expected %v", tt.name, tt.how, held, tt.held)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // inotifies is the inotify instance of all tests.
@@ -22,9 +23,7 @@ func TestWatchMissing(t *testing.T) {
 	run := func(f func(a, b string) error, a, b string) func(t *testing.T, root string) {
 		return func(t *testing.T, root string) {
 			t.Helper()
-			if err := f(filepath.Join(root, a), filepath.Join(root, b)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, f(filepath.Join(root, a), filepath.Join(root, b)))
 		}
 	}
 	grows := func(lines ...string) func(*testing.T, string) {
@@ -45,7 +44,7 @@ func TestWatchMissing(t *testing.T) {
 	}
 	type do = func(*testing.T, string)
 
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		have    []string
 		missing []string
@@ -62,9 +61,7 @@ func TestWatchMissing(t *testing.T) {
 		{name: "linked", have: []string{"z"}, missing: []string{"a"}, fires: run(os.Link, "z", "a")},
 		{name: "created and removed", missing: []string{"a"}, fires: func(t *testing.T, root string) {
 			grow(t, root, "a")
-			if err := os.Remove(filepath.Join(root, "a")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Remove(filepath.Join(root, "a")))
 		}},
 		{name: "ancestor", missing: []string{"a/b/c"}, quiet: []do{grows("b", "c")}, fires: grows("a/")},
 		{name: "ancestor as a file", missing: []string{"a/b"}, fires: grows("a")},
@@ -100,15 +97,12 @@ func TestWatchMissing(t *testing.T) {
 		{name: "missing still fires with present", have: []string{"p"}, missing: []string{"a"}, present: "p", fires: grows("a")},
 		{name: "a path twice", missing: []string{"a", "a"}, fires: grows("a")},
 		{name: "name that is not UTF-8", missing: []string{"a\xff"}, quiet: []do{grows("a\xfe")}, fires: grows("a\xff")},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, tt.have...)
 			w, err := fsops.WatchMissing(&inotifies, under(root, tt.missing...), under(root, tt.present)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer w.Close()
 			for i, do := range tt.quiet {
 				do(t, root)
@@ -147,13 +141,9 @@ func settle(t *testing.T, w *fsops.Watch, root string) {
 	t.Helper()
 	mark := filepath.Join(root, fmt.Sprintf("mark%d", time.Now().UnixNano()))
 	m, err := fsops.WatchMissing(&inotifies, []string{mark}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer m.Close()
-	if err := os.WriteFile(mark, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(mark, nil, 0o600))
 	select {
 	case <-m.Changed():
 	case <-time.After(patience):
@@ -174,7 +164,7 @@ func TestWatchMissingRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("m%d", i)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		missing []string
 		present string
@@ -194,8 +184,7 @@ func TestWatchMissingRefused(t *testing.T) {
 		{name: "present through a link", missing: []string{"a"}, present: "l/q"},
 		{name: "65", missing: many},
 		{name: "64", missing: many[1:], ok: true},
-	}
-	for _, tt := range tests {
+	} {
 		missing := under(root, tt.missing...)
 		for i, m := range missing {
 			missing[i] = filepath.Clean(m)
@@ -247,9 +236,7 @@ func TestWatchClose(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	w, err := fsops.WatchMissing(&inotifies, under(root, "a"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	w.Close()
 	w.Close()
 	grow(t, root, "a")
@@ -259,9 +246,7 @@ func TestWatchClose(t *testing.T) {
 	default:
 	}
 	w, err = fsops.WatchMissing(&inotifies, under(root, "b"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	grow(t, root, "b")
 	<-w.Changed()
 	w.Close()
@@ -272,9 +257,7 @@ func TestWatchNoPermission(t *testing.T) {
 		return
 	}
 	root := tree(t, "g/x/")
-	if err := os.Chmod(filepath.Join(root, "g"), 0o300); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(filepath.Join(root, "g"), 0o300))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(root, "g"), 0o700) })
 	_, err := fsops.WatchMissing(&inotifies, under(root, "g/x/a"), "")
 	checkErr(t, err, os.ErrPermission)
@@ -293,16 +276,12 @@ func TestWatchRace(t *testing.T) {
 		if merr := <-made; merr != nil {
 			t.Fatal(merr)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		// Either the call saw the directories, or the watch sees them.
 		select {
 		case <-w.Changed():
 		case <-time.After(time.Millisecond):
-			if err := os.WriteFile(dir+"/a/f", nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(dir+"/a/f", nil, 0o600))
 			select {
 			case <-w.Changed():
 			case <-time.After(patience):

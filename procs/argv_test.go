@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestClipArgv(t *testing.T) {
@@ -27,9 +27,7 @@ func TestClipArgv(t *testing.T) {
 		{"many", many, append(make([]string, 254), "…")},
 	} {
 		got := clipArgv(tt.argv)
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, got)
 		size := 0
 		for _, arg := range got {
 			size += 16 + len(arg)

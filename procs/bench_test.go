@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func BenchmarkTrue(b *testing.B) {
@@ -18,9 +20,7 @@ func BenchmarkTrue(b *testing.B) {
 			// These are pipes, not files: goroutines copy the output, as a
 			// caller would.
 			cmd.Stdout, cmd.Stderr = struct{ io.Writer }{io.Discard}, struct{ io.Writer }{io.Discard}
-			if err := cmd.Run(); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, cmd.Run())
 		}
 	})
 }
@@ -30,9 +30,7 @@ func benchTrue(b *testing.B, spec Spec) {
 	spec.Argv, spec.Dir = []string{"/bin/true"}, "/"
 	for b.Loop() {
 		p, err := Start(spec)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		p.Begin()
 		<-p.Done()
 		p.Close()
@@ -60,9 +58,7 @@ func BenchmarkFlood(b *testing.B) {
 						}
 					},
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				p.Begin()
 				<-p.Done()
 				p.Close()
@@ -94,18 +90,14 @@ func BenchmarkEcho(b *testing.B) {
 				}
 			}
 			p, err := Start(spec)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			defer p.Close()
 			p.Begin()
 			if tt.spec.TTY {
 				<-echo
 			}
 			for n := 0; b.Loop(); n++ {
-				if _, err := p.TryWrite(strconv.Itoa(n), []byte("x\n")); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(p.TryWrite(strconv.Itoa(n), []byte("x\n"))))
 				<-echo
 			}
 		})

@@ -1,8 +1,6 @@
 package procs
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // cgroupRoles are the things that a child of a test may do, in a control group that
 // the test has made. The child prints what the test looks at.
-var cgroupRoles = map[string]func() error{
+var cgroupRoles = map[string]func(rig.T){
 	"daemon":     cgroupDaemon,
 	"members":    cgroupMembers,
 	"enable":     cgroupEnable,
@@ -49,25 +48,27 @@ func inCgroup(t *testing.T, role ...string) (cmd *exec.Cmd, dir string) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	group, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { removeCgroups(t, dir); _ = group.Close() })
 	cmd = exec.CommandContext(t.Context(), selfPath, append([]string{"cgroup"}, role...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
 	return cmd, dir
 }
 
+// nothingIn fails if there are control groups in dir.
+func nothingIn(t rig.T, dir string) {
+	t.Helper()
+	if left := groupsIn(dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
 // removeCgroups removes a control group with all below it.
 func removeCgroups(t *testing.T, dir string) {
 	t.Helper()
-	if err := errors.Join(killCgroup(dir), awaitEmpty(dir, maxCgroupWait)); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, errors.Join(killCgroup(dir), awaitEmpty(dir, maxCgroupWait)))
 	var all []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -76,9 +77,7 @@ func removeCgroups(t *testing.T, dir string) {
 		return nil
 	})
 	for i := len(all) - 1; i >= 0; i-- {
-		if err := os.Remove(all[i]); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.Remove(all[i]))
 	}
 }
 
@@ -118,66 +117,43 @@ func TestCgroupTerminate(t *testing.T) {
 	if !strings.Contains(out, "terminated: 2 members, then 0\nclosed: 1 members, then 0\n") {
 		t.Error(out)
 	}
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	nothingIn(t, dir)
 }
 
-func cgroupDaemon() error {
+func cgroupDaemon(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err != nil {
-		return err
-	}
-	for _, tt := range []struct {
-		name, script string
-		end          func(*Process) error
-	}{
-		{"terminated", "setsid sh -c 'echo ready; exec sleep 60' & wait", func(p *Process) error {
-			p.Terminate()
-			<-p.Done()
-			return nil
-		}},
-		// Its leader has ended, which makes no difference to Close.
-		{"closed", "setsid sh -c 'echo ready; exec sleep 60' & exec true", func(p *Process) error { return nil }},
+	rig.Must(t, err)
+	for _, tt := range []struct{ name, then string }{
+		{"terminated", "wait"},
+		{"closed", "exec true"}, // its leader has ended, which makes no difference to Close
 	} {
 		group, err := c.New()
-		if err != nil {
-			return err
-		}
+		rig.Must(t, err)
 		ready := make(chan struct{})
 		p, err := Start(Spec{
-			Argv: sh(tt.script), Dir: "/", Env: os.Environ(), Cgroup: group,
+			Argv: sh("setsid sh -c 'echo ready; exec sleep 60' & " + tt.then), Dir: "/", Env: os.Environ(), Cgroup: group,
 			Sink: func(ev Event) {
 				if ev.Kind == Output {
 					close(ready)
 				}
 			},
 		})
-		if err != nil {
-			return err
-		}
+		rig.Must(t, err)
 		p.Begin()
 		<-ready
 		if tt.name == "closed" {
-			if err := p.Wait(context.Background(), 1); err != nil { // for the exit
-				return err
-			}
+			rig.Must(t, p.Wait(t.Context(), 1)) // for the exit
 		}
 		before := len(membersOf(group.dir.Name()))
-		if err := tt.end(p); err != nil {
-			return err
-		}
 		if tt.name == "terminated" {
-			if err := awaitEmpty(group.dir.Name(), maxCgroupWait); err != nil {
-				return err
-			}
+			p.Terminate()
+			<-p.Done()
+			rig.Must(t, awaitEmpty(group.dir.Name(), maxCgroupWait))
 		}
-		if err := errors.Join(p.Close(), p.Close(), group.kill()); err != nil {
-			return err
-		}
+		rig.Must(t, errors.Join(p.Close(), p.Close(), group.kill()))
 		fmt.Printf("%s: %d members, then %d\n", tt.name, before, len(membersOf(group.dir.Name())))
 	}
-	return c.Close()
+	rig.Must(t, c.Close())
 }
 
 // TestCgroupOldKernel: without cgroup.kill, processes that fork as fast as they
@@ -190,35 +166,20 @@ func TestCgroupOldKernel(t *testing.T) {
 	}
 }
 
-func cgroupMembers() error {
+func cgroupMembers(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	group, err := c.New()
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	cmd := exec.Command("sh", "-c", "forks() { for i in 1 2 3 4 5 6 7 8; do sh -c 'while :; do true & wait; done' & done; wait; }; echo ready; forks")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return err
-	}
-	if err := errors.Join(killMembers(group.dir.Name()), awaitEmpty(group.dir.Name(), maxCgroupWait)); err != nil {
-		return err
-	}
+	firstLine(t, cmd)
+	rig.Must(t, errors.Join(killMembers(group.dir.Name()), awaitEmpty(group.dir.Name(), maxCgroupWait)))
 	if err := cmd.Wait(); err == nil {
-		return errors.New("the first one was not killed")
+		t.Fatalf("the first one was not killed")
 	}
 	fmt.Println("killed")
-	return errors.Join(group.Close(), c.Close())
+	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
 
 // controller lets the groups below that of the test use a controller, until the
@@ -231,9 +192,7 @@ func controller(t *testing.T) string {
 	}
 	have, err1 := os.ReadFile(filepath.Join(own, "cgroup.controllers"))
 	enabled, err2 := os.ReadFile(filepath.Join(own, "cgroup.subtree_control"))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(err1, err2))
 	names := strings.Fields(string(have))
 	if len(names) == 0 {
 		t.Skip("cgroup v2 has no controllers here")
@@ -243,9 +202,7 @@ func controller(t *testing.T) string {
 			t.Skip(err)
 		}
 		t.Cleanup(func() {
-			if err := writeCgroup(own, "cgroup.subtree_control", "-"+names[0]); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, writeCgroup(own, "cgroup.subtree_control", "-"+names[0]))
 		})
 	}
 	return names[0]
@@ -263,41 +220,29 @@ func TestCgroupEnable(t *testing.T) {
 		t.Fatal("there is nothing to be swept")
 	}
 	sweepCgroups(dir)
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	nothingIn(t, dir)
 }
 
-func cgroupEnable() error {
+func cgroupEnable(t rig.T) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	name := os.Args[3]
 	base, err := makeBase(dir)
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	c := &Cgroups{base: base}
-	if err := c.enable(dir, []string{name}); err != nil {
-		return err
-	}
+	rig.Must(t, c.enable(dir, []string{name}))
 	group, err := c.New()
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	enabled, err := os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers"))
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	if strings.TrimSpace(string(enabled)) != name {
-		return fmt.Errorf("a group has %q, want %q", enabled, name)
+		t.Fatalf("a group has %q, want %q", enabled, name)
 	}
 	if got := membersOf(filepath.Join(base.Name(), "agent")); len(got) != 1 || got[0] != strconv.Itoa(os.Getpid()) {
-		return fmt.Errorf("%q are in the agent's leaf", got)
+		t.Fatalf("%q are in the agent's leaf", got)
 	}
 	fmt.Println("moved and enabled")
-	return errors.Join(group.Close(), c.Close())
+	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
 
 // TestCgroupLimits: a limit holds, or the error names what it needs.
@@ -306,32 +251,28 @@ func TestCgroupLimits(t *testing.T) {
 	out, dir := runInCgroup(t, "limits")
 	switch {
 	case strings.Contains(out, `limits of the controller "pids" are asked for`):
-		if left := groupsIn(dir); len(left) != 0 {
-			t.Errorf("%q are left", left)
-		}
+		nothingIn(t, dir)
 		t.Skip(out)
 	case !strings.Contains(out, "bounded\n"):
 		t.Error(out)
 	}
 }
 
-func cgroupLimits() error {
+func cgroupLimits(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{PIDs: 8})
 	if err != nil {
 		fmt.Println(err)
-		return nil
+		return
 	}
 	group, err := c.New()
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	cmd := exec.Command("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fork") {
-		return fmt.Errorf("nine more could be started: %v %s", err, out)
+		t.Fatalf("nine more could be started: %v %s", err, out)
 	}
 	fmt.Println("bounded")
-	return errors.Join(group.Close(), c.Close())
+	rig.Must(t, errors.Join(group.Close(), c.Close()))
 }
 
 // TestCgroupCrash: processes in the groups of an agent that was killed die when
@@ -339,52 +280,29 @@ func cgroupLimits() error {
 func TestCgroupCrash(t *testing.T) {
 	t.Parallel()
 	cmd, dir := inCgroup(t, "crash")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemon, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemon, err := strconv.Atoi(strings.TrimSpace(firstLine(t, cmd)))
+	rig.Must(t, err)
 	// While the agent lives its groups are not touched.
 	sweepCgroups(dir)
-	if err := syscall.Kill(daemon, 0); err != nil {
-		t.Errorf("the daemon of an agent that lives: %v", err)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, syscall.Kill(daemon, 0))
+	rig.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	sweepCgroups(dir)
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	nothingIn(t, dir)
 	if s, err := linux.StatOf(daemon); err == nil && !s.Dead() {
 		t.Error("the daemon of the dead agent lives")
 	}
 }
 
-func cgroupCrash() error {
+func cgroupCrash(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	group, err := c.New()
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	cmd := exec.Command("setsid", "sh", "-c", "echo $$; exec sleep 60")
 	cmd.Stdout = os.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
-	return cmd.Run()
+	rig.Must(t, cmd.Run())
 }
 
 // TestCgroupNotDelegated: the reason is in the error, and nothing is left.
@@ -413,33 +331,23 @@ func TestCgroupNotDelegated(t *testing.T) {
 			if !strings.HasPrefix(string(out), ErrNotDelegated.Error()) || !strings.Contains(string(out), tt.want) {
 				t.Errorf("%s, want %q", out, tt.want)
 			}
-			if left := groupsIn(dir); len(left) != 0 {
-				t.Errorf("%q are left", left)
-			}
+			nothingIn(t, dir)
 		})
 	}
 }
 
-func cgroupNew() error {
+func cgroupNew(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err == nil {
-		return c.Close()
-	}
 	if !errors.Is(err, ErrNotDelegated) {
-		return err
+		t.Fatalf("%v, %v, want %v", c, err, ErrNotDelegated)
 	}
 	fmt.Println(err)
-	return nil
 }
 
-func cgroupReadOnly() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/sys/fs/cgroup", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return err
-	}
-	return cgroupNew()
+func cgroupReadOnly(t rig.T) {
+	rig.Must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	rig.Must(t, unix.MountSetattr(unix.AT_FDCWD, "/sys/fs/cgroup", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}))
+	cgroupNew(t)
 }
 
 // TestCgroupThreaded: in a threaded group no process can be born into a new
@@ -452,26 +360,15 @@ func TestCgroupThreaded(t *testing.T) {
 	}
 }
 
-func cgroupThreaded() error {
+func cgroupThreaded(t rig.T) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	threads := filepath.Join(dir, "threads")
-	if err := os.Mkdir(threads, 0o755); err != nil {
-		return err
-	}
-	if err := writeCgroup(threads, "cgroup.type", "threaded"); err != nil {
-		return err
-	}
-	if err := writeCgroup(threads, "cgroup.procs", "0"); err != nil {
-		return err
-	}
-	err = cgroupNew()
-	if left := groupsIn(threads); len(left) != 0 {
-		err = errors.Join(err, fmt.Errorf("%q are left", left))
-	}
-	return err
+	rig.Must(t, os.Mkdir(threads, 0o755))
+	rig.Must(t, writeCgroup(threads, "cgroup.type", "threaded"))
+	rig.Must(t, writeCgroup(threads, "cgroup.procs", "0"))
+	cgroupNew(t)
+	nothingIn(t, threads)
 }
 
 // TestCgroupRefused: a process that the kernel does not let into its group is
@@ -483,11 +380,9 @@ func TestCgroupRefused(t *testing.T) {
 	}
 }
 
-func cgroupRefused() error {
+func cgroupRefused(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	for _, stage := range []func(Program) (*Stage, error){
 		nil,
 		func(p Program) (*Stage, error) {
@@ -495,23 +390,19 @@ func cgroupRefused() error {
 		},
 	} {
 		group, err := c.New()
-		if err != nil {
-			return err
-		}
-		if err := os.Remove(group.dir.Name()); err != nil {
-			return err
-		}
+		rig.Must(t, err)
+		rig.Must(t, os.Remove(group.dir.Name()))
 		p, err := Start(Spec{Argv: []string{"/bin/true"}, Dir: "/", Cgroup: group, Stage: stage})
 		switch {
 		case err == nil:
-			return fmt.Errorf("process %d is started", p.PID())
+			t.Fatalf("process %d is started", p.PID())
 		case strings.Contains(err.Error(), "starting the sandbox: "):
 			fmt.Println("refused: starting the sandbox")
 		default:
 			fmt.Println("refused")
 		}
 	}
-	return c.Close()
+	rig.Must(t, c.Close())
 }
 
 // TestCgroupStrangers: with other processes in the group of the agent no
@@ -522,29 +413,21 @@ func TestCgroupStrangers(t *testing.T) {
 	if !strings.Contains(out, "other processes in the agent's group") {
 		t.Error(out)
 	}
-	if left := groupsIn(dir); len(left) != 0 {
-		t.Errorf("%q are left", left)
-	}
+	nothingIn(t, dir)
 }
 
-func cgroupStrangers() error {
+func cgroupStrangers(t rig.T) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	name := os.Args[3]
 	stranger := exec.Command("sleep", "60")
-	if err := stranger.Start(); err != nil {
-		return err
-	}
+	rig.Must(t, stranger.Start())
 	base, err := makeBase(dir)
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	c := &Cgroups{base: base}
 	fmt.Println(c.enable(dir, []string{name}))
 	err = c.Close()
-	return errors.Join(err, stranger.Process.Kill())
+	rig.Must(t, errors.Join(err, stranger.Process.Kill()))
 }
 
 // TestCgroupClose: a group is removed when it is empty, and not before. Closing
@@ -552,40 +435,29 @@ func cgroupStrangers() error {
 func TestCgroupClose(t *testing.T) {
 	t.Parallel()
 	var none *Cgroup
-	if err := errors.Join(none.kill(), none.Close()); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, errors.Join(none.kill(), none.Close()))
 	out, _ := runInCgroup(t, "close-held")
 	if out != "closed\n" {
 		t.Error(out)
 	}
 }
 
-func cgroupClose() error {
+func cgroupClose(t rig.T) {
 	c, err := NewCgroups(CgroupLimits{})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	group, err := c.New()
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group.fd()}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	rig.Must(t, cmd.Start())
 	if err := os.Remove(group.dir.Name()); !errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("removing a group with members: %w", err)
+		t.Fatalf("removing a group with members: %v", err)
 	}
-	if err := errors.Join(group.Close(), group.Close(), c.Close()); err != nil {
-		return err
-	}
+	rig.Must(t, errors.Join(group.Close(), group.Close(), c.Close()))
 	if err := cmd.Wait(); err == nil {
-		return errors.New("the member was not killed")
+		t.Fatalf("the member was not killed")
 	}
 	fmt.Println("closed")
-	return nil
 }
 
 func TestOwnCgroup(t *testing.T) {
@@ -609,12 +481,8 @@ func TestOwnCgroup(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := errors.Join(
-				os.WriteFile(dir+"/cgroup", []byte(tt.cgroup), 0o600),
-				os.WriteFile(dir+"/mountinfo", []byte(tt.mounts), 0o600),
-			); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(dir+"/cgroup", []byte(tt.cgroup), 0o600))
+			rig.Must(t, os.WriteFile(dir+"/mountinfo", []byte(tt.mounts), 0o600))
 			got, err := ownCgroup(dir+"/cgroup", dir+"/mountinfo")
 			if got != tt.want || (err == nil) != (tt.want != "") || err != nil && !errors.Is(err, ErrNotDelegated) {
 				t.Errorf("got %q, %v, want %q", got, err, tt.want)
@@ -638,9 +506,7 @@ func TestCgroupLimitFiles(t *testing.T) {
 func TestCgroupEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/cgroup.events", []byte("populated 1\nfrozen 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(dir+"/cgroup.events", []byte("populated 1\nfrozen 0\n"), 0o600))
 	if err := awaitEmpty(dir, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want one that names %s", err, dir)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestEnviron(t *testing.T) {
@@ -50,9 +50,7 @@ func TestEnviron(t *testing.T) {
 		}, []string{"=e", "CODEX_ACCESS_TOKEN=c", "a=b=c"}},
 		{"brackets are text", &EnvPolicy{Set: map[string]string{"[ab]": "1", "a": "2"}, IncludeOnly: []string{"[ab]"}}, nil, []string{"[ab]=1"}},
 	} {
-		if diff := cmp.Diff(tt.want, tt.policy.Environ(server, tt.overlay)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, tt.policy.Environ(server, tt.overlay))
 	}
 }
 
@@ -161,9 +159,7 @@ func BenchmarkEnvironHostile(b *testing.B) {
 	for i := range 9 {
 		p.Set[strings.Repeat("a", 1000+i)] = ""
 	}
-	if err := p.Check(nil, nil); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, p.Check(nil, nil))
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Environ(nil, nil)

@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -11,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func testGuard() *Guard {
@@ -37,15 +36,9 @@ func guardedAgent(guard *Guard, argv []string) error {
 // gone waits until a group has no members but zombies.
 func gone(t *testing.T, pgid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		if err := syscall.Kill(-pgid, 0); err == syscall.ESRCH || zombies(pgid) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("group %d still has members", pgid)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	rig.Until(t, "the group has no members", func() bool {
+		return syscall.Kill(-pgid, 0) == syscall.ESRCH || zombies(pgid)
+	})
 }
 
 // zombies tells whether all members of a group are dead. A test cannot wait until
@@ -74,24 +67,10 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.role+"/"+tt.sig.String(), func(t *testing.T) {
 			t.Parallel()
 			agent := self(tt.role)
-			out, err := agent.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
+			line := firstLine(t, agent)
 			pgid, err := strconv.Atoi(strings.Fields(line)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Process.Signal(tt.sig); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, agent.Process.Signal(tt.sig))
 			_ = agent.Wait() // it was killed
 			gone(t, pgid)
 		})
@@ -131,13 +110,9 @@ func TestGuardTable(t *testing.T) {
 	}
 
 	// Close kills a process that is left.
-	if err := guard.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, guard.Close())
 	gone(t, running.PID())
-	if _, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Start with a closed guard: %v, want os.ErrClosed", err)
-	}
+	rig.Is(t, rig.Err(Start(Spec{Argv: []string{"true"}, Dir: "/", Guard: guard})), os.ErrClosed, "Start with a closed guard")
 }
 
 // TestGuardJobs: jobs that lead groups of their own die with the agent too,
@@ -148,21 +123,8 @@ func TestGuardJobs(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			agent := self("guarded-jobs", mode)
-			out, err := agent.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			job, escaped := openJobs(t, line)
-			if err := agent.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			job, escaped := openJobs(t, firstLine(t, agent))
+			rig.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // it was killed
 			if !endsWithin(t, job, waitMs) {
 				t.Error("a job survived the agent")
@@ -182,32 +144,22 @@ func TestGuardRestart(t *testing.T) {
 	defer guard.Close()
 	old, _ := launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	pipe, err := guard.alive.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	killed := 0
 	for pid := range leftGroups().pids {
 		if isGuard(pid, pipe) {
 			killed++
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
 	if killed != 1 {
 		t.Fatalf("%d processes are our guard, want 1", killed)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	rig.Until(t, "the end of the guard is noticed", func() bool {
 		guard.mu.Lock()
-		ended := guard.alive == nil
-		guard.mu.Unlock()
-		if ended {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the end of the guard was not noticed")
-		}
-	}
+		defer guard.mu.Unlock()
+		return guard.alive == nil
+	})
 	launch(t, Spec{Argv: []string{"sleep", "60"}, Guard: guard})
 	guard.Close()
 	gone(t, old.PID())
@@ -231,9 +183,7 @@ func TestGuardMainSpares(t *testing.T) {
 	for _, v := range []uint64{0, 1, 1 | 1<<guardPID, uint64(p.PID()) | 1<<guardPID, 1<<guardPID - 1} {
 		table = binary.NativeEndian.AppendUint64(table, v)
 	}
-	if err := killGuarded(bytes.NewReader(table)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, killGuarded(bytes.NewReader(table)))
 	if !p.Terminate() {
 		t.Error("a process was killed whose number the table gives to a dead leader")
 	}

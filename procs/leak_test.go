@@ -4,15 +4,15 @@ import (
 	"os"
 	"runtime"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNoLeak is not parallel: it counts what the whole test process has.
 func TestNoLeak(t *testing.T) {
 	fds := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return len(entries)
 	}
 	specs := []Spec{

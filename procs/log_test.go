@@ -6,8 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // filled returns a log with "aa" as 1, "bbb" as 2, the exit as 3 and "c" as 4.
@@ -52,9 +53,7 @@ func testRead(t *testing.T) {
 		{"huge budget", 0, new(^uint64(0)), []Chunk{a, b, c}, 5},
 	} {
 		want := Snapshot{Chunks: tt.want, NextSeq: tt.next, Exited: true, ExitCode: 9}
-		if diff := cmp.Diff(want, filled().read(tt.after, tt.maxBytes)); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, want, filled().read(tt.after, tt.maxBytes))
 	}
 }
 
@@ -104,9 +103,7 @@ func TestChunksStay(t *testing.T) {
 	}
 	var kept []copied
 	for after := uint64(0); len(kept) < 64; {
-		if err := p.Wait(t.Context(), after); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Wait(t.Context(), after))
 		s := p.Read(after, nil)
 		for _, c := range s.Chunks {
 			kept = append(kept, copied{c, bytes.Clone(c.Data)})
@@ -116,9 +113,7 @@ func TestChunksStay(t *testing.T) {
 	// Every buffer gets used again.
 	_, _, _, from := p.State()
 	for next := from; next < from+200; _, _, _, next = p.State() {
-		if err := p.Wait(t.Context(), next-1); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Wait(t.Context(), next-1))
 	}
 	for _, k := range kept {
 		if !bytes.Equal(k.chunk.Data, k.data) {

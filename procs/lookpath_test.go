@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSearch: the elements of PATH are tried in their order, as execvp(3) does
@@ -16,16 +18,10 @@ func TestSearch(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"a/prog": 0o755, "b/prog": 0o755, "plain/prog": 0o644, "a/other": 0o755} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, nil, mode))
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "folder", "prog"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Join(dir, "folder", "prog"), 0o755))
 	path := func(elements ...string) []string {
 		for i, e := range elements {
 			elements[i] = filepath.Join(dir, e)
@@ -65,13 +61,9 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	near, err := filepath.Rel(here, dir+"/b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var found string
 	err = Search("prog", "", []string{"PATH=" + near}, func(path string) error {
 		found = path

@@ -1,12 +1,16 @@
 package procs
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main function of the processes that tests start from
@@ -29,15 +33,13 @@ func TestMain(m *testing.M) {
 	case "jobs":
 		err = startJobs(os.Args[2])
 	case "reaping-agent":
-		if os.Args[2] == "abandoned" {
-			err = abandoningAgent()
-		} else {
-			err = reapingAgent(os.Args[2])
-		}
+		err = rig.Outside(context.Background(), func(t rig.T) { reapingAgent(t, os.Args[2]) })
+	case "abandoning-agent":
+		err = rig.Outside(context.Background(), abandoningAgent)
 	case "zombies":
-		err = endWithZombies(os.Args[2])
+		err = rig.Outside(context.Background(), func(t rig.T) { endWithZombies(t, os.Args[2]) })
 	case "cgroup":
-		err = cgroupRoles[os.Args[2]]()
+		err = rig.Outside(context.Background(), cgroupRoles[os.Args[2]])
 	default:
 		if err := CloseOnExec(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -54,6 +56,17 @@ func TestMain(m *testing.M) {
 
 // self is a command that runs this binary in a role of TestMain.
 func self(role ...string) *exec.Cmd { return exec.Command(selfPath, role...) }
+
+// firstLine starts a command and returns the first line of its output.
+func firstLine(t rig.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	rig.Must(t, err)
+	return line
+}
 
 // selfPath is this binary, also if its file has been replaced since.
 const selfPath = "/proc/self/exe"

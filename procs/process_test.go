@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a test waits for what must come, before it fails. The
@@ -112,18 +114,14 @@ type gate struct{ path string }
 func newGate(t *testing.T) gate {
 	t.Helper()
 	g := gate{filepath.Join(t.TempDir(), "gate")}
-	if err := syscall.Mkfifo(g.path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Mkfifo(g.path, 0o600))
 	return g
 }
 
 // open lets the script go on, once it waits.
 func (g gate) open(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(g.path, []byte("\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(g.path, []byte("\n"), 0))
 }
 
 func finish(t *testing.T, p *Process) {
@@ -236,16 +234,12 @@ func TestTerminalSize(t *testing.T) {
 	})
 	p.Begin()
 	waitFor(t, p, "3 333\r\n")
-	if err := p.Resize(Winsize{Rows: 50, Cols: 132}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Resize(Winsize{Rows: 50, Cols: 132}))
 	finish(t, p)
 	if got := rec.text(PTY); got != "3 333\r\n50 132\r\n" {
 		t.Errorf("sizes %q, want 3 333 and 50 132", got)
 	}
-	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != nil {
-		t.Errorf("Resize after the end: %v, want nil", err)
-	}
+	rig.Check(t, p.Resize(Winsize{Rows: 1, Cols: 1}))
 	p, _ = run(t, Spec{Argv: []string{"true"}})
 	if err := p.Resize(Winsize{Rows: 1, Cols: 1}); err != ErrNotTTY {
 		t.Errorf("Resize without a terminal: %v, want ErrNotTTY", err)
@@ -355,9 +349,7 @@ func TestGrandchild(t *testing.T) {
 		p, rec := launch(t, Spec{Argv: sh("echo first; (read x <" + gate.path + "; echo late) & exit 4")})
 		p.Begin()
 		for after, exited := uint64(0), false; !exited; exited, _, _, _ = p.State() {
-			if err := p.Wait(t.Context(), after); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, p.Wait(t.Context(), after))
 			after++
 		}
 		gate.open(t)
@@ -409,9 +401,7 @@ func TestBlockedSink(t *testing.T) {
 	if s := p.Read(0, nil); len(s.Chunks) == 0 || s.Exited {
 		t.Errorf("Read() = %d chunks, exited %v", len(s.Chunks), s.Exited)
 	}
-	if err := p.Wait(t.Context(), 0); err != nil {
-		t.Errorf("Wait: %v", err)
-	}
+	rig.Check(t, p.Wait(t.Context(), 0))
 	if status, err := p.Write(t.Context(), "1", make([]byte, 1<<17)); status != Accepted || err != nil {
 		t.Errorf("Write: %v, %v", status, err)
 	}
@@ -447,16 +437,12 @@ func TestWait(t *testing.T) {
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), 0) }()
 	p.TryWrite("1", []byte("a\n"))
-	if err := <-waited; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-waited)
 	if s := p.Read(0, nil); len(s.Chunks) != 1 || s.NextSeq != 2 {
 		t.Fatalf("Read(0) = %+v", s)
 	}
 	p.TryWrite("2", []byte("b\n"))
-	if err := p.Wait(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Wait(t.Context(), 1))
 	want := Snapshot{NextSeq: 3, Exited: true, ExitCode: 5}
 	if diff := cmp.Diff(want, p.Read(1, nil)); diff != "" {
 		t.Fatalf("Read(1) after the exit (-want +got):\n%s", diff)
@@ -464,9 +450,7 @@ func TestWait(t *testing.T) {
 	// The exit is known already: only the close is news.
 	go func() { waited <- p.Wait(t.Context(), 2) }()
 	p.KillGroup()
-	if err := <-waited; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-waited)
 	want.NextSeq, want.Closed = 4, true
 	if diff := cmp.Diff(want, p.Read(2, nil)); diff != "" {
 		t.Fatalf("Read(2) after the close (-want +got):\n%s", diff)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestReaper: orphans are reaped, and no managed process loses its exit code.
@@ -29,9 +31,7 @@ func TestReaper(t *testing.T) {
 			t.Skipf("no PID namespace here: unshare: %v: %s", err, out)
 		}
 		exe, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		cmd := exec.Command("unshare", append(unshare, exe, "reaping-agent", "init")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -40,13 +40,11 @@ func TestReaper(t *testing.T) {
 }
 
 // reapingAgent has 60 orphans while it runs 200 processes.
-func reapingAgent(mode string) error {
+func reapingAgent(t rig.T, mode string) {
 	if mode == "subreaper" {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return err
-		}
+		rig.Must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	} else if os.Getpid() != 1 {
-		return fmt.Errorf("pid is %d, want 1", os.Getpid())
+		t.Fatalf("pid is %d, want 1", os.Getpid())
 	}
 	reaper := NewReaper(nil)
 	defer reaper.Close()
@@ -54,9 +52,7 @@ func reapingAgent(mode string) error {
 	// A process that is never begun is reaped all the same, and delays no
 	// other.
 	silent, err := Start(Spec{Argv: []string{"true"}, Dir: "/", Reaper: reaper})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 
 	errs := make(chan error, 4)
@@ -73,19 +69,13 @@ func reapingAgent(mode string) error {
 	}
 	workers.Wait()
 	close(errs)
-	for err := range errs {
-		return err
-	}
+	rig.Must(t, <-errs)
 	// All orphans have ended, since their last words were read. The last one
 	// may not be reaped yet.
-	for late := time.Now().Add(patience); time.Now().Before(late); {
-		if _, found, err := peek(unix.P_ALL, 0); !found && err == unix.ECHILD {
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	children, err := os.ReadFile("/proc/thread-self/children")
-	return fmt.Errorf("children are left: %s (%v)", children, err)
+	rig.Until(t, "no children are left", func() bool {
+		_, found, err := peek(unix.P_ALL, 0)
+		return !found && err == unix.ECHILD
+	})
 }
 
 // reapingRound runs a process that, in some of the rounds, leaves an orphan.
@@ -115,14 +105,14 @@ func reapingRound(reaper *Reaper, i int) error {
 // TestAbandoned: what a stage leaves that was killed is ended, and no other orphan.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
-	if out, err := self("reaping-agent", "abandoned").CombinedOutput(); err != nil {
+	if out, err := self("abandoning-agent").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
 
 // abandoningAgent runs a command that leaves a process, and then a stage that is
 // killed and leaves others, with one below them that is nobody's child yet.
-func abandoningAgent() error {
+func abandoningAgent(t rig.T) {
 	const mark = "31536001" // a duration that the processes of the stage sleep
 	reaper := NewReaper(func(pid int) bool {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -130,9 +120,7 @@ func abandoningAgent() error {
 	})
 	defer reaper.Close()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	defer unix.Close(pair[1])
 	stage := func(Program) (*Stage, error) {
 		script := "setsid sh -c 'sleep " + mark + " & sleep " + mark + "; :' & sleep " + mark + " & sleep 0.2; kill -9 $$"
@@ -142,36 +130,28 @@ func abandoningAgent() error {
 		}, nil
 	}
 	one, err := Start(Spec{Argv: []string{"x"}, Dir: "/", Reaper: reaper, Stage: stage})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	defer one.Close()
 	// The agent is a subreaper from here on.
 	other, err := Start(Spec{Argv: sh("setsid sleep 31536002 > /dev/null 2>&1 & exit 3"), Dir: "/", Reaper: reaper})
-	if err != nil {
-		return err
-	}
+	rig.Must(t, err)
 	defer other.Close()
 	other.Begin()
 	one.Begin()
 	<-one.Done()
 	<-other.Done()
 	if _, code, _, _ := one.State(); code != 137 {
-		return fmt.Errorf("the stage has ended with code %d", code)
+		t.Fatalf("the stage has ended with code %d", code)
 	}
-	var left []string
-	for late := time.Now().Add(patience); time.Now().Before(late); {
-		left = nil
-		for _, pid := range Children() {
-			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			left = append(left, string(line))
+	rig.Until(t, "only the orphan of the command is left", func() bool {
+		left := Children()
+		if len(left) != 1 {
+			return false
 		}
-		if len(left) == 1 && strings.Contains(left[0], "31536002") {
-			return syscall.Kill(Children()[0], syscall.SIGKILL)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return fmt.Errorf("left: %q", left)
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", left[0]))
+		return strings.Contains(string(line), "31536002")
+	})
+	rig.Must(t, syscall.Kill(Children()[0], syscall.SIGKILL))
 }
 
 func TestNilReaper(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // startJobs does what a shell with job control does: it starts a job that leads
@@ -49,9 +50,7 @@ func openJobs(t *testing.T, line string) (job, escaped int) {
 	var fds [2]int
 	for i, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			_ = unix.Close(fd)
@@ -120,9 +119,7 @@ func TestStrangersSessionIsSpared(t *testing.T) {
 	waitFor(t, p, "\n")
 	job, _ := openJobs(t, string(p.Read(0, nil).Chunks[0].Data))
 	stat, err := linux.StatOf(p.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	born := uint64(stat.Number(linux.StatStart))
 	killSessions(map[int]uint64{p.PID(): born - 1})
 	if endsWithin(t, job, 20) {

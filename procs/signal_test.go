@@ -1,8 +1,6 @@
 package procs
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestSignalGroup(t *testing.T) {
@@ -53,9 +53,7 @@ func TestKillGroup(t *testing.T) {
 			p, rec := launch(t, Spec{Argv: sh(tt.script)})
 			p.Begin()
 			for after := uint64(0); ; after++ {
-				if err := p.Wait(t.Context(), after); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, p.Wait(t.Context(), after))
 				if exited, _, _, _ := p.State(); exited {
 					break
 				}
@@ -73,13 +71,9 @@ func TestKillGroup(t *testing.T) {
 				t.Errorf("probing the group of a reaped leader: %v", err)
 			}
 			child, err := strconv.Atoi(strings.TrimSpace(rec.text(Stdout)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			pidfd, err := unix.PidfdOpen(child, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer unix.Close(pidfd)
 			p.Signal(syscall.SIGKILL)
 			if p.Terminate() {
@@ -145,11 +139,9 @@ func TestZombiesHoldNothing(t *testing.T) {
 
 // endWithZombies ends processes whose children stay zombies: the kernel hands
 // these to this process, which does not reap them at first.
-func endWithZombies(how string) error {
+func endWithZombies(t rig.T, how string) {
 	const processes = 20
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return err
-	}
+	rig.Must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	guard := testGuard()
 	defer guard.Close()
 	pidfds := func() (n int) {
@@ -164,18 +156,12 @@ func endWithZombies(how string) error {
 	var kept bool // whether pidfds of groups with members are kept: not before Linux 6.9
 	for range processes {
 		p, err := Start(Spec{Argv: sh("sleep 600 & echo $!; wait"), Dir: "/", Guard: guard})
-		if err != nil {
-			return err
-		}
+		rig.Must(t, err)
 		defer p.Close()
 		p.Begin()
-		if err := p.Wait(context.Background(), 0); err != nil {
-			return err
-		}
+		rig.Must(t, p.Wait(t.Context(), 0))
 		child, err := strconv.Atoi(strings.TrimSpace(string(p.Read(0, nil).Chunks[0].Data)))
-		if err != nil {
-			return err
-		}
+		rig.Must(t, err)
 		children = append(children, child)
 		p.group.mu.Lock()
 		kept = p.group.signalPidfdLocked(0) == nil
@@ -189,21 +175,14 @@ func endWithZombies(how string) error {
 	}
 	if how == "signal" {
 		if n := pidfds(); kept && n < processes {
-			return fmt.Errorf("%d pidfds are held for %d groups, which consist of zombies", n, processes)
+			t.Fatalf("%d pidfds are held for %d groups, which consist of zombies", n, processes)
 		}
 		for _, pid := range children {
-			if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
-				return fmt.Errorf("reaping %d: %w", pid, err)
-			}
+			_, err := syscall.Wait4(pid, nil, 0, nil)
+			rig.Must(t, err)
 		}
 	}
-	// One pidfd is that of the guard.
-	for deadline := time.Now().Add(patience); pidfds() > 1; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d pidfds are held for %d groups without members", pidfds()-1, processes)
-		}
-	}
-	return nil
+	rig.Until(t, "no pidfd is held but that of the guard", func() bool { return pidfds() <= 1 })
 }
 
 // openFiles returns what the descriptors of this process are.

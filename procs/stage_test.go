@@ -11,18 +11,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // leashEnds returns our end of a leash and that of a stage.
 func leashEnds(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetNonblock(ends[0], true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, unix.SetNonblock(ends[0], true))
 	return os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 }
 
@@ -103,9 +101,7 @@ func TestStageErrors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, f := range []*os.File{stage.Files[0], stage.Leash} {
-		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s is still open: %v", f.Name(), err)
-		}
+		rig.Is(t, rig.Err(f.Stat()), os.ErrClosed, "%s is still open", f.Name())
 	}
 }
 
@@ -113,9 +109,7 @@ func TestStageFiles(t *testing.T) {
 	t.Parallel()
 	spec, stage := staged(t, "readlink /proc/$$/fd/3", 0)
 	extra, err := os.Open("/etc/passwd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	stage.Argv[2] += " /proc/$$/fd/4; ls /proc/$$/fd"
 	stage.Files = append(stage.Files, extra)
 	p, output := launch(t, spec)
@@ -126,9 +120,7 @@ func TestStageFiles(t *testing.T) {
 		t.Errorf("descriptors: %q", lines)
 	}
 	for _, f := range append(stage.Files, stage.Leash) {
-		if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s is still open: %v", f.Name(), err)
-		}
+		rig.Is(t, rig.Err(f.Stat()), os.ErrClosed, "%s is still open", f.Name())
 	}
 }
 
@@ -154,18 +146,14 @@ func TestStageKeepsSignals(t *testing.T) {
 	for _, ready := range []string{"printf x >&3", "exec 3>&-"} {
 		dir := t.TempDir()
 		fifo := filepath.Join(dir, "fifo")
-		if err := unix.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Mkfifo(fifo, 0o600))
 		spec, _ := staged(t, "read go < "+fifo+"; trap 'echo one' USR1; trap 'echo two; exit 3' USR2; "+ready+"; while :; do sleep 0.01; done", 0)
 		p, output := launch(t, spec)
 		p.Begin()
 		for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGUSR1} {
 			p.Signal(sig)
 		}
-		if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(fifo, []byte("\n"), 0))
 		finish(t, p)
 		if out := output.text(Stdout); strings.Count(out, "one") > 1 || !strings.HasSuffix(out, "two\n") {
 			t.Errorf("%s: %q", ready, out)

@@ -14,18 +14,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // script writes a file with the given mode below dir.
 func script(t *testing.T, dir, name, text string, mode fs.FileMode) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	rig.Must(t, os.WriteFile(path, []byte(text), mode))
 	return path
 }
 
@@ -123,9 +121,7 @@ func TestLookPath(t *testing.T) {
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Getrusage(unix.RUSAGE_THREAD, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -137,9 +133,7 @@ func TestLookPathBound(t *testing.T) {
 	for len(deep) < 3900 {
 		deep += "/d"
 	}
-	if err := os.MkdirAll(deep, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(deep, 0o755))
 	runtime.LockOSThread()
 	begin := threadTime(t)
 	if _, err := LookPath("no-such", deep, []string{"PATH=" + strings.Repeat(":", 1<<17)}); err != syscall.ENOENT {
@@ -205,15 +199,11 @@ func TestBusyProgram(t *testing.T) {
 	spec := Spec{Argv: []string{script(t, dir, "tool", "#!/bin/sh\n", 0o755)}, Dir: dir}
 	busy := func() *os.File {
 		f, err := os.OpenFile(spec.Argv[0], os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return f
 	}
 	f := busy()
-	if _, err := Start(spec); !errors.Is(err, syscall.ETXTBSY) {
-		t.Errorf("a program that stays open for writing: %v, want %v", err, syscall.ETXTBSY)
-	}
+	rig.Is(t, rig.Err(Start(spec)), syscall.ETXTBSY, "a program that stays open for writing")
 	f.Close()
 	for range 20 { // on a busy machine it may be closed too late
 		f := busy()

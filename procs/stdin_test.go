@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestWriteOrder(t *testing.T) {
@@ -154,9 +155,7 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 		if err == ErrStdinFull {
 			return n
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n++
 	}
 }
@@ -205,43 +204,33 @@ func TestFullQueue(t *testing.T) {
 		p, _ := blocked(t, "sleep 60")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := p.Write(ctx, "z", []byte("z")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Write: %v, want the end of its context", err)
-		}
+		rig.Is(t, rig.Err(p.Write(ctx, "z", []byte("z"))), context.DeadlineExceeded, "Write")
 	})
 	t.Run("room", func(t *testing.T) {
 		t.Parallel()
 		gate := newGate(t)
 		_, done := blocked(t, "read x <"+gate.path+"; exec cat >/dev/null")
 		gate.open(t)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 	})
 	t.Run("exit", func(t *testing.T) {
 		t.Parallel()
 		p, done := blocked(t, "sleep 60")
 		p.Terminate()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 	})
 	t.Run("close", func(t *testing.T) {
 		t.Parallel()
 		p, done := blocked(t, "sleep 60")
 		p.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 	})
 	t.Run("exit of a leader whose child keeps stdin", func(t *testing.T) {
 		t.Parallel()
 		gate := newGate(t)
 		_, done := blocked(t, "sleep 60 <&0 & read x <"+gate.path)
 		gate.open(t)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-done)
 	})
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()

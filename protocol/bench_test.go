@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // smallRequest and bigWrite are the usual request and the usual large one: 64
@@ -31,9 +32,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bb.msg)))
 			for b.Loop() {
-				if _, err := Decode(bb.msg); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(Decode(bb.msg)))
 			}
 		})
 	}
@@ -51,17 +50,13 @@ func BenchmarkUnmarshalParams(b *testing.B) {
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			m, err := Decode(bb.msg)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			b.ReportAllocs()
 			b.SetBytes(int64(len(m.Params)))
 			params := make([]byte, len(m.Params))
 			for b.Loop() {
 				copy(params, m.Params) // reading base64 in place overwrites its text
-				if err := UnmarshalParams(params, bb.make()); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, UnmarshalParams(params, bb.make()))
 			}
 		})
 	}
@@ -93,9 +88,8 @@ func BenchmarkAppend(b *testing.B) {
 			var buf []byte
 			for b.Loop() {
 				var err error
-				if buf, err = bb.append(buf[:0]); err != nil {
-					b.Fatal(err)
-				}
+				buf, err = bb.append(buf[:0])
+				rig.Must(b, err)
 			}
 			b.SetBytes(int64(len(buf)))
 		})

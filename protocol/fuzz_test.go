@@ -12,17 +12,17 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // seeds are the messages that the conformance cases send.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
 	file, err := os.Open("../test/conformance/cases.jsonl")
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	defer file.Close()
 	var out [][]byte
 	lines := bufio.NewScanner(file)
@@ -34,9 +34,7 @@ func seeds(f *testing.F) [][]byte {
 				SendText string
 			}
 		}
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			f.Fatal(err)
-		}
+		rig.Must(f, json.Unmarshal(lines.Bytes(), &c))
 		for _, s := range c.Steps {
 			for _, m := range [][]byte{s.Send, []byte(s.SendText)} {
 				if 0 < len(m) && len(m) < 4096 {

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // TestAppendJSON compares every hand-written encoder with encoding/json.
@@ -48,7 +49,7 @@ func TestAppendJSON(t *testing.T) {
 // TestAppendNil pins that lists and bytes are never null on the wire.
 func TestAppendNil(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		v    Appender
 		want string
 	}{
@@ -67,8 +68,7 @@ func TestAppendNil(t *testing.T) {
 			Truncated: true,
 		}, `{"entries":[{"path":"file:///a%20b","kind":"file"},{"path":"file:///%FF%22","kind":"directory"}],` +
 			`"errors":[{"path":"file:///c%5C","message":"no \"` + "\ufffd" + `"},{"path":"file:///","message":""}],"truncated":true}`},
-	}
-	for _, tt := range tests {
+	} {
 		if got := string(tt.v.AppendJSON([]byte("x"))); got != "x"+tt.want {
 			t.Errorf("%T: got %s, want x%s", tt.v, got, tt.want)
 		}
@@ -162,7 +162,7 @@ func TestAppendString(t *testing.T) {
 func TestAppendMessages(t *testing.T) {
 	t.Parallel()
 	encoded := func(b []byte, err error) string { return fmt.Sprintf("%s %v", b, err) }
-	tests := []struct{ got, want string }{
+	for _, tt := range []struct{ got, want string }{
 		{encoded(AppendRequest(nil, NumberID(1), "m/n", nil)), `{"id":1,"method":"m/n","params":{}} <nil>`},
 		{encoded(AppendRequest([]byte("x"), StringID("a\""), "m\"", Empty{})), `x{"id":"a\"","method":"m\"","params":{}} <nil>`},
 		{encoded(AppendNotification(nil, "m", map[string]int{"a": 1})), `{"method":"m","params":{"a":1}} <nil>`},
@@ -175,8 +175,7 @@ func TestAppendMessages(t *testing.T) {
 		{string(AppendError(nil, NoID, InvalidRequest("no \"%s\"\n", "x"))), `{"error":{"code":-32600,"message":"no \"x\"\n"},"id":-1}`},
 		{string(AppendError(nil, NoID, &Error{Code: 1, Message: "m", Data: []byte(`{"reason":"r"}`)})), `{"error":{"code":1,"message":"m","data":{"reason":"r"}},"id":-1}`},
 		{string(AppendError([]byte("x"), StringID("i"), &Error{})), `x{"error":{"code":0,"message":""},"id":"i"}`},
-	}
-	for _, tt := range tests {
+	} {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}

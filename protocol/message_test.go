@@ -2,85 +2,73 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	one := func(params string) Message { // a request with the id 1 and the method "m"
+		return Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(params)}
+	}
+	bare := Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}
+	for _, tt := range []struct {
 		name, in string
 		want     Message
 	}{
-		{"request", `{"id":1,"method":"m","params":{}}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`{}`)}},
-		{"request without params", `{"id":1,"method":"m"}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
-		{"params null", `{"id":1,"method":"m","params":null}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`null`)}},
-		{"positional params", `{"id":1,"method":"m","params":[ 1 , 2 ]}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`[ 1 , 2 ]`)}},
-		{"members in any order", `{"params":{"a":1},"method":"m","id":1}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Params: []byte(`{"a":1}`)}},
-		{"white space everywhere", " \t\r\n{ \"id\" : 1 , \"method\" :\n\"m\" } \r\n\t ",
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"request", `{"id":1,"method":"m","params":{}}`, one(`{}`)},
+		{"request without params", `{"id":1,"method":"m"}`, bare},
+		{"params null", `{"id":1,"method":"m","params":null}`, one(`null`)},
+		{"positional params", `{"id":1,"method":"m","params":[ 1 , 2 ]}`, one(`[ 1 , 2 ]`)},
+		{"members in any order", `{"params":{"a":1},"method":"m","id":1}`, one(`{"a":1}`)},
+		{"white space everywhere", " \t\r\n{ \"id\" : 1 , \"method\" :\n\"m\" } \r\n\t ", bare},
 		{"empty method", `{"id":1,"method":""}`, Message{Kind: KindRequest, ID: NumberID(1)}},
-		{"escaped method", `{"id":1,"method":"a\u002fb\/c\u00e9\ud83d\ude00"}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "a/b/cé😀"}},
-		{"escaped member names", `{"\u0069d":1,"\u006dethod":"m"}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
-		{"names are exact", `{"id":1,"method":"m","Method":"x","ID":{},"PARAMS":1}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"escaped method", `{"id":1,"method":"a\u002fb\/c\u00e9\ud83d\ude00"}`, Message{Kind: KindRequest, ID: NumberID(1), Method: "a/b/cé😀"}},
+		{"escaped member names", `{"\u0069d":1,"\u006dethod":"m"}`, bare},
+		{"names are exact", `{"id":1,"method":"m","Method":"x","ID":{},"PARAMS":1}`, bare},
 
 		{"id string", `{"id":"a","method":"m"}`, Message{Kind: KindRequest, ID: StringID("a"), Method: "m"}},
 		{"id empty string", `{"id":"","method":"m"}`, Message{Kind: KindRequest, ID: StringID(""), Method: "m"}},
 		{"id string of digits", `{"id":"1","method":"m"}`, Message{Kind: KindRequest, ID: StringID("1"), Method: "m"}},
 		{"id negative", `{"id":-7,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(-7), Method: "m"}},
 		{"id minus zero", `{"id":-0,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(0), Method: "m"}},
-		{"id largest", `{"id":9223372036854775807,"method":"m"}`,
-			Message{Kind: KindRequest, ID: NumberID(math.MaxInt64), Method: "m"}},
-		{"id smallest", `{"id":-9223372036854775808,"method":"m"}`,
-			Message{Kind: KindRequest, ID: NumberID(math.MinInt64), Method: "m"}},
+		{"id largest", `{"id":9223372036854775807,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(math.MaxInt64), Method: "m"}},
+		{"id smallest", `{"id":-9223372036854775808,"method":"m"}`, Message{Kind: KindRequest, ID: NumberID(math.MinInt64), Method: "m"}},
 
-		{"jsonrpc is ignored", `{"jsonrpc":[3],"id":1,"method":"m","zzz":{"a":[null]}}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
+		{"jsonrpc is ignored", `{"jsonrpc":[3],"id":1,"method":"m","zzz":{"a":[null]}}`, bare},
 		{"request with result and error", `{"id":1,"method":"m","result":5,"error":6}`,
 			Message{Kind: KindRequest, ID: NumberID(1), Method: "m", Result: []byte(`5`)}},
-		{"trace", `{"id":1,"method":"m","trace":{"traceparent":"00-1-2-01","tracestate":null,"x":1}}`,
-			Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
-		{"trace null", `{"id":1,"method":"m","trace":null}`, Message{Kind: KindRequest, ID: NumberID(1), Method: "m"}},
-		{"trace of a notification is not looked at", `{"method":"m","trace":5}`,
-			Message{Kind: KindNotification, Method: "m"}},
+		{"trace", `{"id":1,"method":"m","trace":{"traceparent":"00-1-2-01","tracestate":null,"x":1}}`, bare},
+		{"trace null", `{"id":1,"method":"m","trace":null}`, bare},
+		{"trace of a notification is not looked at", `{"method":"m","trace":5}`, Message{Kind: KindNotification, Method: "m"}},
 
-		{"notification", `{"method":"m","params":{"a":1}}`,
-			Message{Kind: KindNotification, Method: "m", Params: []byte(`{"a":1}`)}},
-		{"notification with result", `{"method":"m","result":1}`,
-			Message{Kind: KindNotification, Method: "m", Result: []byte(`1`)}},
+		{"notification", `{"method":"m","params":{"a":1}}`, Message{Kind: KindNotification, Method: "m", Params: []byte(`{"a":1}`)}},
+		{"notification with result", `{"method":"m","result":1}`, Message{Kind: KindNotification, Method: "m", Result: []byte(`1`)}},
 		{"result", `{"id":1,"result":{"a":1}}`, Message{Kind: KindResult, ID: NumberID(1), Result: []byte(`{"a":1}`)}},
 		{"result null", `{"id":"x","result":null}`, Message{Kind: KindResult, ID: StringID("x"), Result: []byte(`null`)}},
 		{"error", `{"error":{"code":-32601,"message":"no","data":[1]},"id":1}`,
 			Message{Kind: KindError, ID: NumberID(1), Error: &Error{Code: CodeMethodNotFound, Message: "no", Data: []byte("[1]")}}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Decode([]byte(tt.in))
 			if err != nil {
 				t.Fatalf("Decode(%s): %v", tt.in, err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(ID{})); diff != "" {
-				t.Errorf("Decode(%s) (-want +got):\n%s", tt.in, diff)
-			}
+			rig.Same(t, fmt.Sprintf("Decode(%s)", tt.in), tt.want, got, cmp.AllowUnexported(ID{}))
 		})
 	}
 }
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, in, want string }{
+	for _, tt := range []struct{ name, in, want string }{
 		{"empty", ``, "end of input where a value was expected at line 1 column 1"},
 		{"blank", " \n ", "end of input where a value was expected at line 2 column 2"},
 		{"not JSON", `hello`, "expected a value at line 1 column 1"},
@@ -124,8 +112,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"error without code", `{"id":1,"error":{"message":""}}`, "error: missing field `code`"},
 		{"error code string", `{"id":1,"error":{"code":"x","message":""}}`, "error: code: invalid type: string"},
 		{"error message number", `{"id":1,"error":{"code":1,"message":2}}`, "error: message: invalid type: number"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			m, err := Decode([]byte(tt.in))
@@ -169,7 +156,7 @@ func TestDecodeErrorIsBounded(t *testing.T) {
 
 func TestIDString(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		id     ID
 		want   string
 		number int64
@@ -181,8 +168,7 @@ func TestIDString(t *testing.T) {
 		{StringID(""), `""`, 0, false},
 		{StringID("5"), `"5"`, 0, false},
 		{StringID("a\"\\\n\x00é"), `"a\"\\\n\u0000é"`, 0, false},
-	}
-	for _, tt := range tests {
+	} {
 		if got := tt.id.String(); got != tt.want {
 			t.Errorf("%#v.String() = %s, want %s", tt.id, got, tt.want)
 		}

@@ -49,13 +49,7 @@ func TestNetworkBounds(t *testing.T) {
 		{"managedNetwork.allowUnixSockets", func(n int) string { return list(maxNetworkSockets+n, `"/a"`) }},
 	} {
 		for beyond := range 2 {
-			i := 0
-			for i = range records {
-				if records[i].name == "process/start" {
-					break
-				}
-			}
-			doc := example(t, records[i].full)
+			doc := example(t, recordOf("process/start").full)
 			change(t, doc, tt.path, set(json.RawMessage(tt.value(beyond))))
 			err := unmarshal(t, new(StartParams), doc)
 			if (err != nil) != (beyond > 0) {

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // named is a dotted path as error texts write it.
@@ -45,9 +47,15 @@ func mustFail(t *testing.T, r record, doc any, what, path string) {
 
 func mustPass(t *testing.T, r record, doc any, what, path string) {
 	t.Helper()
-	if err := unmarshal(t, r.make(), doc); err != nil {
-		t.Errorf("%s %s: %v", path, what, err)
+	rig.Is(t, unmarshal(t, r.make(), doc), nil, "%s %s", path, what)
+}
+
+// verdict is what a document must do.
+func verdict(pass bool) func(t *testing.T, r record, doc any, what, path string) {
+	if pass {
+		return mustPass
 	}
+	return mustFail
 }
 
 func TestParams(t *testing.T) {
@@ -82,11 +90,7 @@ func TestParams(t *testing.T) {
 				}
 				doc = example(t, r.full)
 				change(t, doc, f.path, set(nil))
-				if f.may == "null" || f.may == "both" {
-					mustPass(t, r, doc, "null", f.path)
-				} else {
-					mustFail(t, r, doc, "null", f.path)
-				}
+				verdict(f.may == "null" || f.may == "both")(t, r, doc, "null", f.path)
 				for kind, value := range wrong {
 					if kind == f.kind {
 						continue
@@ -122,11 +126,7 @@ func TestParamsNumbers(t *testing.T) {
 
 func TestParamsValues(t *testing.T) {
 	t.Parallel()
-	byName := map[string]record{}
-	for _, r := range records {
-		byName[r.name] = r
-	}
-	tests := []struct {
+	for _, tt := range []struct {
 		record, path string
 		value        any
 		ok           bool
@@ -185,22 +185,17 @@ func TestParamsValues(t *testing.T) {
 		{"http/request", "bodyBase64", "A", false},
 		{"http/request", "requestId", "", true},
 		{"http/request", "timeoutMs", 0, true},
-	}
-	for _, tt := range tests {
-		r := byName[tt.record]
+	} {
+		r := recordOf(tt.record)
 		doc := example(t, r.full)
 		change(t, doc, tt.path, set(tt.value))
-		if tt.ok {
-			mustPass(t, r, doc, tt.record, tt.path)
-		} else {
-			mustFail(t, r, doc, tt.record, tt.path)
-		}
+		verdict(tt.ok)(t, r, doc, tt.record, tt.path)
 	}
 }
 
 func TestParamsDefaults(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		in        string
 		got, want strictjson.Unmarshaler
 	}{
@@ -223,8 +218,7 @@ func TestParamsDefaults(t *testing.T) {
 		"allowLocalBinding":true}}}`, new(StartParams),
 			&StartParams{ProcessID: "p", Argv: []string{"x"}, Cwd: NewPathURI("/"), Env: map[string]string{}, ManagedNetwork: &ManagedNetwork{},
 				NetworkProxy: &NetworkProxy{Proxy: ProxyParams{Enabled: true, Mode: ProxyLimited, AllowLocalBinding: true}}}},
-	}
-	for _, tt := range tests {
+	} {
 		if err := unmarshal(t, tt.got, json.RawMessage(tt.in)); err != nil {
 			t.Errorf("%s: %v", tt.in, err)
 		} else if diff := cmp.Diff(tt.want, tt.got, cmp.AllowUnexported(PathURI{})); diff != "" {
@@ -264,8 +258,6 @@ func TestParamsRoundTrip(t *testing.T) {
 		if err := unmarshal(t, second, json.RawMessage(encoded)); err != nil {
 			t.Errorf("%s: reading %s: %v", r.name, encoded, err)
 		}
-		if diff := cmp.Diff(first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{})); diff != "" {
-			t.Errorf("%s (-sent +received):\n%s", r.name, diff)
-		}
+		rig.Same(t, r.name, first, second, cmp.AllowUnexported(PathURI{}), cmpopts.IgnoreUnexported(Sandbox{}))
 	}
 }

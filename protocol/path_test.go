@@ -7,11 +7,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestParsePathURI(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ uri, want string }{
+	for _, tt := range []struct{ uri, want string }{
 		{"file:///tmp/x", "/tmp/x"},
 		{"file://", "/"},
 		{"file:///", "/"},
@@ -94,8 +96,7 @@ func TestParsePathURI(t *testing.T) {
 		{"file:c%7c", "/c|"},
 		{"file:///c%3A/../y", "/y"},
 		{"file:///x//C:/..", "/x"},
-	}
-	for _, tt := range tests {
+	} {
 		uri, err := ParsePathURI(tt.uri)
 		if err != nil {
 			t.Errorf("ParsePathURI(%q): %v", tt.uri, err)
@@ -137,7 +138,7 @@ func TestParsePathURIForeign(t *testing.T) {
 
 func TestParsePathURIErrors(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ uri, want string }{
+	for _, tt := range []struct{ uri, want string }{
 		{"", "relative text"},
 		{"a", "relative text"},
 		{"file", "relative text"},
@@ -186,8 +187,7 @@ func TestParsePathURIErrors(t *testing.T) {
 		{"file://host%2Fx/", "bad host"},
 		{"file://ho%00st/", "bad host"},
 		{"file://%63:/x", "bad host"},
-	}
-	for _, tt := range tests {
+	} {
 		uri, err := ParsePathURI(tt.uri)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !uri.IsZero() {
 			t.Errorf("ParsePathURI(%q) = %v, %v, want an error with %q", tt.uri, uri, err, tt.want)
@@ -205,7 +205,7 @@ func TestParsePathURIErrorIsBounded(t *testing.T) {
 
 func TestFormatPathURI(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ path, want string }{
+	for _, tt := range []struct{ path, want string }{
 		{"/", "file:///"},
 		{"/tmp/x", "file:///tmp/x"},
 		{"/a b#?%", "file:///a%20b%23%3F%25"},
@@ -216,8 +216,7 @@ func TestFormatPathURI(t *testing.T) {
 		{"/C:d/C:", "file:///C:d/C:"},
 		{"/c|/d", "file:///c|/d"},
 		{"/" + strings.Repeat("\xff", 300), "file:///" + strings.Repeat("%FF", 300)},
-	}
-	for _, tt := range tests {
+	} {
 		if got := FormatPathURI(tt.path); got != tt.want {
 			t.Errorf("FormatPathURI(%q) = %q, want %q", tt.path, got, tt.want)
 		}
@@ -252,9 +251,7 @@ func TestPathURIJSON(t *testing.T) {
 		C PathURI `json:"c"`
 	}
 	const text = `{"a":"file:/tmp/./a b","b":null,"c":"file://host/x"}`
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(text), &v))
 	if v.A != NewPathURI("/tmp/a b") || !v.B.IsZero() {
 		t.Errorf("decoded %q, %q, want /tmp/a b and nothing", v.A, v.B)
 	}
@@ -335,9 +332,7 @@ func BenchmarkParsePathURI(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ParsePathURI(uri); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, rig.Err(ParsePathURI(uri)))
 			}
 		})
 	}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // field is one member of a record: its place in the full example, whether it
@@ -61,22 +63,32 @@ const (
 	"auditMetadata":{"conversationId":"c","model":"m"},"environmentId":"e","executionId":"x","policyDecisionTimeoutMs":1}`
 )
 
+// of makes params of a type.
+func of[P any, U interface {
+	*P
+	strictjson.Unmarshaler
+}]() strictjson.Unmarshaler {
+	return U(new(P))
+}
+
+// recordOf returns the record with a name.
+func recordOf(name string) record {
+	return records[slices.IndexFunc(records, func(r record) bool { return r.name == name })]
+}
+
 // records are all params that a peer reads, from rpc.md 3 to 6. Which members may
 // be null was found out by asking the reference.
 var records = []record{
-	{"initialize", func() strictjson.Unmarshaler { return new(InitializeParams) },
-		`{"clientName":"c","resumeSessionId":"s","take":true,"retainMs":1,"subcommandApprovals":true}`,
+	{"initialize", of[InitializeParams], `{"clientName":"c","resumeSessionId":"s","take":true,"retainMs":1,"subcommandApprovals":true}`,
 		fields("clientName string; resumeSessionId string both; take boolean both; retainMs number both; subcommandApprovals boolean both")},
-	{"initialize by name", func() strictjson.Unmarshaler { return new(InitializeParams) },
-		`{"clientName":"c","sessionName":"s","existing":true,"take":true,"retainMs":1}`,
+	{"initialize by name", of[InitializeParams], `{"clientName":"c","sessionName":"s","existing":true,"take":true,"retainMs":1}`,
 		fields("clientName string; sessionName string both; existing boolean both; take boolean both; retainMs number both")},
-	{"session/list", func() strictjson.Unmarshaler { return new(SessionListParams) }, `{}`, nil},
-	{"session/end", func() strictjson.Unmarshaler { return new(SessionParams) }, `{"sessionId":"s"}`, fields("sessionId string")},
-	{"session/taken", func() strictjson.Unmarshaler { return new(TakenNotification) }, `{"clientName":"c"}`, fields("clientName string")},
-	{"environmentConfig/read", func() strictjson.Unmarshaler { return new(ConfigReadParams) },
-		`{"cwd":"file:///w","configPaths":[["a","b"],[]],"requirementsPaths":[["c"]]}`,
+	{"session/list", of[SessionListParams], `{}`, nil},
+	{"session/end", of[SessionParams], `{"sessionId":"s"}`, fields("sessionId string")},
+	{"session/taken", of[TakenNotification], `{"clientName":"c"}`, fields("clientName string")},
+	{"environmentConfig/read", of[ConfigReadParams], `{"cwd":"file:///w","configPaths":[["a","b"],[]],"requirementsPaths":[["c"]]}`,
 		fields("cwd string; configPaths sequence; configPaths.0 sequence absent; configPaths.0.1 string absent; requirementsPaths sequence")},
-	{"process/start", func() strictjson.Unmarshaler { return new(StartParams) },
+	{"process/start", of[StartParams],
 		`{"processId":"p","metadata":{"threadId":"67e55044-10b1-426f-9247-bb680e5fe0c8","toolCallId":"t"},
 		"argv":["sh","-c","true"],"cwd":"file:///w","envPolicy":{"inherit":"core","ignoreDefaultExcludes":false,
 		"exclude":["X*"],"set":{"A":"1"},"includeOnly":["A"]},"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}},
@@ -106,118 +118,104 @@ var records = []record{
 		networkProxy.proxy.credentialProviders.A.url_prefix_from_env string both; networkProxy.proxy.credentialProviders.A.auth sequence absent;
 		networkProxy.proxy.credentialProviders.A.auth.0 string absent; networkProxy.proxy.credentialProviders.A.header string both;
 		networkProxy.proxy.credentialProviders.A.prefix string both`)},
-	{"process/execApproval", func() strictjson.Unmarshaler { return new(ExecApprovalParams) },
+	{"process/execApproval", of[ExecApprovalParams],
 		`{"processId":"p","approvalId":"a","kind":"exec","argv":["ls"],"truncated":true,"exe":"/bin/ls","cwd":"/","pid":1,"ppid":2,"reason":"r","matchedRules":[1],
 		"proposedPrefix":["ls"],"afterSeq":3,"timeoutMs":4}`,
 		fields(`processId string; approvalId string; kind string; argv sequence; argv.0 string absent; truncated boolean absent; exe string; cwd string;
 		pid number both; ppid number both; reason string; proposedPrefix sequence both; proposedPrefix.0 string absent; afterSeq number; timeoutMs number`)},
-	{"network/policyRequest", func() strictjson.Unmarshaler { return new(PolicyRequestParams) },
-		`{"processId":"p","request":{"protocol":"http","host":"h","port":80}}`,
+	{"network/policyRequest", of[PolicyRequestParams], `{"processId":"p","request":{"protocol":"http","host":"h","port":80}}`,
 		fields("processId string; request map; request.protocol string; request.host string; request.port number")},
-	{"answer to network/policyRequest", func() strictjson.Unmarshaler { return new(PolicyAnswer) },
+	{"answer to network/policyRequest", of[PolicyAnswer],
 		`{"decision":{"type":"deny","reason":"r"}}`, fields("decision map; decision.type string; decision.reason string")},
-	{"network/policyDecision", func() strictjson.Unmarshaler { return new(PolicyDecision) },
+	{"network/policyDecision", of[PolicyDecision],
 		`{"processId":"p","timestamp":"t","scope":"domain","decision":"allow","source":"decider","reason":"not_allowed",
 		"protocol":"http","host":"h","port":80,"method":"GET","client":"127.0.0.1:1","policyOverride":true}`,
 		fields(`processId string; timestamp string; scope string; decision string; source string; reason string; protocol string;
 		host string; port number; method string both; client string; policyOverride boolean`)},
-	{"process/closeStdin", func() strictjson.Unmarshaler { return new(ProcessParams) }, `{"processId":"p"}`, fields("processId string")},
-	{"process/terminate", func() strictjson.Unmarshaler { return new(TerminateParams) }, `{"sessionId":"s","processId":"p"}`,
-		fields("sessionId string both; processId string")},
-	{"process/read", func() strictjson.Unmarshaler { return new(ReadParams) },
+	{"process/closeStdin", of[ProcessParams], `{"processId":"p"}`, fields("processId string")},
+	{"process/terminate", of[TerminateParams], `{"sessionId":"s","processId":"p"}`, fields("sessionId string both; processId string")},
+	{"process/read", of[ReadParams],
 		`{"processId":"p","afterSeq":1,"maxBytes":18446744073709551615,"waitMs":0,"sessionId":"s","timestamps":true,"exitOnly":true}`,
 		fields(`processId string; afterSeq number both; maxBytes number both; waitMs number both; sessionId string both;
 		timestamps boolean both; exitOnly boolean both`)},
-	{"process/write", func() strictjson.Unmarshaler { return new(WriteParams) }, `{"processId":"p","chunk":"AQID","writeId":"w"}`,
-		fields("processId string; chunk string; writeId string")},
-	{"process/signal", func() strictjson.Unmarshaler { return new(SignalParams) }, `{"sessionId":"s","processId":"p","signal":"interrupt"}`,
+	{"process/write", of[WriteParams], `{"processId":"p","chunk":"AQID","writeId":"w"}`, fields("processId string; chunk string; writeId string")},
+	{"process/signal", of[SignalParams], `{"sessionId":"s","processId":"p","signal":"interrupt"}`,
 		fields("sessionId string both; processId string; signal string")},
-	{"process/resize", func() strictjson.Unmarshaler { return new(ResizeParams) }, `{"processId":"p","rows":1,"cols":65535}`,
-		fields("processId string; rows number; cols number")},
-	{"process/list", func() strictjson.Unmarshaler { return new(ListParams) }, `{"sessionId":"s"}`, fields("sessionId string both")},
-	{"process/output", func() strictjson.Unmarshaler { return new(OutputNotification) },
-		`{"processId":"p","seq":1,"stream":"stdout","chunk":"AQID"}`,
+	{"process/resize", of[ResizeParams], `{"processId":"p","rows":1,"cols":65535}`, fields("processId string; rows number; cols number")},
+	{"process/list", of[ListParams], `{"sessionId":"s"}`, fields("sessionId string both")},
+	{"process/output", of[OutputNotification], `{"processId":"p","seq":1,"stream":"stdout","chunk":"AQID"}`,
 		fields("processId string; seq number; stream string; chunk string")},
-	{"process/exited", func() strictjson.Unmarshaler { return new(ExitedNotification) },
-		`{"processId":"p","seq":2,"exitCode":-1,"sandboxDenied":true}`,
+	{"process/exited", of[ExitedNotification], `{"processId":"p","seq":2,"exitCode":-1,"sandboxDenied":true}`,
 		fields("processId string; seq number; exitCode number; sandboxDenied boolean both")},
-	{"process/closed", func() strictjson.Unmarshaler { return new(ClosedNotification) }, `{"processId":"p","seq":3}`,
-		fields("processId string; seq number")},
-	{"http/request", func() strictjson.Unmarshaler { return new(HTTPRequestParams) },
+	{"process/closed", of[ClosedNotification], `{"processId":"p","seq":3}`, fields("processId string; seq number")},
+	{"http/request", of[HTTPRequestParams],
 		`{"method":"GET","url":"http://h/","headers":[{"name":"a","value":"b","valueEnvVar":"V"}],"bodyBase64":"AQID",
 		"timeoutMs":5,"redirectPolicy":"stop","requestId":"r","streamResponse":true}`,
 		fields(`method string; url string; headers sequence absent; headers.0 map absent; headers.0.name string; headers.0.value string;
 		headers.0.valueEnvVar string both; bodyBase64 string both; timeoutMs number both; redirectPolicy string absent;
 		requestId string; streamResponse boolean absent`)},
-	{"http/request/bodyDelta", func() strictjson.Unmarshaler { return new(HTTPBodyDelta) },
-		`{"requestId":"r","seq":1,"deltaBase64":"AQID","done":true,"error":"e"}`,
+	{"http/request/bodyDelta", of[HTTPBodyDelta], `{"requestId":"r","seq":1,"deltaBase64":"AQID","done":true,"error":"e"}`,
 		fields("requestId string; seq number; deltaBase64 string; done boolean; error string both")},
-	{"fs/readFile", func() strictjson.Unmarshaler { return new(PathParams) },
+	{"fs/readFile", of[PathParams],
 		`{"path":"file:///a","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; followSymlinks boolean both; sandbox map both")},
-	{"fs/writeFile", func() strictjson.Unmarshaler { return new(WriteFileParams) },
+	{"fs/writeFile", of[WriteFileParams],
 		`{"path":"file:///a","dataBase64":"AQID","followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; dataBase64 string; followSymlinks boolean both; sandbox map both")},
-	{"fs/createDirectory", func() strictjson.Unmarshaler { return new(CreateDirectoryParams) },
+	{"fs/createDirectory", of[CreateDirectoryParams],
 		`{"path":"file:///a","recursive":false,"followSymlinks":false,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; recursive boolean both; followSymlinks boolean both; sandbox map both")},
-	{"fs/walk", func() strictjson.Unmarshaler { return new(WalkParams) },
+	{"fs/walk", of[WalkParams],
 		`{"path":"file:///a","options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true,
 		"pruneHiddenDirectories":true},"sandbox":` + exampleSandbox + `}`,
 		fields(`path string; options map; options.maxDepth number; options.maxDirectories number; options.maxEntries number;
 		options.followDirectorySymlinks boolean; options.pruneHiddenDirectories boolean absent; sandbox map both`)},
-	{"fs/remove", func() strictjson.Unmarshaler { return new(RemoveParams) },
+	{"fs/remove", of[RemoveParams],
 		`{"path":"file:///a","recursive":false,"force":false,"followSymlinks":true,"sandbox":` + exampleSandbox + `}`,
 		fields("path string; recursive boolean both; force boolean both; followSymlinks boolean both; sandbox map both")},
-	{"fs/copy", func() strictjson.Unmarshaler { return new(CopyParams) },
+	{"fs/copy", of[CopyParams],
 		`{"sourcePath":"file:///a","destinationPath":"file:///b","recursive":true,"sandbox":` + exampleSandbox + `}`,
 		fields("sourcePath string; destinationPath string; recursive boolean; sandbox map both")},
-	{"fs/rename", func() strictjson.Unmarshaler { return new(RenameParams) },
+	{"fs/rename", of[RenameParams],
 		`{"sourcePath":"file:///a","destinationPath":"file:///b","replace":false,"sandbox":` + exampleSandbox + `}`,
 		fields("sourcePath string; destinationPath string; replace boolean absent; sandbox map both")},
-	{"fs/applyPatch", func() strictjson.Unmarshaler { return new(ApplyPatchParams) },
+	{"fs/applyPatch", of[ApplyPatchParams],
 		`{"patch":"*** Begin Patch\n*** End Patch\n","cwd":"file:///a","dryRun":true,"sandbox":` + exampleSandbox + `}`,
 		fields("patch string; cwd string; dryRun boolean both; sandbox map both")},
-	{"fs/open", func() strictjson.Unmarshaler { return new(OpenParams) },
+	{"fs/open", of[OpenParams],
 		`{"handleId":"h","path":"file:///a","mode":"replace","sandbox":` + exampleSandbox + `}`,
 		fields("handleId string; path string; mode string absent; sandbox map both")},
-	{"fs/close", func() strictjson.Unmarshaler { return new(HandleParams) }, `{"handleId":"h"}`, fields("handleId string")},
-	{"fs/readBlock", func() strictjson.Unmarshaler { return new(ReadBlockParams) },
-		`{"handleId":"h","offset":18446744073709551615,"len":1}`,
+	{"fs/close", of[HandleParams], `{"handleId":"h"}`, fields("handleId string")},
+	{"fs/readBlock", of[ReadBlockParams], `{"handleId":"h","offset":18446744073709551615,"len":1}`,
 		fields("handleId string; offset number; len number")},
-	{"fs/writeBlock", func() strictjson.Unmarshaler { return new(WriteBlockParams) }, `{"handleId":"h","offset":0,"chunk":"AQID"}`,
-		fields("handleId string; offset number; chunk string")},
-	{"fs/watchMissing", func() strictjson.Unmarshaler { return new(WatchMissingParams) },
+	{"fs/writeBlock", of[WriteBlockParams], `{"handleId":"h","offset":0,"chunk":"AQID"}`, fields("handleId string; offset number; chunk string")},
+	{"fs/watchMissing", of[WatchMissingParams],
 		`{"watchId":1,"missing":["file:///a","file:///b"],"present":"file:///c","sandbox":` + exampleSandbox + `}`,
 		fields("watchId number; missing sequence; missing.1 string absent; present string both; sandbox map both")},
-	{"fs/missingChanged", func() strictjson.Unmarshaler { return new(MissingChangedNotification) }, `{"watchId":1}`, fields("watchId number")},
-	{"fs/watch", func() strictjson.Unmarshaler { return new(WatchParams) },
+	{"fs/missingChanged", of[MissingChangedNotification], `{"watchId":1}`, fields("watchId number")},
+	{"fs/watch", of[WatchParams],
 		`{"watchId":"w","path":"file:///a","recursive":true,"sandbox":` + exampleSandbox + `}`,
 		fields("watchId string; path string; recursive boolean both; sandbox map both")},
-	{"fs/unwatch", func() strictjson.Unmarshaler { return new(UnwatchParams) }, `{"watchId":"w"}`, fields("watchId string")},
-	{"fs/changed", func() strictjson.Unmarshaler { return new(ChangedNotification) },
-		`{"watchId":"w","changes":[{"path":"file:///a","kind":"renamed","from":"file:///b"}],"overflow":true}`,
+	{"fs/unwatch", of[UnwatchParams], `{"watchId":"w"}`, fields("watchId string")},
+	{"fs/changed", of[ChangedNotification], `{"watchId":"w","changes":[{"path":"file:///a","kind":"renamed","from":"file:///b"}],"overflow":true}`,
 		fields(`watchId string; changes sequence; changes.0 map absent; changes.0.path string; changes.0.kind string;
 		changes.0.from string; overflow boolean both`)},
-	{"socket/open", func() strictjson.Unmarshaler { return new(SocketOpenParams) },
+	{"socket/open", of[SocketOpenParams],
 		`{"socketId":"s","address":"tcp://h:1","window":65536,"sandbox":` + exampleSandbox + `}`,
 		fields("socketId string; address string; window number both; sandbox map both")},
-	{"socket/write", func() strictjson.Unmarshaler { return new(SocketWriteParams) },
-		`{"socketId":"s","offset":18446744073709551615,"chunk":"AQID","eof":true}`,
+	{"socket/write", of[SocketWriteParams], `{"socketId":"s","offset":18446744073709551615,"chunk":"AQID","eof":true}`,
 		fields("socketId string; offset number; chunk string; eof boolean both")},
-	{"socket/ack", func() strictjson.Unmarshaler { return new(SocketReceivedParams) }, `{"socketId":"s","received":3}`,
-		fields("socketId string; received number")},
-	{"socket/close", func() strictjson.Unmarshaler { return new(SocketParams) }, `{"socketId":"s"}`, fields("socketId string")},
-	{"socket/data", func() strictjson.Unmarshaler { return new(SocketData) },
-		`{"socketId":"s","offset":3,"chunk":"AQID","eof":true,"error":"Connection reset by peer (os error 104)"}`,
+	{"socket/ack", of[SocketReceivedParams], `{"socketId":"s","received":3}`, fields("socketId string; received number")},
+	{"socket/close", of[SocketParams], `{"socketId":"s"}`, fields("socketId string")},
+	{"socket/data", of[SocketData], `{"socketId":"s","offset":3,"chunk":"AQID","eof":true,"error":"Connection reset by peer (os error 104)"}`,
 		fields("socketId string; offset number; chunk string; eof boolean both; error string both")},
-	{"capabilityRoots/discoverV1", func() strictjson.Unmarshaler { return new(DiscoverRootsParams) },
+	{"capabilityRoots/discoverV1", of[DiscoverRootsParams],
 		`{"roots":[{"id":"r","path":"file:///a","sandbox":` + exampleSandbox + `}]}`,
 		fields("roots sequence; roots.0 map absent; roots.0.id string; roots.0.path string; roots.0.sandbox map both")},
-	{"capabilities/discoverV2", func() strictjson.Unmarshaler { return new(DiscoverInstalledParams) },
+	{"capabilities/discoverV2", of[DiscoverInstalledParams],
 		`{"cwd":"file:///w","sandbox":` + exampleSandbox + `}`,
 		fields("cwd string; sandbox map both; sandbox.cwd string")},
-	{"sandbox", func() strictjson.Unmarshaler { return new(Sandbox) }, exampleSandbox,
+	{"sandbox", of[Sandbox], exampleSandbox,
 		fields(`permissions map; permissions.type string; permissions.file_system map; permissions.file_system.type string;
 		permissions.file_system.entries sequence; permissions.file_system.entries.0 map absent;
 		permissions.file_system.glob_scan_max_depth number both; permissions.network string;
@@ -280,9 +278,7 @@ func unmarshal(t *testing.T, p strictjson.Unmarshaler, doc any) error {
 	t.Helper()
 	var raw bytes.Buffer
 	fmt.Fprint(&raw, `{"id":1,"method":"m","params":`)
-	if err := json.NewEncoder(&raw).Encode(doc); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.NewEncoder(&raw).Encode(doc))
 	raw.WriteByte('}')
 	m, err := Decode(raw.Bytes())
 	if err != nil {

@@ -3,8 +3,6 @@ package protocol
 import (
 	"strings"
 	"testing"
-
-	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // TestSandboxWords: all words of sandbox.md 2 and 3 are taken, and the refusal of
@@ -30,7 +28,7 @@ func TestSandboxWords(t *testing.T) {
 			[]string{"root", "minimal", "current_working_directory", "project_roots", "tmpdir", "slash_tmp", "unknown"},
 			map[string]string{"unknown": "path"}},
 	}
-	r := record{"sandbox", func() strictjson.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
+	r := recordOf("sandbox")
 	for _, tt := range tests {
 		parent := tt.path[:strings.LastIndexByte(tt.path, '.')+1]
 		for _, word := range tt.words {
@@ -78,7 +76,7 @@ func TestSandboxRefuses(t *testing.T) {
 		{"native entry", "permissions.file_system.entries.0.path.path", "/srv", ""},
 		{"other scheme", "permissions.file_system.entries.0.path.path", "http://h/", ""},
 	}
-	r := record{"sandbox", func() strictjson.Unmarshaler { return new(Sandbox) }, exampleSandbox, nil}
+	r := recordOf("sandbox")
 	for _, tt := range tests {
 		doc := example(t, exampleSandbox)
 		change(t, doc, tt.path, set(tt.value))
@@ -91,7 +89,7 @@ func TestSandboxRefuses(t *testing.T) {
 
 func TestSandboxAccepts(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, in string }{
+	for _, tt := range []struct{ name, in string }{
 		{"disabled", `{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}`},
 		{"disabled ignores the rest", `{"permissions":{"type":"disabled","file_system":5,"network":6},"windowsSandboxLevel":"mxc"}`},
 		{"external", `{"permissions":{"type":"external","network":"enabled","file_system":5},"windowsSandboxLevel":"elevated"}`},
@@ -100,8 +98,7 @@ func TestSandboxAccepts(t *testing.T) {
 		{"subpath where it has no meaning", `{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[
 			{"path":{"type":"special","value":{"kind":"root","subpath":5}},"access":"read"}]},"network":"enabled"},"windowsSandboxLevel":"disabled"}`},
 		{"foreign path", `{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","cwd":"file://host/x"}`},
-	}
-	for _, tt := range tests {
+	} {
 		m, err := Decode([]byte(inParams(tt.in)))
 		if err == nil {
 			err = UnmarshalParams(m.Params, new(Sandbox))
@@ -112,44 +109,28 @@ func TestSandboxAccepts(t *testing.T) {
 	}
 }
 
-func TestSandboxUnrestricted(t *testing.T) {
+func TestUnrestrictedFiles(t *testing.T) {
 	t.Parallel()
 	restricted := &FileSystemRules{Type: FileSystemRestricted}
 	unrestricted := &FileSystemRules{Type: FileSystemUnrestricted}
-	tests := []struct {
-		name       string
-		level      string
-		in         Permissions
-		all, files bool
+	for _, tt := range []struct {
+		level string
+		in    Permissions
+		want  bool
 	}{
-		{"disabled", "disabled", Permissions{Type: PermissionsDisabled}, true, true},
-		{"disabled, restricted token", "restricted-token", Permissions{Type: PermissionsDisabled}, true, true},
-		{"disabled, mxc", "mxc", Permissions{Type: PermissionsDisabled}, false, false},
-		{"external", "disabled", Permissions{Type: PermissionsExternal, Network: NetworkEnabled}, true, true},
-		{"external, no network", "disabled", Permissions{Type: PermissionsExternal, Network: NetworkRestricted}, false, true},
-		{"unrestricted", "disabled", Permissions{PermissionsManaged, unrestricted, NetworkEnabled}, true, true},
-		{"unrestricted, no network", "disabled", Permissions{PermissionsManaged, unrestricted, NetworkRestricted}, false, true},
-		{"restricted", "disabled", Permissions{PermissionsManaged, restricted, NetworkEnabled}, false, false},
-		{"restricted, no network", "disabled", Permissions{PermissionsManaged, restricted, NetworkRestricted}, false, false},
-	}
-	for _, tt := range tests {
+		{"disabled", Permissions{Type: PermissionsDisabled}, true},
+		{"restricted-token", Permissions{Type: PermissionsDisabled}, true},
+		{"mxc", Permissions{Type: PermissionsDisabled}, false},
+		{"disabled", Permissions{Type: PermissionsExternal, Network: NetworkEnabled}, true},
+		{"disabled", Permissions{Type: PermissionsExternal, Network: NetworkRestricted}, true},
+		{"disabled", Permissions{PermissionsManaged, unrestricted, NetworkEnabled}, true},
+		{"disabled", Permissions{PermissionsManaged, unrestricted, NetworkRestricted}, true},
+		{"disabled", Permissions{PermissionsManaged, restricted, NetworkEnabled}, false},
+		{"disabled", Permissions{PermissionsManaged, restricted, NetworkRestricted}, false},
+	} {
 		s := &Sandbox{Permissions: tt.in, WindowsSandboxLevel: tt.level}
-		if all, files := s.unrestricted(), s.UnrestrictedFiles(); all != tt.all || files != tt.files {
-			t.Errorf("%s: Unrestricted %v, UnrestrictedFiles %v, want %v, %v", tt.name, all, files, tt.all, tt.files)
+		if got := s.UnrestrictedFiles(); got != tt.want {
+			t.Errorf("%s, %+v: %v, want %v", tt.level, tt.in, got, tt.want)
 		}
 	}
-}
-
-// unrestricted reports whether the context asks for no confinement at all.
-func (s *Sandbox) unrestricted() bool {
-	p := &s.Permissions
-	switch {
-	case s.WindowsSandboxLevel == "mxc":
-		return false
-	case p.Type == PermissionsDisabled:
-		return true
-	case p.FileSystem != nil && p.FileSystem.Type != FileSystemUnrestricted:
-		return false
-	}
-	return p.Network == NetworkEnabled
 }

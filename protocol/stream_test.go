@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestResultParts: parts of any size are together the message that AppendResult
@@ -34,9 +36,7 @@ func TestResultParts(t *testing.T) {
 		}
 		id := StringID("an id")
 		want, err := AppendResult(nil, id, result)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		room := rapid.IntRange(1, 700).Draw(t, "buffer")
 		size, parts := AppendResultParts(make([]byte, 0, room), id, result)
 		var got []byte

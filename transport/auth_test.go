@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const testSecret = "0123456789abcdef0123456789abcdef"
@@ -24,9 +26,7 @@ const now = 1_700_000_000
 func writeFile(t testing.TB, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte(content), 0o600))
 	return file
 }
 
@@ -47,19 +47,13 @@ func check(a *Authenticator, authorization ...string) error {
 func TestCapabilityToken(t *testing.T) {
 	t.Parallel()
 	fromFile, err := capabilityToken(writeFile(t, " \ttok en1\r\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("tok en1")))
 	lower, err := capabilityTokenSHA256(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	upper, err := capabilityTokenSHA256(strings.ToUpper(digest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
+	rig.Must(t, err)
+	for _, tt := range []struct {
 		name   string
 		values []string
 		want   string // "" for success
@@ -80,8 +74,7 @@ func TestCapabilityToken(t *testing.T) {
 		{"no token", []string{"Bearer  "}, "invalid authorization header"},
 		{"empty", []string{""}, "invalid authorization header"},
 		{"not ASCII", []string{"Bearer \xe9"}, "invalid authorization header"},
-	}
-	for _, tt := range tests {
+	} {
 		for source, a := range map[string]*Authenticator{"file": fromFile, "digest": lower, "upper case digest": upper} {
 			if got := errText(check(a, tt.values...)); got != tt.want {
 				t.Errorf("%s, by %s: got %q, want %q", tt.name, source, got, tt.want)
@@ -124,9 +117,7 @@ func TestSignedBearer(t *testing.T) {
 	build := func(config signedBearerConfig) *Authenticator {
 		config.SecretFile = secretFile
 		a, err := signedBearer(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return a
 	}
 	plain := build(signedBearerConfig{})
@@ -134,7 +125,7 @@ func TestSignedBearer(t *testing.T) {
 	widest := build(signedBearerConfig{MaxClockSkew: 1<<63 - 1})
 	strict := build(signedBearerConfig{Issuer: "i", Audience: "a"})
 
-	payloads := []struct {
+	for _, tt := range []struct {
 		name    string
 		a       *Authenticator
 		payload string
@@ -198,8 +189,7 @@ func TestSignedBearer(t *testing.T) {
 		{"not JSON", plain, `exp`, invalid},
 		{"cut off", plain, `{"exp":1700000100`, invalid},
 		{"empty", plain, ``, invalid},
-	}
-	for _, tt := range payloads {
+	} {
 		token := sign(hs256, tt.payload, testSecret, sha256.New)
 		if got := errText(check(tt.a, "Bearer "+token)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
@@ -209,7 +199,7 @@ func TestSignedBearer(t *testing.T) {
 	const good = `{"exp":1700000100}`
 	token := sign(hs256, good, testSecret, sha256.New)
 	parts := strings.Split(token, ".")
-	tokens := []struct {
+	for _, tt := range []struct {
 		name, token, want string
 	}{
 		{"good", token, ""},
@@ -237,8 +227,7 @@ func TestSignedBearer(t *testing.T) {
 		{"four parts", token + ".", invalid},
 		{"not a token", "abc", invalid},
 		{"too large", sign(hs256, `{"exp":1700000100,"q":"`+strings.Repeat("x", maxJWT)+`"}`, testSecret, sha256.New), invalid},
-	}
-	for _, tt := range tokens {
+	} {
 		if got := errText(check(plain, "Bearer "+tt.token)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -271,7 +260,7 @@ func TestAuthOptions(t *testing.T) {
 	token := writeFile(t, "secret-token\n")
 	digest := strings.Repeat("aB", 32)
 	secret := writeFile(t, testSecret)
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		o    AuthOptions
 		want string // in the error; "" for success
@@ -301,8 +290,7 @@ func TestAuthOptions(t *testing.T) {
 		{"digest not hex", AuthOptions{Mode: "capability-token", TokenSHA256: digest[1:] + "g"}, "64 hex digits"},
 		{"negative skew", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(-1))}, "-1"},
 		{"skew overflows", AuthOptions{Mode: "signed-bearer-token", SecretFile: secret, MaxClockSkew: new(int64(1 << 62))}, "4611686018427387904"},
-	}
-	for _, tt := range tests {
+	} {
 		a, err := tt.o.Authenticator()
 		if (err == nil) != (tt.want == "") || !strings.Contains(errText(err), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
@@ -317,9 +305,7 @@ func TestAuthOptions(t *testing.T) {
 		}
 	}
 	a, err := AuthOptions{Mode: "signed-bearer-token", SecretFile: secret}.Authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if got := time.Duration(a.jwt.skew) * time.Second; got != DefaultClockSkew {
 		t.Errorf("skew that was not given: got %v, want %v", got, DefaultClockSkew)
 	}

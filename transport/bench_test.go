@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func BenchmarkWebSocketRoundTrip(b *testing.B) {
@@ -38,13 +39,9 @@ func benchmarkRoundTrip(b *testing.B, near, far rpc.Conn) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := near.Write([]byte("{}")); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, near.Write([]byte("{}")))
 		message, err := near.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		buffer.Recycle(message)
 	}
 }
@@ -72,9 +69,7 @@ func benchmarkOneWay(b *testing.B, from, to rpc.Conn, size int) {
 	b.ReportAllocs()
 	for b.Loop() {
 		got, err := to.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		buffer.Recycle(got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBudgetOfManyConnections sends messages over many connections that together
@@ -28,15 +29,11 @@ func TestBudgetOfManyConnections(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 8 {
 		client, err := Dial(t.Context(), l.URL(), DialConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { client.Close() })
 		server := accept(t, l)
 		clients.Go(func() {
-			if err := errors.Join(client.Write([]byte("{}")), client.Write(message)); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, errors.Join(client.Write([]byte("{}")), client.Write(message)))
 		})
 		clients.Go(func() {
 			for _, want := range []int{2, size} {
@@ -68,9 +65,7 @@ func TestWebSocketDropsAPeerThatStopsInAMessage(t *testing.T) {
 			break
 		}
 	}
-	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
-	}
+	rig.Is(t, <-done, os.ErrDeadlineExceeded, "Read")
 	// The memory that it held is free.
 	in := rpc.NewIntake(budget, 0, nil)
 	defer in.Close()
@@ -102,12 +97,8 @@ func TestCloseUnblocksAReadWithoutMemory(t *testing.T) {
 	go p.Write(rawclient.Frame(0x81, []byte(line)))
 	for _, conn := range []rpc.Conn{lines, server} {
 		done := readAsync(conn)
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%v: Read: %v, want %v", conn, err, net.ErrClosed)
-		}
+		rig.Check(t, conn.Close())
+		rig.Is(t, <-done, net.ErrClosed, "%v: Read", conn)
 	}
 }
 
@@ -139,8 +130,6 @@ func TestPartsOfAnotherSize(t *testing.T) {
 		if err := server.WriteParts(size, parts); err == nil {
 			t.Errorf("100,000 bytes were written as %d", size)
 		}
-		if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Write behind it: %v, want %v", err, net.ErrClosed)
-		}
+		rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write behind it")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Small messages in quick succession share system calls; none may be lost,
@@ -27,9 +29,7 @@ func TestWebSocketBurst(t *testing.T) {
 	var next [writers]int
 	for range writers * each {
 		message, err := client.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var w, i int
 		if _, err := fmt.Sscanf(string(message), "%d %d", &w, &i); err != nil {
 			t.Fatalf("message %q: %v", message, err)
@@ -53,16 +53,12 @@ func TestWebSocketBurstThenClose(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for range each {
-					if err := server.Write([]byte("x")); err != nil {
-						t.Errorf("write: %v", err)
-					}
+					rig.Check(t, server.Write([]byte("x")))
 				}
 			})
 		}
 		wg.Wait()
-		if err := server.Write([]byte("last")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, server.Write([]byte("last")))
 		server.Close()
 		got := 0
 		for {
@@ -70,9 +66,7 @@ func TestWebSocketBurstThenClose(t *testing.T) {
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if got++; got == writers*each+1 && string(message) != "last" {
 				t.Errorf("last message is %q", message)
 			}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -12,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 		echoLines()
 		return
 	}
+	_ = flag.Set("test.parallel", "8") // most tests wait for others
 	goleak.VerifyTestMain(m)
 }
 
@@ -44,9 +46,7 @@ func echoLines() {
 func startCommand(t testing.TB, config CommandConfig) *Command {
 	t.Helper()
 	c, err := StartCommand(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -63,9 +63,7 @@ func shell(t *testing.T, script string) []string {
 func readLine(t *testing.T, c rpc.Conn) string {
 	t.Helper()
 	line, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return string(line)
 }
 
@@ -101,12 +99,8 @@ func TestCommandRoundTrip(t *testing.T) {
 			t.Errorf("got %.40q, want %.40q", got, message)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Errorf("Close again: %v", err)
-	}
+	rig.Check(t, c.Close())
+	rig.Check(t, c.Close())
 	if _, err := c.Read(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Read after Close: %v, want an error other than io.EOF", err)
 	}
@@ -118,9 +112,7 @@ func TestCommandRoundTrip(t *testing.T) {
 func TestCommandSettings(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	c := startCommand(t, CommandConfig{
 		Argv: shell(t, `echo "$A"; pwd; ps -o pgid= -p $$ 2>/dev/null || cut -d" " -f5 /proc/$$/stat; echo $$; echo last`),
 		Env:  []string{"A=é", "PATH=" + os.Getenv("PATH")},
@@ -131,9 +123,7 @@ func TestCommandSettings(t *testing.T) {
 		got = append(got, strings.TrimSpace(readLine(t, c)))
 	}
 	pid := strconv.Itoa(c.cmd.Process.Pid)
-	if diff := cmp.Diff([]string{"é", dir, pid, pid, "last"}, got); diff != "" {
-		t.Errorf("environment, folder, group, process: (-want +got)\n%s", diff)
-	}
+	rig.Same(t, "environment, folder, group, process", []string{"é", dir, pid, pid, "last"}, got)
 	if _, err := c.Read(); err != io.EOF {
 		t.Errorf("Read after the program's end: %v, want io.EOF", err)
 	}
@@ -156,9 +146,7 @@ func TestCommandStderr(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{"one", "", strings.Repeat("x", maxStderrLine), "three"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines: (-want +got)\n%s", diff)
-	}
+	rig.Same(t, "lines", want, got)
 }
 
 func TestCommandErrors(t *testing.T) {
@@ -176,7 +164,7 @@ func TestCommandErrors(t *testing.T) {
 // which they end.
 func TestCommandClose(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name, script string
 		grace        time.Duration
 		want         syscall.Signal // 0 for an exit by itself
@@ -184,8 +172,7 @@ func TestCommandClose(t *testing.T) {
 		{"ends with its input", `echo ready; cat`, patience, 0},
 		{"needs SIGTERM", `echo ready; exec sleep 1000`, 3 * time.Second, syscall.SIGTERM},
 		{"needs SIGKILL", `trap "" TERM; echo ready; while :; do sleep 1000; done`, 50 * time.Millisecond, syscall.SIGKILL},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := startCommand(t, CommandConfig{Argv: shell(t, tt.script), Grace: tt.grace})
@@ -223,9 +210,7 @@ func TestCommandKillsTheGroup(t *testing.T) {
 	t.Parallel()
 	c := startCommand(t, CommandConfig{Argv: shell(t, `sleep 1000 & echo $!`)})
 	pid, err := strconv.Atoi(readLine(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := c.Read(); err != io.EOF {
 		t.Errorf("Read: %v, want io.EOF", err)
 	}
@@ -242,13 +227,9 @@ func TestCommandEndsDespiteOpenPipes(t *testing.T) {
 	script := `setsid sh -c 'echo $$; exec sleep 1000' & read ready; echo last`
 	c := startCommand(t, CommandConfig{Argv: shell(t, script)})
 	pid, err := strconv.Atoi(readLine(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	if err := c.Write([]byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Write([]byte("{}")))
 	<-c.exited
 	if got := readLine(t, c); got != "last" {
 		t.Errorf("got %q, want the last line", got)

@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -28,7 +27,7 @@ var _ rpc.Listener = (*Listener)(nil)
 
 func TestListenURL(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		url  string
 		want string // start of Listener.URL, "" for an error
 	}{
@@ -63,8 +62,7 @@ func TestListenURL(t *testing.T) {
 		{"unix://@agent", ""},
 		{"unix:///no/such/folder/agent", ""},
 		{"stdio", ""},
-	}
-	for _, tt := range tests {
+	} {
 		l, err := Listen(Config{URL: tt.url})
 		if err != nil {
 			if tt.want != "" && !(strings.Contains(tt.url, "::1]") && noIPv6(t)) {
@@ -92,10 +90,8 @@ func noIPv6(t *testing.T) bool {
 func TestListenNeedsAuthentication(t *testing.T) {
 	t.Parallel()
 	auth, err := capabilityTokenSHA256(strings.Repeat("0", 64))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
+	rig.Must(t, err)
+	for _, tt := range []struct {
 		name   string
 		config Config
 		ok     bool
@@ -105,8 +101,7 @@ func TestListenNeedsAuthentication(t *testing.T) {
 		{"all addresses, v6", Config{URL: "ws://[::]:0"}, false},
 		{"all addresses with auth", Config{URL: "ws://0.0.0.0:0", Auth: auth}, true},
 		{"all addresses when told to", Config{URL: "ws://0.0.0.0:0", AllowUnauthenticated: true}, true},
-	}
-	for _, tt := range tests {
+	} {
 		l, err := Listen(tt.config)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: Listen: %v, want success: %v", tt.name, err, tt.ok)
@@ -136,15 +131,9 @@ type answer struct {
 
 func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	t.Helper()
-	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
+	conn := connect(t, l)
+	_, err := io.WriteString(conn, request)
+	rig.Must(t, err)
 	method, _, _ := strings.Cut(request, " ")
 	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
@@ -153,9 +142,7 @@ func ask(t *testing.T, l *Listener, request string) (answer, http.Header) {
 	got := answer{Status: response.StatusCode, ContentType: response.Header.Get("Content-Type"), Allow: response.Header.Get("Allow")}
 	if got.Status != http.StatusSwitchingProtocols {
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got.Body = string(body)
 	}
 	return got, response.Header
@@ -165,21 +152,13 @@ func TestHTTP(t *testing.T) {
 	t.Parallel()
 	open := listen(t, Config{})
 	tokenFile := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(tokenFile, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
 	auth, err := capabilityToken(tokenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	guarded := listen(t, Config{Auth: auth})
 	for _, l := range []*Listener{open, guarded} {
 		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 				conn.Close()
 			}
 		}()
@@ -210,7 +189,7 @@ func TestHTTP(t *testing.T) {
 	}
 	notAllowed := answer{Status: 405, Allow: "GET,HEAD"}
 
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		l       *Listener
 		line    string // request line without the version
@@ -265,12 +244,9 @@ func TestHTTP(t *testing.T) {
 		{"method before auth", guarded, "POST /", "", says(405, notGet)},
 		{"ready without auth", guarded, "GET /readyz", "", empty(200)},
 		{"other path without auth", guarded, "GET /x", "", empty(404)},
-	}
-	for _, tt := range tests {
+	} {
 		got, header := ask(t, tt.l, tt.line+" HTTP/1.1\r\nHost: x\r\n"+tt.headers+"\r\n")
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, got)
 		if got.Status == 101 && header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 			t.Errorf("%s: got accept key %q", tt.name, header.Get("Sec-Websocket-Accept"))
 		}
@@ -300,24 +276,12 @@ func TestListenerClose(t *testing.T) {
 	accepted := dialRaw(t, l)
 	conn := accept(t, l)
 	waiting := dialRaw(t, l) // upgraded, but nobody accepts it
-	idle, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer idle.Close()
-	idle.SetDeadline(time.Now().Add(patience))
+	idle := connect(t, l)
 	io.WriteString(idle, "GET / HTTP/1.1\r\nHo")
 	ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n") // accepted after idle, so idle is in its HTTP part
 
-	if err := l.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Errorf("Close again: %v", err)
-	}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept after Close: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Must(t, l.Close(), l.Close())
+	rig.Is(t, rig.Err(l.Accept()), net.ErrClosed, "Accept after Close")
 	wantDropped(t, waiting)
 	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("HTTP connection after Close: %v, want it closed", err)
@@ -340,9 +304,7 @@ func TestListenerCloseUnblocksAccept(t *testing.T) {
 		done <- err
 	}()
 	l.Close()
-	if err := <-done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Is(t, <-done, net.ErrClosed, "Accept")
 }
 
 // An idle connection is cheap: the reading goroutine's stack, gorilla's read
@@ -368,11 +330,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 	extra := func() int { return runtime.NumGoroutine() - goroutines }
 	// Those that have opened a connection may still be about to end.
-	for deadline := time.Now().Add(patience); extra() > n+20; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections run %d goroutines, want one each", n, extra())
-		}
-	}
+	rig.Until(t, "each connection runs one goroutine", func() bool { return extra() <= n+20 })
 	each := (usage() - before) / n
 	if each > 30<<10 {
 		t.Errorf("an idle connection takes %d bytes, want at most 30 KiB", each)
@@ -385,16 +343,12 @@ func TestDialErrors(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	gone.Close()
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url string
 		want      []string
 	}{
@@ -407,8 +361,7 @@ func TestDialErrors(t *testing.T) {
 		{"abstract", "unix://@x", []string{"unix://@x", "unix:///PATH"}},
 		{"no socket", "unix:///no/such/agent", []string{"dialing unix:///no/such/agent: dial unix /no/such/agent: connect: no such file"}},
 		{"silent", fmt.Sprintf("ws://%s/?token=secret", silent.Addr()), []string{silent.Addr().String(), "timed out"}},
-	}
-	for _, tt := range tests {
+	} {
 		config := DialConfig{HandshakeTimeout: patience}
 		if tt.name == "silent" {
 			config.HandshakeTimeout = 300 * time.Millisecond
@@ -437,9 +390,7 @@ func TestDialErrors(t *testing.T) {
 func TestDialHeedsContext(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -451,7 +402,5 @@ func TestDialHeedsContext(t *testing.T) {
 		cancel()
 		io.Copy(io.Discard, conn)
 	}()
-	if _, err := Dial(ctx, "ws://"+silent.Addr().String(), DialConfig{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Dial: %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(Dial(ctx, "ws://"+silent.Addr().String(), DialConfig{})), context.Canceled, "Dial")
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A seat is given back when the HTTP part ends, one way or the other.
@@ -49,22 +51,16 @@ func lobbyFull(t *testing.T) bool {
 	l := listen(t, Config{})
 	// Accepted before the crowd, so closed before any of it.
 	silent, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer silent.Close()
 	silent.SetDeadline(time.Now().Add(patience))
 	var newest net.Conn
 	for range maxHandshakes {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		newest = conn
-		if _, err := io.WriteString(conn, "GET /readyz HTTP/1.1\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.WriteString(conn, "GET /readyz HTTP/1.1\r\n")))
 	}
 	for range 3 {
 		dialRaw(t, l)
@@ -84,7 +80,7 @@ func lobbyFull(t *testing.T) bool {
 func TestAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		request string
 		status  int
 	}{
@@ -96,17 +92,11 @@ func TestAnswerEndsConnection(t *testing.T) {
 		{"GET /x HTTP/1.1\r\n", http.StatusNotFound},
 		{"GET / HTTP/1.1\r\nOrigin: x\r\n", http.StatusForbidden},
 		{"POST /readyz HTTP/1.1\r\n", http.StatusMethodNotAllowed},
-	}
-	for _, tt := range tests {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+	} {
+		conn := connect(t, l)
 		conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
-		if _, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(conn, tt.request+"Host: x\r\n\r\n")
+		rig.Must(t, err)
 		r := bufio.NewReader(conn)
 		response, err := http.ReadResponse(r, &http.Request{Method: tt.request[:4]})
 		if err != nil || response.StatusCode != tt.status || !response.Close {

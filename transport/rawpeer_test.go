@@ -8,17 +8,23 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
+
+// connect dials a listener and says nothing yet.
+func connect(t testing.TB, l *Listener) net.Conn {
+	t.Helper()
+	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
+	rig.Must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
 
 // dialRaw connects to a listener with an end that may break every rule.
 func dialRaw(t testing.TB, l *Listener) *rawclient.Peer {
 	t.Helper()
-	conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.SetDeadline(time.Now().Add(patience))
-	return rawclient.Upgrade(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"\r\n")
+	return rawclient.Upgrade(t, connect(t, l), "GET / HTTP/1.1\r\nHost: x\r\n"+upgradeHeaders+"\r\n")
 }
 
 func rawPair(t testing.TB, config Config) (*rawclient.Peer, *WebSocket) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A client that calls a listener "localhost" finds no other program at the other
@@ -22,9 +24,7 @@ func TestReserve(t *testing.T) {
 		{"ws://127.0.0.9:0", "::1"},
 	} {
 		l, err := Listen(Config{URL: tt.url})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		port := l.Addr().(*net.TCPAddr).Port
 		for _, host := range []string{tt.other, map[string]string{"::1": "::", "127.0.0.1": "0.0.0.0"}[tt.other]} {
 			for _, way := range []string{"bind", "range", "listen"} {
@@ -33,9 +33,7 @@ func TestReserve(t *testing.T) {
 				}
 			}
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, l.Close())
 		if _, ok := take(t, netip.MustParseAddr(tt.other), port, "bind"); !ok {
 			t.Errorf("after %s the port is not free", tt.url)
 		}
@@ -51,9 +49,7 @@ func take(t *testing.T, host netip.Addr, port int, way string) (at unix.Sockaddr
 		family = unix.AF_INET6
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	if host.Is6() {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
@@ -67,9 +63,7 @@ func take(t *testing.T, host netip.Addr, port int, way string) (at unix.Sockaddr
 		}
 		err, want = errors.Join(err, ranged), 0
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if way != "listen" {
 		if host.Is6() {
 			err = unix.Bind(fd, &unix.SockaddrInet6{Port: want, Addr: host.As16()})
@@ -84,9 +78,7 @@ func take(t *testing.T, host netip.Addr, port int, way string) (at unix.Sockaddr
 		return nil, false
 	}
 	at, err = unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	switch at := at.(type) {
 	case *unix.SockaddrInet4:
 		return at, at.Port == port

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/internal/tlsconfig"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // authority signs certificates.
@@ -57,21 +59,15 @@ func newAuthority(t testing.TB) *authority {
 func (a *authority) sign(template, parent *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	rig.Must(a.t, err)
 	signer := key
 	if a.key != nil {
 		signer = a.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	rig.Must(a.t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	rig.Must(a.t, err)
 	return cert, key
 }
 
@@ -93,17 +89,22 @@ func (a *authority) issue(ends time.Duration, adapt func(*x509.Certificate)) tls
 func (a *authority) write(dir string, c tls.Certificate) {
 	a.t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	rig.Must(a.t, err)
 	for name, block := range map[string]*pem.Block{
 		"cert": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}, "ca": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600), os.Rename(path+".new", path)); err != nil {
-			a.t.Fatal(err)
-		}
+		rig.Must(a.t, os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600))
+		rig.Must(a.t, os.Rename(path+".new", path))
 	}
+}
+
+// certified returns an authority and a folder with a certificate of a server.
+func certified(t testing.TB) (*authority, string) {
+	t.Helper()
+	a, dir := newAuthority(t), t.TempDir()
+	a.write(dir, a.issue(time.Hour, nil))
+	return a, dir
 }
 
 // server returns a configuration by files; ca is "" or the file of those who sign clients.
@@ -111,9 +112,7 @@ func server(t testing.TB, dir string, ca string) *tls.Config {
 	t.Helper()
 	files := tlsconfig.Files{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: ca}
 	config, err := files.Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return config
 }
 
@@ -142,11 +141,7 @@ func (r *record) logger() *slog.Logger {
 // await waits until the log has a text.
 func (r *record) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(r.String(), text); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no %s in\n%s", text, r)
-		}
-	}
+	rig.Until(t, "the log has "+text, func() bool { return strings.Contains(r.String(), text) })
 }
 
 const wssAny = "wss://127.0.0.1:0"
@@ -154,8 +149,7 @@ const wssAny = "wss://127.0.0.1:0"
 // TestSecureConn: all that is promised of a connection, also with TLS of our own.
 func TestSecureConn(t *testing.T) {
 	t.Parallel()
-	a, dir := newAuthority(t), t.TempDir()
-	a.write(dir, a.issue(time.Hour, nil))
+	a, dir := certified(t)
 	rpctest.TestConn(t, func(t *testing.T) (x, y rpc.Conn) {
 		client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
 		return client, server
@@ -165,24 +159,23 @@ func TestSecureConn(t *testing.T) {
 // TestSecureLargeMessages: a part of a message that begins like a close frame is none.
 func TestSecureLargeMessages(t *testing.T) {
 	t.Parallel()
-	a, dir := newAuthority(t), t.TempDir()
-	a.write(dir, a.issue(time.Hour, nil))
+	a, dir := certified(t)
 	client, server := webSocketPair(t, Config{URL: wssAny, TLS: server(t, dir, "")}, DialConfig{TLS: tlsconfig.Client(a.roots)})
+	largeMessages(t, client, server)
+}
+
+// largeMessages sends messages both ways, whole and in parts.
+func largeMessages(t *testing.T, client, server *WebSocket) {
+	t.Helper()
+	// U+0888 is three bytes, of which the last is 0x88: wherever a message is cut, some part
+	// of these begins with one.
 	for shift := range 3 {
 		message := []byte(strings.Repeat("x", shift) + strings.Repeat("\u0888", 100<<10))
 		for from, to := range map[*WebSocket]*WebSocket{client: server, server: client} {
 			wrote := make(chan error, 2)
 			go func() {
 				wrote <- from.Write(message)
-				wrote <- from.WriteParts(len(message), func(yield func([]byte) bool) {
-					for part := message; len(part) > 0; {
-						n := min(len(part), 4097)
-						if !yield(part[:n]) {
-							return
-						}
-						part = part[n:]
-					}
-				})
+				wrote <- from.WriteParts(len(message), slices.Chunk(message, 4097))
 			}()
 			for range 2 {
 				got, err := to.Read()
@@ -196,8 +189,7 @@ func TestSecureLargeMessages(t *testing.T) {
 
 func TestSecureURL(t *testing.T) {
 	t.Parallel()
-	a, dir := newAuthority(t), t.TempDir()
-	a.write(dir, a.issue(time.Hour, nil))
+	_, dir := certified(t)
 	config := server(t, dir, "")
 	for _, tt := range []struct {
 		config Config
@@ -228,8 +220,7 @@ func TestSecureURL(t *testing.T) {
 // again, and none of them is refused. The last ones see the last certificate.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
-	a, dir := newAuthority(t), t.TempDir()
-	a.write(dir, a.issue(time.Hour, nil))
+	a, dir := certified(t)
 	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, "")})
 	go func() {
 		for {
@@ -258,9 +249,7 @@ func TestRenewal(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := c.Write([]byte("hello")); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, c.Write([]byte("hello")))
 				if got, err := c.Read(); err != nil || string(got) != "hello" {
 					t.Errorf("%q, %v", got, err)
 				}
@@ -280,20 +269,12 @@ func TestRenewal(t *testing.T) {
 	}
 	clients.Wait()
 	// Between the files of a pair the former one is shown, and looked at again after a second.
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	rig.Until(t, "the last certificate is shown", func() bool {
 		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: a.roots})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shown := conn.ConnectionState().PeerCertificates[0]
-		_ = conn.Close()
-		if bytes.Equal(shown.Raw, last.Certificate[0]) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the last certificate is not shown")
-		}
-	}
+		rig.Must(t, err)
+		defer conn.Close()
+		return bytes.Equal(conn.ConnectionState().PeerCertificates[0].Raw, last.Certificate[0])
+	})
 	t.Logf("%d connections, %d renewals", dialed.Load(), renewals.Load())
 }
 
@@ -373,8 +354,7 @@ func TestClientCertificates(t *testing.T) {
 // nor fills the log.
 func TestSecureStrangers(t *testing.T) {
 	t.Parallel()
-	a, dir := newAuthority(t), t.TempDir()
-	a.write(dir, a.issue(time.Hour, nil))
+	a, dir := certified(t)
 	var log record
 	l := listen(t, Config{URL: wssAny, TLS: server(t, dir, ""), Log: log.logger()})
 	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusBadRequest || got.Body != "this listener speaks TLS, use wss://\r\n" {
@@ -383,19 +363,13 @@ func TestSecureStrangers(t *testing.T) {
 	log.await(t, errPlain.Error())
 	for range maxHandshakes + 8 { // they stay in the middle of their handshake
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
-		if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(conn.Write([]byte{22, 3, 1})))
 	}
 	begun := time.Now()
 	c, err := Dial(t.Context(), l.URL(), DialConfig{TLS: tlsconfig.Client(a.roots), HandshakeTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_ = c.Close()
 	t.Logf("beside a crowd of %d: %v", maxHandshakes, time.Since(begun))
 	if n := l.lobby.Len(); n > maxHandshakes {
@@ -403,9 +377,7 @@ func TestSecureStrangers(t *testing.T) {
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: tlsconfig.Client(a.roots)}}
 	response, err := client.Get(strings.Replace(l.URL(), "wss:", "https:", 1) + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	body, err := io.ReadAll(response.Body)
 	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK || len(body) > 0 {
 		t.Errorf("/readyz: %v, %q, %v", response.Status, body, err)
@@ -416,9 +388,7 @@ func TestSecureStrangers(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	auth, err := AuthOptions{Mode: "capability-token", TokenFile: writeFile(t, "opensesame")}.Authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var log record
 	l := listen(t, Config{Auth: auth, Log: log.logger()})
 	for request, want := range map[string]string{
@@ -435,9 +405,7 @@ func TestRefusals(t *testing.T) {
 	for range 2 * maxRefusals {
 		l.refused.add(RefusedToken, slog.LevelWarn, "x", "y")
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	text := log.String()
 	if strings.Contains(text, "hunter2") || strings.Contains(text, "opensesame") {
 		t.Errorf("the log has a secret:\n%s", text)

@@ -12,37 +12,31 @@ import (
 
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestStdioConn(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		pipe func(t *testing.T) (r, w *os.File)
 	}{
 		{"pipes of this runtime", func(t *testing.T) (r, w *os.File) {
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return r, w
 		}},
 		{"blocking pipes, as inherited", func(t *testing.T) (r, w *os.File) {
 			var fds [2]int
-			if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
 		{"blocking sockets, as inherited", func(t *testing.T) (r, w *os.File) {
 			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			rpctest.TestConn(t, func(t *testing.T) (a, b rpc.Conn) {
@@ -66,7 +60,7 @@ func (nopWriteCloser) Close() error { return nil }
 func TestStdioLines(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", lineReadBuffer)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, input string
 		want        []string
 	}{
@@ -82,8 +76,7 @@ func TestStdioLines(t *testing.T) {
 		{"two objects", "{}{}\n", []string{"{}{}"}},
 		{"as large as the buffer", large + "\n" + large[1:] + "\n" + large[2:] + "\r\n", []string{large, large[1:], large[2:]}},
 		{"larger than the buffer", large + large + large + "y\n{}\n", []string{large + large + large + "y", "{}"}},
-	}
-	for _, tt := range tests {
+	} {
 		c := stdioOver(strings.NewReader(tt.input))
 		for i, want := range tt.want {
 			got, err := c.Read()
@@ -102,7 +95,7 @@ func TestStdioLines(t *testing.T) {
 func TestStdioLimit(t *testing.T) {
 	t.Parallel()
 	fill := bytes.Repeat([]byte("x"), maxMessage)
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		input []io.Reader
 		want  error
@@ -110,8 +103,7 @@ func TestStdioLimit(t *testing.T) {
 		{"largest", []io.Reader{bytes.NewReader(fill), strings.NewReader("\r\n")}, nil},
 		{"one byte more", []io.Reader{bytes.NewReader(fill), strings.NewReader("x\n")}, ErrTooLarge},
 		{"no end in sight", []io.Reader{bytes.NewReader(fill), bytes.NewReader(fill)}, ErrTooLarge},
-	}
-	for _, tt := range tests {
+	} {
 		c := stdioOver(io.MultiReader(tt.input...))
 		got, err := c.Read()
 		if !errors.Is(err, tt.want) || (err == nil && len(got) != maxMessage) {
@@ -129,9 +121,7 @@ func TestStdioWrites(t *testing.T) {
 	c := Stdio(io.NopCloser(strings.NewReader("")), nopWriteCloser{&out}, nil)
 	large := strings.Repeat("x", lineReadBuffer)
 	for _, message := range []string{`{"a":1}`, large, "{}"} {
-		if err := c.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Write([]byte(message)))
 	}
 	if err := c.Write([]byte("{\n}")); err == nil {
 		t.Error("a message of two lines was written")
@@ -140,9 +130,7 @@ func TestStdioWrites(t *testing.T) {
 		t.Errorf("wrote %.40q, want %.40q", out.String(), want)
 	}
 	c.Close()
-	if err := c.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Write after Close: %v, want %v", err, net.ErrClosed)
-	}
+	rig.Is(t, c.Write([]byte("{}")), net.ErrClosed, "Write after Close")
 	if c.String() != "stdio" {
 		t.Errorf("String: got %q", c.String())
 	}

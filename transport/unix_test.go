@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var _ rpc.Identified = (*WebSocket)(nil)
@@ -27,13 +27,9 @@ const stranger = 65533 // a user who is nobody else in these tests
 func unixURL(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sock") // the names of t.TempDir are too long
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return "unix://" + dir + "/s"
 }
 
@@ -53,9 +49,7 @@ func as(t *testing.T, uid int, f func()) {
 		defer func() { done <- nil }() // f may end the test
 		f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-done)
 }
 
 func TestUnixConn(t *testing.T) {
@@ -70,35 +64,7 @@ func TestUnixConn(t *testing.T) {
 func TestUnixLargeMessages(t *testing.T) {
 	t.Parallel()
 	client, server := webSocketPair(t, Config{URL: unixURL(t)}, DialConfig{})
-	// U+0888 is three bytes, of which the last is 0x88: wherever a message is cut, some part
-	// of these begins with one.
-	for shift := range 3 {
-		message := []byte(strings.Repeat("x", shift) + strings.Repeat("\u0888", 100<<10))
-		for from, to := range map[*WebSocket]*WebSocket{client: server, server: client} {
-			wrote := make(chan error, 1)
-			go func() { wrote <- from.Write(message) }()
-			got, err := to.Read()
-			if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
-				t.Fatalf("%v: %d bytes, %v", from, len(got), err)
-			}
-		}
-		wrote := make(chan error, 1)
-		go func() {
-			wrote <- server.WriteParts(len(message), func(yield func([]byte) bool) {
-				for part := message; len(part) > 0; {
-					n := min(len(part), 4097)
-					if !yield(part[:n]) {
-						return
-					}
-					part = part[n:]
-				}
-			})
-		}()
-		got, err := client.Read()
-		if err := errors.Join(err, <-wrote); err != nil || !bytes.Equal(got, message) {
-			t.Fatalf("in parts: %d bytes, %v", len(got), err)
-		}
-	}
+	largeMessages(t, client, server)
 }
 
 // TestUnixListener: what it says of itself, plain HTTP, and its end.
@@ -117,9 +83,7 @@ func TestUnixListener(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	client, err := Dial(t.Context(), url, DialConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer client.Close()
 	server := accept(t, l)
 	want := fmt.Sprintf("uid:%d", os.Geteuid())
@@ -129,12 +93,8 @@ func TestUnixListener(t *testing.T) {
 	if client.Principal() != "" || client.String() != "websocket "+path {
 		t.Errorf("the server is %q, %v", client.Principal(), client)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after the end: %v", err)
-	}
+	rig.Must(t, l.Close())
+	rig.Is(t, rig.Err(os.Lstat(path)), fs.ErrNotExist, "after the end")
 }
 
 // TestPrincipal: a connection is somebody's only if they have proven it.
@@ -142,9 +102,7 @@ func TestPrincipal(t *testing.T) {
 	t.Parallel()
 	build := func(o AuthOptions) *Authenticator {
 		a, err := o.Authenticator()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return a
 	}
 	jwt := build(AuthOptions{Mode: "signed-bearer-token", SecretFile: writeFile(t, testSecret)})
@@ -183,9 +141,7 @@ func TestPrincipal(t *testing.T) {
 func TestAllowUIDs(t *testing.T) {
 	t.Parallel()
 	auth, err := capabilityTokenSHA256(fmt.Sprintf("%x", sha256.Sum256([]byte("token"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{stranger, 7}})
 	others := listen(t, Config{URL: unixURL(t), AllowUIDs: []uint32{7}})
 	closed := listen(t, Config{URL: unixURL(t)})
@@ -200,9 +156,7 @@ func TestAllowUIDs(t *testing.T) {
 	}()
 	as(t, stranger, func() {
 		conn, err := Dial(t.Context(), l.URL(), DialConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		_, err = Dial(t.Context(), others.URL(), DialConfig{})
 		status, ok := errors.AsType[*StatusError](err)
@@ -235,9 +189,7 @@ func TestForeignServer(t *testing.T) {
 	t.Parallel()
 	url := unixURL(t)
 	dir := strings.TrimSuffix(strings.TrimPrefix(url, "unix://"), "/s")
-	if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, fs.ModeSticky|0o777))
 	as(t, stranger, func() { listen(t, Config{URL: url, AllowUIDs: []uint32{0}}) })
 	_, err := Dial(t.Context(), url, DialConfig{Header: http.Header{"Authorization": {"Bearer secret"}}})
 	if _, ok := errors.AsType[URLError](err); !ok || !strings.Contains(err.Error(), "the server is run by uid 65533, who is neither this user nor root") {

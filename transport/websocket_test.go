@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long a step of a test may take before it fails. The machine
@@ -42,9 +43,7 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 	t.Parallel()
 	l := listen(t, Config{})
 	target, err := url.Parse(strings.Replace(l.URL(), "ws:", "http:", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(target))
 	t.Cleanup(proxy.Close)
 	roots := x509.NewCertPool()
@@ -55,15 +54,11 @@ func TestWebSocketConnOverTLS(t *testing.T) {
 			accepted := make(chan rpc.Conn, 1)
 			go func() {
 				conn, err := l.Accept()
-				if err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, err)
 				accepted <- conn
 			}()
 			client, err := Dial(t.Context(), wss, DialConfig{TLS: &tls.Config{RootCAs: roots}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return client, <-accepted
 		})
 	})
@@ -80,13 +75,9 @@ func listen(t testing.TB, config Config) *Listener {
 		config.URL = "ws://127.0.0.1:0"
 	}
 	l, err := Listen(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("closing the listener: %v", err)
-		}
+		rig.Check(t, l.Close())
 	})
 	return l
 }
@@ -94,9 +85,7 @@ func listen(t testing.TB, config Config) *Listener {
 func accept(t testing.TB, l *Listener) *WebSocket {
 	t.Helper()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn.(*WebSocket)
 }
@@ -112,9 +101,7 @@ func webSocketPair(t testing.TB, config Config, dialConfig DialConfig) (client, 
 	}()
 	server = accept(t, l)
 	<-dialed
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client, server
 }
@@ -136,7 +123,7 @@ func readAsync(c rpc.Conn) <-chan error {
 
 func TestWebSocketReads(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		frames [][]byte
 		want   string
@@ -147,8 +134,7 @@ func TestWebSocketReads(t *testing.T) {
 		{"empty", [][]byte{rawclient.Frame(0x81, nil)}, ""},
 		{"fragments, split inside a character", [][]byte{rawclient.Frame(0x01, []byte("a\xc3")), rawclient.Frame(0x00, []byte("\xa9b")), rawclient.Frame(0x80, nil)}, "aéb"},
 		{"control frames between fragments", [][]byte{rawclient.Frame(0x01, []byte("a")), rawclient.Frame(0x8a, nil), rawclient.Frame(0x80, []byte("b"))}, "ab"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
@@ -164,7 +150,7 @@ func TestWebSocketReads(t *testing.T) {
 func TestWebSocketDrops(t *testing.T) {
 	t.Parallel()
 	unmasked := []byte{0x81, 2, '{', '}'}
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		frames [][]byte
 	}{
@@ -182,8 +168,7 @@ func TestWebSocketDrops(t *testing.T) {
 		{"frame above the limit", [][]byte{{0x81, 0xff, 0, 0, 0, 0, 4, 0, 0, 1, 1, 2, 3, 4}}},
 		{"frame of 2^63 bytes", [][]byte{{0x81, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4}}},
 		{"fragments above the limit", [][]byte{rawclient.Frame(0x01, []byte("ab")), {0x80, 0xff, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 1, 2, 3, 4}}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
@@ -219,7 +204,7 @@ func TestWebSocketTakesTheLargestMessage(t *testing.T) {
 
 func TestWebSocketEnds(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		send    []byte
 		want    error
@@ -231,17 +216,14 @@ func TestWebSocketEnds(t *testing.T) {
 		{"close frame inside a message", append(rawclient.Frame(0x01, []byte("{")), rawclient.Frame(0x88, nil)...), io.EOF, false},
 		{"end inside a message", rawclient.Frame(0x01, []byte("{")), io.ErrUnexpectedEOF, true},
 		{"end inside a frame", rawclient.Frame(0x81, []byte("{}"))[:7], io.ErrUnexpectedEOF, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{})
 			done := readAsync(server)
 			p.Send(t, tt.send)
 			p.Conn.(*net.TCPConn).CloseWrite()
-			if err := <-done; !errors.Is(err, tt.want) {
-				t.Errorf("Read: %v, want %v", err, tt.want)
-			}
+			rig.Is(t, <-done, tt.want, "Read")
 			if !tt.dropped {
 				server.Close()
 			}
@@ -300,9 +282,7 @@ func TestWebSocketAnswersPingsBehindAMessage(t *testing.T) {
 	if first, payload, err := p.Next(); err != nil || first != 0x8a || string(payload) != "two" {
 		t.Errorf("got frame %#x %q, %v; want the pong of the last ping", first, payload, err)
 	}
-	if err := <-written; err != nil {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Check(t, <-written)
 }
 
 func TestWebSocketPings(t *testing.T) {
@@ -339,6 +319,7 @@ func TestWebSocketDropsASilentPeer(t *testing.T) {
 }
 
 func TestWebSocketKeepsAPeerThatOnlyPongs(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it takes longer than a peer may be silent, which no busy machine is
 	t.Parallel()
 	const timeout = 4 * time.Second // which no pong needs, however busy the machine
 	p, server := rawPair(t, Config{PingInterval: 20 * time.Millisecond, PeerTimeout: timeout})
@@ -362,9 +343,7 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: 10 * time.Millisecond, PeerTimeout: timeout})
 	p.Send(t, rawclient.Frame(0x81, []byte("{}")))
-	if _, err := server.Read(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(server.Read()))
 	for began := time.Now(); time.Since(began) < 2*timeout; {
 		if _, _, err := p.Next(); err != nil { // a ping; it is not answered
 			t.Fatal(err)
@@ -378,7 +357,7 @@ func TestWebSocketKeepsAPeerWhileNotReading(t *testing.T) {
 
 func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		size  int
 		pongs bool
@@ -386,8 +365,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 		{"a large message", 32 << 20, false},
 		{"a large message, alive", 32 << 20, true},
 		{"small messages", 64 << 10, false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, server := rawPair(t, Config{PeerTimeout: time.Second})
@@ -406,9 +384,7 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
 			}
-			if err := server.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("Write again: %v, want %v", err, net.ErrClosed)
-			}
+			rig.Is(t, server.Write([]byte("{}")), net.ErrClosed, "Write again")
 		})
 	}
 }
@@ -497,6 +473,7 @@ func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
 // TestWebSocketWaitsForASlowPeer: somebody who does not take their output for a long time, but
 // lives, loses nothing.
 func TestWebSocketWaitsForASlowPeer(t *testing.T) {
+	rig.Tier(t, rig.Merge) // as TestWebSocketKeepsAPeerThatOnlyPongs
 	t.Parallel()
 	for _, inParts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {
@@ -539,9 +516,7 @@ func waitsForASlowPeer(t *testing.T, inParts bool) {
 			t.Fatalf("message %d: %d bytes, %v", i, len(payload), err)
 		}
 	}
-	if err := <-written; err != nil {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Check(t, <-written)
 }
 
 // An answer written right before Close arrives although the peer has sent more
@@ -551,12 +526,8 @@ func TestWebSocketLastWordsArrive(t *testing.T) {
 	for range 50 {
 		p, server := rawPair(t, Config{})
 		p.Send(t, rawclient.Frame(0x81, []byte("{}")), rawclient.Frame(0x81, make([]byte, 200<<10)))
-		if _, err := server.Read(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Write([]byte("last words")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(server.Read()))
+		rig.Must(t, server.Write([]byte("last words")))
 		server.Close()
 		_, payload, err := p.Next()
 		if err != nil || string(payload) != "last words" {

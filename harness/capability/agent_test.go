@@ -1,6 +1,7 @@
 package capability_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/harness/threadlog"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const skill = "---\nname: s\ndescription: d\n---\nBODY"
@@ -57,13 +59,9 @@ func TestFileCalls(t *testing.T) {
 		"file":                                  "",
 	})
 	for name, target := range map[string]string{"bare/link": "../plug/s", "bare/SKILL.md.link": "../plug/s/SKILL.md", "plug/loop": "."} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "plug/agents"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(dir, "plug/agents"), 0o600))
 	for i := range 20 { // more than a root may have
 		write(t, dir, map[string]string{"full/" + string(rune('a'+i)) + "/SKILL.md": strings.Repeat("x", 1<<20-i)})
 	}
@@ -83,22 +81,16 @@ func TestFileCalls(t *testing.T) {
 		if called := n.take("old"); name == "plug" {
 			phases(t, called)
 		}
-		if diff := cmp.Diff(a.Plugin, b.Plugin, samePath); diff != "" {
-			t.Errorf("%s: plugin (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: plugin", name), a.Plugin, b.Plugin, samePath)
 		if diff := cmp.Diff(a.Skills, b.Skills, samePath); diff != "" && len(a.Skills) != len(b.Skills) {
 			t.Errorf("%s: %d and %d skills", name, len(a.Skills), len(b.Skills))
 		} else if diff != "" {
 			t.Errorf("%s: skills (-agent +file calls):\n%.2000s", name, diff)
 		}
-		if diff := cmp.Diff(a.Namespaces, b.Namespaces, samePath); diff != "" {
-			t.Errorf("%s: namespaces (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: namespaces", name), a.Namespaces, b.Namespaces, samePath)
 		slices.Sort(a.Warnings)
 		slices.Sort(b.Warnings)
-		if diff := cmp.Diff(a.Warnings, b.Warnings, samePath); diff != "" {
-			t.Errorf("%s: warnings (-agent +file calls):\n%s", name, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: warnings", name), a.Warnings, b.Warnings, samePath)
 		if (a.Err == nil) != (b.Err == nil) || a.Err != nil && !strings.Contains(b.Err.Error(), strings.SplitN(a.Err.Error(), ": ", 2)[0]) {
 			t.Errorf("%s: errors %v and %v", name, a.Err, b.Err)
 		}
@@ -131,32 +123,20 @@ func TestLifeOfThread(t *testing.T) {
 	write(t, dir, map[string]string{"p/s/SKILL.md": "one"})
 	_, set := newNetwork(t, map[string]executor{"e": newAgent(t, t.TempDir())})
 	selection, err := capability.Format([]capability.Root{root("demo", "e", dir+"/p"), root("other", "gone", "/x")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	store, err := threadlog.OpenStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer store.Close()
 	log, err := store.Create(threadlog.Meta{SelectedCapabilityRoots: selection})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for range 2 {
-		if _, err := log.StartTurn(nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := log.EndTurn(threadlog.TurnCompleted); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(log.StartTurn(nil)))
+		rig.Must(t, log.EndTurn(threadlog.TurnCompleted))
 	}
 	// begin restores a thread from its log.
 	begin := func(log *threadlog.Thread) *capability.Thread {
 		roots, err := capability.Parse(log.Meta().SelectedCapabilityRoots)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		thread := newThread(t, roots...)
 		if got, err := capability.Format(thread.Roots()); string(got) != string(selection) || err != nil {
 			t.Errorf("the selection is %s, %v", got, err)
@@ -177,38 +157,24 @@ func TestLifeOfThread(t *testing.T) {
 
 	for _, turns := range []int{threadlog.AllTurns, 1, 0} {
 		fork, err := store.Fork(log.ID(), turns)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		finds(begin(fork), "two")
-		if err := fork.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, fork.Close())
 		// And a fork that is resumed.
 		again, err := store.Open(fork.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		finds(begin(again), "two")
-		if err := again.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, again.Close())
 	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, log.Close())
 	resumed, err := store.Open(log.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer resumed.Close()
 	finds(begin(resumed), "two")
 	finds(thread, "one")
 
 	old, err := store.Create(threadlog.Meta{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer old.Close()
 	if roots, err := capability.Parse(old.Meta().SelectedCapabilityRoots); len(roots) != 0 || err != nil {
 		t.Errorf("a log without a selection has %v, %v", roots, err)
@@ -262,21 +228,15 @@ func TestReported(t *testing.T) {
 	n.executors["p"] = n.executors["e"]
 	n.mu.Unlock()
 	p, err := set.Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	thread := newThread(t, root("a", "p", dir+"/a"), root("x", "e", dir+"/a"))
 	if v := discover(t, set, thread, "p", "e"); !slices.Equal(ids(v), []string{"x"}) {
 		t.Errorf("before it is there, there are %v", ids(v))
 	}
 	a := environment.CapabilityRoot{ID: "a", Path: protocol.NewPathURI(dir + "/a")}
 	b := environment.CapabilityRoot{ID: "b", Path: protocol.NewPathURI(dir + "/b")}
-	if err := p.Ready(url("p"), b, a); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Client(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Ready(url("p"), b, a))
+	rig.Must(t, rig.Err(p.Client(t.Context())))
 	v := discover(t, set, thread, "p", "e")
 	if !slices.Equal(ids(v), []string{"a", "x", "b"}) || v.Roots[2].EnvironmentID != "p" || len(v.Roots[2].Skills) != 1 {
 		t.Errorf("there are %+v", v.Roots)
@@ -317,9 +277,7 @@ func TestConfined(t *testing.T) {
 		Sandbox: func(string) *protocol.Sandbox { return now },
 		Timeout: patience,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		sandbox           *protocol.Sandbox
 		plugin            bool

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // inBubble runs a test in a bubble of synctest, where time passes when all wait.
@@ -27,9 +28,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 // upsert puts an environment with a transport into the set.
 func upsert(t *testing.T, set *environment.Set, id string, transport environment.Transport) {
 	t.Helper()
-	if _, err := set.Upsert(environment.Entry{ID: id, Transport: transport}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(set.Upsert(environment.Entry{ID: id, Transport: transport})))
 }
 
 // TestResolve has the rows of client.md 5.3: roots of environments that are ready, in the order of
@@ -207,9 +206,7 @@ func TestErrorsKept(t *testing.T) {
 		// An agent that does not answer, as long as it may take by default.
 		f.answer(protocol.MethodDiscoverRoots, func(json.RawMessage) any { return nil })
 		thread, err := capability.New(capability.Config{Roots: []capability.Root{root("1", "a", "/1")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		v = discover(t, set, thread, "a")
 		const late = "timed out waiting for exec-server `capabilityRoots/discoverV1` response after 30s"
 		if text(v.Roots[0].Err) != late || v.Recovered {

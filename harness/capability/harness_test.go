@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain also runs the helpers that the agents of the tests start.
@@ -55,20 +56,14 @@ func newNetwork(t testing.TB, executors map[string]executor) (*network, *environ
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: url(id)})
 	}
 	set, err := environment.New(environment.Config{Connect: n.connect}, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := set.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, set.Close())
 		n.serving.Wait()
 	})
 	for id := range executors {
 		e, _ := set.Get(id)
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(e.Client(t.Context())))
 	}
 	return n, set
 }
@@ -151,9 +146,7 @@ func newAgent(t testing.TB, home string, without ...string) *realAgent {
 		Version: "0.169.0", Confines: true, Environ: append(os.Environ(), "HOME="+home, "CODEX_HOME="+filepath.Join(home, "codex")),
 	}), without}
 	t.Cleanup(func() {
-		if err := a.agent.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.agent.Close())
 	})
 	return a
 }
@@ -222,9 +215,7 @@ func (f *fake) cut() {
 // asked are the roots of a request.
 func asked(t testing.TB, params json.RawMessage) []protocol.CapabilityRoot {
 	var p protocol.DiscoverRootsParams
-	if err := json.Unmarshal(params, &p); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, json.Unmarshal(params, &p))
 	return p.Roots
 }
 
@@ -233,9 +224,7 @@ func (f *fake) discover(params json.RawMessage) any {
 	var r protocol.DiscoverRootsResult
 	for _, root := range asked(f.t, params) {
 		at, err := protocol.ParsePathURI(root.Path + "/SKILL.md")
-		if err != nil {
-			f.t.Error(err)
-		}
+		rig.Check(f.t, err)
 		r.Roots = append(r.Roots, protocol.DiscoveredRoot{
 			ID: root.ID, Path: root.Path, Skills: []protocol.SkillFiles{{Instructions: protocol.DiscoveredFile{Path: at, Contents: root.ID}}},
 		})
@@ -314,12 +303,8 @@ func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
@@ -329,9 +314,7 @@ const patience = 5 * time.Minute
 func newThread(t testing.TB, roots ...capability.Root) *capability.Thread {
 	t.Helper()
 	thread, err := capability.New(capability.Config{Roots: roots, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return thread
 }
 
@@ -349,9 +332,7 @@ func discover(t testing.TB, set *environment.Set, thread *capability.Thread, ids
 	step := set.Step("s", turn(ids...), thread.Environments()...)
 	defer step.Release()
 	view, err := thread.Discover(t.Context(), step)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return view
 }
 

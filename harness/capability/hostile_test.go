@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // raw answers with a text.
@@ -207,9 +208,7 @@ func TestSlowRoots(t *testing.T) {
 			}
 			roots = append(roots, root("silent", "silent", "/silent"), root("good", "good", "/good"))
 			thread, err := capability.New(capability.Config{Roots: roots, Timeout: allowed})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			begin := time.Now()
 			v := discover(t, set, thread, "slow", "silent", "good")
 			if took := time.Since(begin); took != want {
@@ -319,9 +318,7 @@ func TestSandbox(t *testing.T) {
 		Sandbox: func(string) *protocol.Sandbox { return now },
 		Timeout: patience,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	count := func(sandbox *protocol.Sandbox, want int) {
 		t.Helper()
 		now = sandbox
@@ -365,13 +362,9 @@ func TestHostileFileCalls(t *testing.T) {
 	f.answer(protocol.MethodDiscoverRoots, nil)
 	path := func(params json.RawMessage) string {
 		var p protocol.PathParams
-		if err := json.Unmarshal(params, &p); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, json.Unmarshal(params, &p))
 		native, err := p.Path.Native()
-		if err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, err)
 		return native
 	}
 	cut := true
@@ -452,9 +445,7 @@ func TestHostileFileCalls(t *testing.T) {
 		t.Errorf("the error is %v", found.Err)
 	}
 	foreign, err := protocol.ParsePathURI("file:///C:/x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	found = discover(t, set, newThread(t, capability.Root{ID: "1", EnvironmentID: "a", Path: foreign}), "a").Roots[0]
 	if !strings.Contains(text(found.Err), "invalid on linux") {
 		t.Errorf("the error is %v", found.Err)

@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestForget: what a step does not use goes before there is no room, and all that is kept counts.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	thread, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	root := func(id string) Root {
 		return Root{ID: id, EnvironmentID: "e", Path: protocol.NewPathURI("/")}
 	}

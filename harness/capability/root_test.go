@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/harness/capability"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // one is the stored form of one root.
@@ -26,9 +27,7 @@ func root(id, env, path string) capability.Root {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	foreign, err := protocol.ParsePathURI("file:///C:/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for text, want := range map[string][]capability.Root{
 		"": nil, " null ": nil, "[]": nil,
 		`[{"id":"demo@1","location":{"type":"environment","environmentId":"worker","path":"file:///plugins/demo"}}]`: {
@@ -132,9 +131,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if err := capability.Check(roots); err != nil {
-			t.Errorf("Parse lets pass what Check does not: %v", err)
-		}
+		rig.Check(t, capability.Check(roots))
 		again, err := capability.Format(roots)
 		if err != nil {
 			if strings.Contains(err.Error(), "bytes") {

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -20,22 +21,16 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	a := agent.New(agent.Config{Environ: os.Environ()})
 	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var served sync.WaitGroup
 	served.Go(func() {
-		if err := a.Serve(ctx, listener); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Serve(ctx, listener))
 	})
 	t.Cleanup(func() {
 		cancel()
 		served.Wait()
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	inProcess := func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()
@@ -57,9 +52,7 @@ func TestAgents(t *testing.T) {
 		IncludeLocal: true,
 	}
 	s, err := environment.New(environment.Config{Connect: connect, Local: inProcess}, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer s.Close()
 	for _, id := range s.DefaultIDs() {
 		c, err := get(t, s, id).Client(t.Context())

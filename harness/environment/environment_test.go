@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const refused = "exec-server connection attempt failed: connecting to exec-server: connection refused"
@@ -122,9 +123,7 @@ func TestNewSession(t *testing.T) {
 		n := newNetwork(t)
 		e := get(t, n.set(one(server)), "a")
 		first, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		changed := e.Changed()
 		n.cut()
 		<-changed
@@ -149,9 +148,7 @@ func TestNewSessionFails(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e := get(t, s, "a")
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(e.Client(t.Context())))
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()
@@ -164,9 +161,7 @@ func TestNewSessionFails(t *testing.T) {
 		n.dialled(4)
 		status(t, s, "a", environment.StatusDisconnected, refused)
 		n.refuse(nil)
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
 	})
 }
@@ -220,13 +215,9 @@ func TestCallerGivesUp(t *testing.T) {
 		e := get(t, n.set(one(program)), "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := e.Client(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(ctx)), context.DeadlineExceeded, "Client")
 		open()
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		n.dialled(1)
 		if _, aborted, _ := n.count(); aborted != 0 {
 			t.Error("the attempt was aborted")
@@ -241,9 +232,7 @@ func TestTimeouts(t *testing.T) {
 		n.hold()
 		start := time.Now()
 		e := get(t, n.set(one(environment.URL{URL: "ws://h", ConnectTimeout: 250 * time.Millisecond})), "a")
-		if _, err := e.Client(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(t.Context())), context.DeadlineExceeded, "Client")
 		if took := time.Since(start); took != 250*time.Millisecond {
 			t.Errorf("the attempt took %v", took)
 		}
@@ -262,9 +251,7 @@ func TestTimeouts(t *testing.T) {
 			}}, nil
 		}
 		s, err := environment.New(environment.Config{Connect: silent}, one(environment.Stdio{Program: "p", InitializeTimeout: 3 * time.Second}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		_, err = get(t, s, "a").Client(t.Context())
 		want := "exec-server connection attempt failed: timed out waiting for exec-server initialize handshake after 3s"
@@ -291,9 +278,7 @@ func TestStatus(t *testing.T) {
 			synctest.Wait()
 		}
 		n.dialled(1)
-		if _, err := get(t, s, "a").Client(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(get(t, s, "a").Client(t.Context())))
 		status(t, s, "a", environment.StatusReady, "")
 		if _, _, asked := n.count(); asked != 1 {
 			t.Errorf("the server was asked %d times", asked)
@@ -351,9 +336,7 @@ func TestLocal(t *testing.T) {
 		n.dialled(0)
 		state(t, e, environment.Ready, "")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
 			t.Errorf("Status is %s, %v", answer, err)
 		}
@@ -372,48 +355,30 @@ func TestClose(t *testing.T) {
 		s := n.set(one(server))
 		e := get(t, s, "a")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.hold()
 		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		pending, err := s.Provision("p", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var waiting sync.WaitGroup
 		for _, e := range []*environment.Environment{b, pending} {
 			waiting.Go(func() {
-				if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-					t.Errorf("%s: a call that waits gets %v", e.ID(), err)
-				}
+				rig.Is(t, rig.Err(e.Client(t.Context())), environment.ErrClosed, "%s: a call that waits", e.ID())
 			})
 		}
 		synctest.Wait()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Close())
 		waiting.Wait()
 		<-c.Done()
 		if _, aborted, _ := n.count(); aborted != 1 {
 			t.Errorf("%d attempts were aborted", aborted)
 		}
-		if _, err := e.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(e.Client(t.Context())), environment.ErrClosed, "after Close Client")
 		state(t, e, environment.Failed, "environment closed")
-		if _, err := s.Upsert(environment.Entry{ID: "c", Transport: server}); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Upsert gives %v", err)
-		}
-		if err := pending.Ready(server); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close Ready gives %v", err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Is(t, rig.Err(s.Upsert(environment.Entry{ID: "c", Transport: server})), environment.ErrClosed, "after Close Upsert")
+		rig.Is(t, pending.Ready(server), environment.ErrClosed, "after Close Ready")
+		rig.Check(t, s.Close())
 	})
 }
 
@@ -432,9 +397,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 				<-c.Done()
 			}
 		})
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Close())
 		calling.Wait()
 	}
 }
@@ -446,15 +409,11 @@ func TestRecovering(t *testing.T) {
 		n := newNetwork(t)
 		connect := func(environment.Transport) (client.Config, error) { return client.Config{Dial: n.dial}, nil }
 		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		e := get(t, s, "a")
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()

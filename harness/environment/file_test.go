@@ -1,16 +1,14 @@
 package environment_test
 
 import (
-	"errors"
 	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const protocolError = "exec-server protocol error: "
@@ -68,12 +66,8 @@ func TestReadFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := readText(t, filepath.Join(dir, tt.name), tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("ReadFile (-want +got):\n%s", diff)
-			}
+			rig.Must(t, err)
+			rig.Same(t, "ReadFile", tt.want, got)
 		})
 	}
 }
@@ -162,9 +156,7 @@ func TestReadFileErrors(t *testing.T) {
 func TestReadFileOf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := environment.ReadFile(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that does not exist gives %v", err)
-	}
+	rig.Is(t, rig.Err(environment.ReadFile(filepath.Join(dir, "none"))), fs.ErrNotExist, "a file that does not exist")
 	want := protocolError + "failed to read environment config `" + dir + "`: not a file"
 	if _, err := environment.ReadFile(dir); text(err) != want {
 		t.Errorf("a directory gives %v", err)

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,25 +77,19 @@ func TestLoad(t *testing.T) {
 			if text(err) != tt.wantErr {
 				t.Fatalf("Load gives error %q, want %q", text(err), tt.wantErr)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("Load (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "Load", tt.want, got)
 		})
 	}
 }
 
 func mkdir(t testing.TB, dir string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(dir, 0o700))
 }
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // text returns the text of an error, "" for nil.

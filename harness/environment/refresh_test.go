@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/harness/environment"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // registry says of the executors of a network whether they are the same.
@@ -39,21 +40,15 @@ func TestRefresh(t *testing.T) {
 		n.same = r.answer
 		e := get(t, n.set(one(server)), "a")
 		first, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		refresh := func(want error) {
 			t.Helper()
-			if err := e.Refresh(t.Context()); !errors.Is(err, want) {
-				t.Errorf("Refresh gives %v, want %v", err, want)
-			}
+			rig.Is(t, e.Refresh(t.Context()), want, "Refresh")
 		}
 		now := func() *client.Client {
 			t.Helper()
 			c, err := e.Client(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			return c
 		}
 		// The same executor, or nobody knows: nothing happens.
@@ -73,9 +68,7 @@ func TestRefresh(t *testing.T) {
 		if second == first || !errors.Is(first.Err(), client.ErrReplaced) {
 			t.Errorf("the client is the same: %v; %v", second == first, first.Err())
 		}
-		if _, err := first.Status(t.Context()); !errors.Is(err, client.ErrReplaced) {
-			t.Errorf("a call of the old one gives %v", err)
-		}
+		rig.Is(t, rig.Err(first.Status(t.Context())), client.ErrReplaced, "a call of the old one")
 		n.dialled(2)
 		state(t, e, environment.Ready, "")
 
@@ -105,9 +98,7 @@ func TestRefresh(t *testing.T) {
 		n.mu.Lock()
 		n.status = ""
 		n.mu.Unlock()
-		if err := e.Refresh(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an executor that does not answer gives %v", err)
-		}
+		rig.Is(t, e.Refresh(t.Context()), context.DeadlineExceeded, "an executor that does not answer")
 	})
 }
 
@@ -141,9 +132,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 				t.Errorf("%d attempts were given up, want %d", aborted, i+1)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := e.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("beside another one, Refresh gives %v", err)
-			}
+			rig.Is(t, e.Refresh(ctx), context.DeadlineExceeded, "beside another one, Refresh")
 			cancel()
 			open()
 			waiting.Wait()
@@ -168,13 +157,9 @@ func TestRefreshOfOthers(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(program))
 		e := get(t, s, "a")
-		if err := e.Refresh(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, e.Refresh(t.Context()))
 		n.dialled(1)
-		if err := e.Refresh(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, e.Refresh(t.Context()))
 		n.dialled(1)
 		n.cut()
 		synctest.Wait()
@@ -183,18 +168,12 @@ func TestRefreshOfOthers(t *testing.T) {
 		}
 		n.dialled(1)
 		pending, err := s.Provision("later", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := pending.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("of one that is being made: %v", err)
-		}
+		rig.Is(t, pending.Refresh(ctx), context.DeadlineExceeded, "of one that is being made")
 		_ = s.Close()
-		if err := e.Refresh(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		rig.Is(t, e.Refresh(t.Context()), environment.ErrClosed, "after Close")
 	})
 }
 
@@ -213,13 +192,9 @@ func TestProvisionedOffline(t *testing.T) {
 				n.noise = true
 				s := n.set(one(server))
 				e, err := s.Provision("later", environment.Skills{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				n.refuse(errRefused)
-				if err := e.Ready(noise); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, e.Ready(noise))
 				begun := time.Now()
 				time.AfterFunc(tt.late, func() { n.refuse(nil) })
 				_, err = e.Client(t.Context())

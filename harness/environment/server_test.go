@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var errRefused = errors.New("connection refused")
@@ -48,13 +49,9 @@ func newNetwork(t testing.TB) *network {
 func (n *network) set(plan environment.Plan) *environment.Set {
 	n.t.Helper()
 	s, err := environment.New(environment.Config{Connect: n.connect, Local: n.dial}, plan)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	rig.Must(n.t, err)
 	n.t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			n.t.Error(err)
-		}
+		rig.Check(n.t, s.Close())
 	})
 	return s
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNew has what every plan is checked for.
@@ -141,9 +142,7 @@ func TestDefaultIDs(t *testing.T) {
 		t.Errorf("DefaultIDs is %v, want %v", got, want)
 	}
 	for _, id := range []string{"c", "b"} {
-		if _, err := s.Upsert(environment.Entry{ID: id, Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: id, Transport: program})))
 	}
 	if got, want := s.DefaultIDs(), []string{"b", "local", "a", "c"}; !slices.Equal(got, want) {
 		t.Errorf("after Upsert DefaultIDs is %v, want %v", got, want)
@@ -173,12 +172,8 @@ func TestReplace(t *testing.T) {
 		}()
 		synctest.Wait()
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := <-waits; !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("who waits for the old one gets %v", err)
-		}
+		rig.Must(t, err)
+		rig.Is(t, <-waits, environment.ErrClosed, "who waits for the old one")
 		if _, aborted, _ := n.count(); aborted != 1 {
 			t.Errorf("%d attempts were aborted, want 1", aborted)
 		}
@@ -187,18 +182,14 @@ func TestReplace(t *testing.T) {
 		}
 		open()
 		c, err := e.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n.mu.Lock()
 		if got := n.transport; got.(environment.URL).URL != "ws://other" {
 			t.Errorf("dialled %v", got)
 		}
 		n.mu.Unlock()
 		// A replaced environment closes its client, too.
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		<-c.Done()
 	})
 }
@@ -210,21 +201,15 @@ func TestHold(t *testing.T) {
 		s := n.set(one(program))
 		old := get(t, s, "a")
 		first, second := old.Hold(), old.Hold()
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		first()
 		first() // more than once is once
 		c, err := old.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		second()
 		<-c.Done()
 		synctest.Wait()
-		if _, err := old.Client(t.Context()); !errors.Is(err, environment.ErrClosed) {
-			t.Errorf("after the last release Client gives %v", err)
-		}
+		rig.Is(t, rig.Err(old.Client(t.Context())), environment.ErrClosed, "after the last release Client")
 		old.Hold()() // too late, and harmless
 	})
 }
@@ -235,9 +220,7 @@ func TestProvision(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e, err := s.Provision("p", environment.Skills{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		synctest.Wait()
 		n.dialled(1)
 		if again, err := s.Provision("p", environment.Skills{}); again != e || err != nil {
@@ -257,9 +240,7 @@ func TestProvision(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := e.Fail(errors.New("no machine")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Fail(errors.New("no machine")))
 		waiting.Wait()
 		status(t, s, "p", environment.StatusDisconnected, unavailable)
 		if _, err := e.Client(t.Context()); text(err) != unavailable {
@@ -269,9 +250,7 @@ func TestProvision(t *testing.T) {
 		if err := e.Ready(environment.URL{}); text(err) != withPrefix("remote environment requires an exec-server url") {
 			t.Errorf("Ready gives %v", err)
 		}
-		if err := e.Ready(server); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Ready(server))
 		status(t, s, "p", environment.StatusPending, "")
 		synctest.Wait()
 		n.dialled(1) // nobody has selected it
@@ -288,9 +267,7 @@ func TestProvision(t *testing.T) {
 		if err := e.Fail(errors.New("late")); text(err) != withPrefix(late) {
 			t.Errorf("Fail gives %v", err)
 		}
-		if _, err := e.Client(t.Context()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(e.Client(t.Context())))
 		n.dialled(2)
 		status(t, s, "p", environment.StatusReady, "")
 	})
@@ -301,9 +278,7 @@ func TestReportedRoots(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	e, err := n.set(environment.Plan{}).Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	root := func(id string) environment.CapabilityRoot {
 		return environment.CapabilityRoot{ID: id, Path: protocol.NewPathURI("/" + id)}
 	}
@@ -326,9 +301,7 @@ func TestReportedRoots(t *testing.T) {
 	}
 	want := []environment.CapabilityRoot{root("b"), root("a")}
 	for range 2 {
-		if err := e.Ready(server, want...); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, e.Ready(server, want...))
 	}
 	if err := e.Ready(server, root("a")); text(err) != withPrefix("environment `p` is already ready with other capability roots") {
 		t.Errorf("Ready with other roots gives %v", err)
@@ -349,25 +322,19 @@ func TestSelectedBeforeReady(t *testing.T) {
 			"started": func(e *environment.Environment) { e.Start() },
 			"awaited": func(e *environment.Environment) {
 				waiting.Go(func() {
-					if _, err := e.Client(t.Context()); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(e.Client(t.Context())))
 				})
 			},
 		} {
 			e, err := s.Provision(id, environment.Skills{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			wait(e)
 			all = append(all, e)
 		}
 		synctest.Wait()
 		n.dialled(0)
 		for _, e := range all {
-			if err := e.Ready(server); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, e.Ready(server))
 		}
 		waiting.Wait()
 		synctest.Wait()
@@ -384,9 +351,7 @@ func TestConflict(t *testing.T) {
 	n := newNetwork(t)
 	s := n.set(one(program))
 	pending, err := s.Provision("p", environment.Skills{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, upsert := s.Upsert(environment.Entry{ID: "p", Transport: program})
 	_, provision := s.Provision("a", environment.Skills{})
 	for id, err := range map[string]error{
@@ -426,9 +391,7 @@ func TestConnectorOnce(t *testing.T) {
 			}}, nil
 		}
 		s, err := environment.New(environment.Config{Connect: connect}, one(server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		time.Sleep(time.Minute)
 		_, _ = get(t, s, "a").Client(t.Context())

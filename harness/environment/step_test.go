@@ -6,10 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/harness/environment"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func selection(ids ...string) (all []environment.Selection) {
@@ -37,9 +36,7 @@ func TestStep(t *testing.T) {
 		s := n.set(plan)
 		synctest.Wait()
 		n.refuse(errRefused)
-		if _, err := s.Upsert(environment.Entry{ID: "failed", Transport: server}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "failed", Transport: server})))
 		synctest.Wait()
 		n.refuse(nil)
 		n.dialled(2)
@@ -48,9 +45,7 @@ func TestStep(t *testing.T) {
 		step := s.Step("1", selection(ids...))
 		defer step.Release()
 		want := []environment.State{environment.Failed, environment.Ready, environment.Missing, environment.Starting, environment.Ready}
-		if diff := cmp.Diff(want, states(step)); diff != "" {
-			t.Errorf("states (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "states", want, states(step))
 		for i, c := range step.Environments {
 			if e, ok := s.Get(c.ID); c.ID != ids[i] || ok && c.Environment != e || !ok && c.Environment != nil {
 				t.Errorf("%d is %+v", i, c)
@@ -72,9 +67,7 @@ func TestStep(t *testing.T) {
 		// What was not ready is started, for a later step.
 		synctest.Wait()
 		n.dialled(5)
-		if diff := cmp.Diff(want, states(step)); diff != "" {
-			t.Errorf("the step has changed (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "the step has changed", want, states(step))
 		later := s.Step("2", selection("failed", "lazy"))
 		defer later.Release()
 		if got := states(later); !slices.Equal(got, []environment.State{environment.Ready, environment.Ready}) {
@@ -111,13 +104,9 @@ func TestOthers(t *testing.T) {
 		if c, err := get(t, s, "ready").Client(t.Context()); ready.Client != c || err != nil {
 			t.Errorf("the captured client is %p, want %p, %v", ready.Client, c, err)
 		}
-		if _, err := s.Upsert(environment.Entry{ID: "ready", Transport: server}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "ready", Transport: server})))
 		synctest.Wait()
-		if err := ready.Client.Err(); err != nil {
-			t.Errorf("what was replaced during the step has ended: %v", err)
-		}
+		rig.Check(t, ready.Client.Err())
 		next := s.Step("2", nil, "lazy", "ready")
 		defer next.Release()
 		if got := others(next); !slices.Equal(got, []string{"lazy ready", "ready ready"}) || next.Others[1].Client == ready.Client {
@@ -141,13 +130,9 @@ func TestReplaceDuringStep(t *testing.T) {
 		step := s.Step("1", selection("a"))
 		old := step.Environments[0].Environment
 		c, err := old.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		synctest.Wait()
 		if captured, _ := step.Get("a"); captured.Environment != old || captured.State != environment.Ready {
 			t.Errorf("the step has %+v", captured)
@@ -179,9 +164,7 @@ func TestReplaceDuringStartup(t *testing.T) {
 		n.hold()
 		s := n.set(one(server))
 		step := s.Step("1", selection("a"))
-		if _, err := s.Upsert(environment.Entry{ID: "a", Transport: program}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		synctest.Wait()
 		if _, aborted, _ := n.count(); aborted != 0 {
 			t.Error("the startup was aborted while the step held it")
@@ -207,9 +190,7 @@ func TestStepsAndReplacements(t *testing.T) {
 	replace := func(generation string) {
 		for _, id := range []string{"a", "b"} {
 			_, err := s.Upsert(environment.Entry{ID: id, Transport: program, Skills: environment.Skills{Required: []string{generation}}})
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		}
 	}
 	replace("0")

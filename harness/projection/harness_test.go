@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -33,9 +34,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
-
-// patience is how long something may take on a machine that has much else to do.
-const patience = 5 * time.Minute
 
 // world has agents, each in an environment, and one thread of a harness.
 type world struct {
@@ -63,9 +61,7 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 	w := &world{t: t, dir: t.TempDir(), agents: map[string]*agent.Agent{}, refused: map[string]bool{}, conns: map[string][]rpc.Conn{}}
 	t.Cleanup(func() {
 		for _, a := range w.agents {
-			if err := a.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, a.Close())
 		}
 		w.serving.Wait()
 	})
@@ -75,9 +71,8 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		plan.Entries = append(plan.Entries, environment.Entry{ID: id, Transport: w.transport(id)})
 	}
 	var err error
-	if w.set, err = environment.New(environment.Config{Connect: w.connect}, plan); err != nil {
-		t.Fatal(err)
-	}
+	w.set, err = environment.New(environment.Config{Connect: w.connect}, plan)
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = w.set.Close() })
 	var selected []capability.Root
 	for name, files := range roots {
@@ -88,10 +83,18 @@ func newWorld(t testing.TB, cfg projection.Config, ids []string, roots map[strin
 		selected = append(selected, capability.Root{ID: id, EnvironmentID: environmentID, Path: protocol.NewPathURI(filepath.Join(w.dir, name))})
 	}
 	slices.SortFunc(selected, func(a, b capability.Root) int { return strings.Compare(a.ID, b.ID) })
-	if w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: patience}); err != nil {
-		t.Fatal(err)
-	}
+	w.roots, err = capability.New(capability.Config{Roots: selected, Timeout: rig.Patience})
+	rig.Must(t, err)
 	w.Thread = w.thread(cfg)
+	return w
+}
+
+// withOne makes a world of one agent, ready, with a root whose server "one" is in a mode.
+func withOne(t testing.TB, mode string) *world {
+	t.Helper()
+	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
+	w.write("a/one/.mcp.json", declare(t, w.dir, mode, "one"))
+	w.ready("a")
 	return w
 }
 
@@ -106,7 +109,7 @@ func (w *world) thread(cfg projection.Config) *projection.Thread {
 			told(s)
 		}
 	}
-	cfg.StartTimeout = patience
+	cfg.StartTimeout = rig.Patience
 	thread := projection.New(cfg)
 	w.t.Cleanup(thread.Close)
 	return thread
@@ -115,20 +118,14 @@ func (w *world) thread(cfg projection.Config) *projection.Thread {
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	rig.Must(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // boot starts an agent. Its home is DIR/ID.home.
 func (w *world) boot(id string) {
 	home := filepath.Join(w.dir, id+".home")
-	if err := os.MkdirAll(filepath.Join(home, ".codex"), 0o700); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, os.MkdirAll(filepath.Join(home, ".codex"), 0o700))
 	environ := append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "HOME=") || strings.HasPrefix(e, "CODEX_HOME=")
 	}), "HOME="+home, "EXEC_TOKEN=of-"+id)
@@ -144,9 +141,7 @@ func (w *world) die(id string) {
 	w.refused[id] = true
 	w.mu.Unlock()
 	w.cut(id)
-	if err := a.Close(); err != nil {
-		w.t.Error(err)
-	}
+	rig.Check(w.t, a.Close())
 }
 
 // come lets an agent be reached again.
@@ -207,10 +202,8 @@ func (w *world) ready(id string) *client.Client {
 	if !ok {
 		w.t.Fatalf("there is no environment %s", id)
 	}
-	c, err := e.Client(bounded(w.t))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c, err := e.Client(rig.Context(w.t))
+	rig.Must(w.t, err)
 	return c
 }
 
@@ -222,10 +215,8 @@ func (w *world) capture(ids ...string) (*environment.Step, *capability.View) {
 		selection = append(selection, environment.Selection{ID: id, Cwd: protocol.NewPathURI(w.dir)})
 	}
 	step := w.set.Step("step", selection)
-	view, err := w.roots.Discover(bounded(w.t), step)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	view, err := w.roots.Discover(rig.Context(w.t), step)
+	rig.Must(w.t, err)
 	return step, view
 }
 
@@ -234,14 +225,10 @@ func (w *world) step(ids ...string) *projection.Step {
 	w.t.Helper()
 	captured, view := w.capture(ids...)
 	defer captured.Release()
-	s, err := w.Step(bounded(w.t), captured, view)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	s, err := w.Step(rig.Context(w.t), captured, view)
+	rig.Must(w.t, err)
 	w.t.Cleanup(s.Release)
-	if err := s.Wait(bounded(w.t)); err != nil {
-		w.t.Fatal(err)
-	}
+	rig.Must(w.t, s.Wait(rig.Context(w.t)))
 	return s
 }
 
@@ -255,6 +242,13 @@ func (w *world) told() string {
 	return text
 }
 
+func (w *world) wantTold(want string) {
+	w.t.Helper()
+	if told := w.told(); told != want {
+		w.t.Errorf("told: %s, want %s", told, want)
+	}
+}
+
 // pids is the file of a server that counts its starts.
 func (w *world) pids(name string) string { return filepath.Join(w.dir, name+".pids") }
 
@@ -264,9 +258,7 @@ func (w *world) starts(name string) []int { return fakemcp.Started(w.t, w.pids(n
 // declare is the text of a file of servers.
 func declare(t testing.TB, dir, mode string, servers ...string) string {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var all []string
 	for _, name := range servers {
 		all = append(all, fmt.Sprintf(`%q:{"command":%q,"env":{%q:%q,%q:%q}}`,
@@ -286,11 +278,19 @@ func tools(s *projection.Step) (names []string) {
 // say calls the tool of a fake server.
 func say(t testing.TB, s *projection.Step, server string) (string, error) {
 	t.Helper()
-	r, err := s.Call(bounded(t), server, "echo", map[string]any{"text": "hello"})
+	r, err := s.Call(rig.Context(t), server, "echo", map[string]any{"text": "hello"})
 	if err != nil {
 		return "", err
 	}
 	return r.Content[0].(*mcp.TextContent).Text, nil
+}
+
+// wantSay calls the tool, whose answer begins with a text.
+func wantSay(t testing.TB, s *projection.Step, server, want string) {
+	t.Helper()
+	if text, err := say(t, s, server); err != nil || !strings.HasPrefix(text, want) {
+		t.Errorf("%s says %q, %v, want %q", server, text, err, want)
+	}
 }
 
 func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
@@ -300,11 +300,4 @@ func wantStates(t testing.TB, s *projection.Step, state mcpserver.State) {
 			t.Errorf("server %s is %s: %v", status.Name, status.State, status.Err)
 		}
 	}
-}
-
-// bounded is a context for what may not take for ever.
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("it takes too long"))
-	t.Cleanup(cancel)
-	return ctx
 }

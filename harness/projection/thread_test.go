@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/execagent/execagent/harness/projection"
 	"github.com/execagent/execagent/harness/projection/internal/fakemcp"
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRuntime goes through client.md 6.2: what gives another runtime and what does not, told by
@@ -43,12 +43,8 @@ func TestRuntime(t *testing.T) {
 	}
 	first := w.step("a")
 	wants(first, 1, 0, "mcp__one.echo")
-	if text, err := say(t, first, "one"); err != nil || text != "hello of one" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if told := w.told(); told != "one ready, one starting" {
-		t.Errorf("told: %s", told)
-	}
+	wantSay(t, first, "one", "hello of one")
+	w.wantTold("one ready, one starting")
 	for range 3 { // the same
 		wants(w.step("a"), 1, 0, "mcp__one.echo")
 	}
@@ -57,19 +53,13 @@ func TestRuntime(t *testing.T) {
 	w.cut("a") // lost and recovered
 	cut := w.step("a")
 	wants(cut, 1, 0, "mcp__one.echo")
-	if text, err := say(t, cut, "one"); err != nil || text == "" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if told := w.told(); told != "" {
-		t.Errorf("told: %s", told)
-	}
+	wantSay(t, cut, "one", "hello")
+	w.wantTold("")
 
 	both := w.step("a", "b") // a root appears
 	wants(both, 2, 1, "mcp__one.echo", "mcp__two.echo")
-	if text, err := say(t, cut, "one"); err != nil || text == "" { // steps hold the one before
-		t.Errorf("%q, %v", text, err)
-	}
-	none := w.step() // all go
+	wantSay(t, cut, "one", "hello") // steps hold the one before
+	none := w.step()                // all go
 	wants(none, 2, 1)
 	if _, err := none.Call(t.Context(), "one", "echo", nil); !isUnknown(err) {
 		t.Errorf("the error is %v", err)
@@ -110,9 +100,7 @@ func isUnknown(err error) bool {
 // not earlier.
 func TestRelease(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
-	w.write("a/one/.mcp.json", declare(t, w.dir, "good", "one"))
-	w.ready("a")
+	w := withOne(t, "good")
 	first, second := w.step("a"), w.step("a")
 	current, ok := w.Current()
 	if !ok {
@@ -129,9 +117,7 @@ func TestRelease(t *testing.T) {
 		s.Release() // changes nothing
 	}
 	fakemcp.Gone(t, old...)
-	if text, err := say(t, w.step("a"), "one"); err != nil || text == "" {
-		t.Errorf("%q, %v", text, err)
-	}
+	wantSay(t, w.step("a"), "one", "hello")
 }
 
 // TestLostSession: a root whose environment has failed loses its servers, and has them again when
@@ -139,8 +125,7 @@ func TestRelease(t *testing.T) {
 // handle takes the place of the environment's.
 func TestLostSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
-	w.write("a/one/.mcp.json", declare(t, w.dir, "good", "one"))
+	w := withOne(t, "good")
 	w.write("a/one/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
 	c := w.ready("a")
 	s := w.step("a")
@@ -174,9 +159,7 @@ func TestLostSession(t *testing.T) {
 		t.Errorf("there were %d starts", len(w.starts("one")))
 	}
 
-	if _, err := w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a")}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a")})))
 	w.ready("a")
 	replaced := w.step("a")
 	wantStates(t, replaced, mcpserver.Ready)
@@ -205,9 +188,7 @@ func TestNames(t *testing.T) {
 	if got := tools(s); !slices.Equal(got, []string{"mcp__same.echo", "mcp__other.echo"}) {
 		t.Errorf("the tools are %q", got)
 	}
-	if text, err := say(t, s, "same"); text != "hello of 1" || err != nil {
-		t.Errorf("%q, %v", text, err)
-	}
+	wantSay(t, s, "same", "hello of 1")
 	if got := s.Connectors(); !slices.Equal(got, []string{"c1", "c2", "c3"}) {
 		t.Errorf("the connectors are %q", got)
 	}
@@ -226,9 +207,7 @@ func TestTakingNames(t *testing.T) {
 	w.ready("evil")
 	w.ready("good")
 	s := w.step("evil", "good")
-	if text, err := say(t, s, "search"); text != "hello of 1" || err != nil {
-		t.Errorf("%q, %v", text, err)
-	}
+	wantSay(t, s, "search", "hello of 1")
 	if got := s.Statuses(); len(got) != 2 || got[1].Name != "other" {
 		t.Errorf("the servers are %+v", got)
 	}
@@ -241,9 +220,7 @@ func TestTakingNames(t *testing.T) {
 // who asks for it.
 func TestFailing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
-	w.write("a/one/.mcp.json", declare(t, w.dir, "tools/call", "one"))
-	w.ready("a")
+	w := withOne(t, "tools/call")
 	s := w.step("a")
 	if got := tools(s); len(got) != 1 {
 		t.Errorf("the tools are %q", got)
@@ -267,9 +244,7 @@ func TestFailing(t *testing.T) {
 		if restarted, err := again.Restart("one"); !restarted || err != nil {
 			t.Errorf("restarted: %v, %v", restarted, err)
 		}
-		if err := s.Wait(bounded(t)); err != nil { // it has the same runtime
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Wait(rig.Context(t))) // it has the same runtime
 		wantStates(t, s, mcpserver.Ready)
 		if got := tools(s); len(got) != 1 {
 			t.Errorf("the tools are %q", got)
@@ -281,11 +256,7 @@ func TestFailing(t *testing.T) {
 // failed waits until the only server of a step has.
 func (w *world) failed(s *projection.Step) {
 	w.t.Helper()
-	for ctx := bounded(w.t); s.Statuses()[0].State != mcpserver.Failed; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			w.t.Fatalf("the server is %+v", s.Statuses()[0])
-		}
-	}
+	rig.Until(w.t, "the server has failed", func() bool { return s.Statuses()[0].State == mcpserver.Failed })
 }
 
 // TestRestarts: where the harness wants that, a server that dies is started again by itself, so
@@ -324,9 +295,8 @@ func TestRequired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": {"s/SKILL.md": "---\nname: here\ndescription: d\n---\n"}})
 	for name, want := range map[string]string{"here": "", "zzz": `Required skill "zzz" from environment "a" is unavailable`} {
-		if _, err := w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a"), Skills: environment.Skills{Required: []string{name}}}); err != nil {
-			t.Fatal(err)
-		}
+		skills := environment.Skills{Required: []string{name}}
+		rig.Must(t, rig.Err(w.set.Upsert(environment.Entry{ID: "a", Transport: w.transport("a"), Skills: skills})))
 		w.ready("a")
 		captured, view := w.capture("a")
 		s, err := w.Step(t.Context(), captured, view)
@@ -381,9 +351,7 @@ func TestConfigured(t *testing.T) {
 		t.Fatalf("the tools are %q: %+v, %q", got, s.Statuses(), s.Warnings())
 	}
 	for _, server := range []string{"web", "rooted"} {
-		if text, err := say(t, s, server); text != "web says hello" || err != nil {
-			t.Errorf("%q, %v", text, err)
-		}
+		wantSay(t, s, server, "web says hello")
 	}
 	site.mu.Lock()
 	shown := slices.Clone(site.bearer)
@@ -453,25 +421,19 @@ func TestInstalled(t *testing.T) {
 // TestFork: two threads with the same roots and the same client have servers of their own.
 func TestFork(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, projection.Config{}, []string{"a"}, map[string]map[string]string{"a/one": w2("one")})
-	w.write("a/one/.mcp.json", declare(t, w.dir, "good", "one"))
-	w.ready("a")
+	w := withOne(t, "good")
 	w.step("a")
 	fork := w.thread(projection.Config{})
 	captured, view := w.capture("a")
 	defer captured.Release()
 	s, err := fork.Step(t.Context(), captured, view)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer s.Release()
 	if text, err := say(t, s, "one"); text == "" || err != nil || len(w.starts("one")) != 2 {
 		t.Errorf("%q, %v, %d starts", text, err, len(w.starts("one")))
 	}
 	fork.Close()
-	if text, err := say(t, w.step("a"), "one"); text == "" || err != nil {
-		t.Errorf("%q, %v", text, err)
-	}
+	wantSay(t, w.step("a"), "one", "hello")
 }
 
 // TestAtOnce: steps, calls, changes and the end, all at once.
@@ -535,9 +497,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s, err := w.Step(b.Context(), captured, view)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		if _, told := s.SkillsMessage(); told {
 			b.Fatal("something has changed")
 		}

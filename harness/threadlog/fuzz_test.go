@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -71,13 +72,9 @@ func encoded(t *testing.T, recordType string, payload any) Record {
 	if errors.Is(err, ErrTooLarge) {
 		t.Skip("the line has become longer")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := decodeRecord(bytes.TrimSuffix(text, []byte("\n")), fuzzID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return r
 }
 
@@ -109,26 +106,18 @@ func FuzzFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, thread, names []byte) {
 		dir := t.TempDir()
 		s, err := OpenStore(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer s.Close()
 		path := filepath.Join(dir, file(fuzzID))
 		for name, text := range map[string][]byte{path: thread, filepath.Join(dir, indexFile): names} {
-			if err := os.WriteFile(name, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(name, text, 0o600))
 		}
 		for _, turns := range []int{0, 1, AllTurns} {
 			if fork, err := s.Fork(fuzzID, turns); err == nil {
 				for _, err := range s.History(fork.ID()) {
-					if err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, err)
 				}
-				if err := fork.Close(); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, fork.Close())
 			}
 		}
 		for r, err := range s.History(fuzzID) {
@@ -139,17 +128,13 @@ func FuzzFiles(f *testing.F) {
 		kept := thread
 		if th, err := s.Open(fuzzID); err == nil {
 			kept = thread[:bytes.LastIndexByte(thread, '\n')+1]
-			if err := th.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, th.Close())
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, kept) {
 			t.Errorf("the file became %q, %v", got, err)
 		}
 		if _, err := s.Names(); err == nil {
-			if err := s.SetName(fuzzID, "new"); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, s.SetName(fuzzID, "new"))
 			if id, err := s.Find("new"); err != nil || id != fuzzID {
 				t.Errorf("found %q, %v", id, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFork(t *testing.T) {
@@ -159,9 +160,7 @@ func TestGenerations(t *testing.T) {
 	before := len(entries(t, dir))
 	// 64 turns would begin in the first file and so need all of them, too.
 	for _, turns := range []int{threadlog.AllTurns, threadlog.MaxForkTurns, threadlog.MaxGenerations} {
-		if _, err := s.Fork(th.ID(), turns); !errors.Is(err, threadlog.ErrTooLarge) {
-			t.Errorf("a fork of the last generation with %d turns: %v", turns, err)
-		}
+		rig.Is(t, rig.Err(s.Fork(th.ID(), turns)), threadlog.ErrTooLarge, "a fork of the last generation with %d turns", turns)
 	}
 	if after := len(entries(t, dir)); after != before {
 		t.Errorf("%d files were made", after-before)
@@ -170,9 +169,7 @@ func TestGenerations(t *testing.T) {
 	if got := notes(t, s, fork.ID()); len(got) != threadlog.MaxGenerations-1 {
 		t.Errorf("%d turns", len(got))
 	}
-	if _, err := s.Fork(fork.ID(), threadlog.AllTurns); !errors.Is(err, threadlog.ErrTooLarge) {
-		t.Errorf("a fork of it: %v", err)
-	}
+	rig.Is(t, rig.Err(s.Fork(fork.ID(), threadlog.AllTurns)), threadlog.ErrTooLarge, "a fork of it")
 	fork = must[*threadlog.Thread](t)(s.Fork(th.ID(), 0))
 	wantNotes(t, s, fork.ID())
 	must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTwoOpeners: who comes second is refused, in the same program and in another one, until the
@@ -17,9 +18,7 @@ func TestTwoOpeners(t *testing.T) {
 	refused := func(when, id string) {
 		t.Helper()
 		for _, store := range []*threadlog.Store{s, openIn(t, dir)} {
-			if _, err := store.Open(id); !errors.Is(err, threadlog.ErrInUse) {
-				t.Errorf("%s: %v", when, err)
-			}
+			rig.Is(t, rig.Err(store.Open(id)), threadlog.ErrInUse, "%s", when)
 		}
 		p := start(t, "hold", dir, id)
 		p.say(t, "in use")
@@ -96,27 +95,19 @@ func TestManyWriters(t *testing.T) {
 	for i := range 4 {
 		group.Go(func() {
 			for n := range 50 {
-				if err := th.Append("note", fmt.Sprintf("%d.%d", i, n)); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, th.Append("note", fmt.Sprintf("%d.%d", i, n)))
 			}
 		})
 		group.Go(func() {
 			for range 5 {
-				if _, err := readAll(s, th.ID()); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, rig.Err(readAll(s, th.ID())))
 				fork, err := s.Fork(th.ID(), threadlog.AllTurns)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := readAll(s, fork.ID()); err != nil {
-					t.Error(err)
-				}
-				if err := fork.Close(); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, rig.Err(readAll(s, fork.ID())))
+				rig.Check(t, fork.Close())
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // child is the variable that makes the test binary one of the programs below. Its arguments are
@@ -89,16 +90,10 @@ func start(t *testing.T, name, dir, id string) *program {
 	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -124,9 +119,7 @@ func open(t *testing.T) (s *threadlog.Store, dir string) {
 func openIn(t *testing.T, dir string) *threadlog.Store {
 	t.Helper()
 	s, err := threadlog.OpenStore(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -135,18 +128,14 @@ func openIn(t *testing.T, dir string) *threadlog.Store {
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return v
 	}
 }
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // note appends a record of the tests' own.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const index = "session_index.jsonl"
@@ -115,9 +116,7 @@ func TestNamesRefused(t *testing.T) {
 			t.Errorf("%.64q: %v, want %q", name, err, want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, index)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a name was written: %v", err)
-	}
+	rig.Is(t, rig.Err(os.Stat(filepath.Join(dir, index))), fs.ErrNotExist, "a name was written")
 	for _, name := range []string{strings.Repeat("x", threadlog.MaxName), strings.Repeat(`"`, threadlog.MaxName), "x" + strings.Repeat("\u2028", 100) + "x", "../../etc"} {
 		check(t, s.SetName(id, name))
 		wantFound(t, s, name, id)
@@ -197,9 +196,7 @@ func TestNamesCorrupt(t *testing.T) {
 	}
 	// Nothing more has room.
 	check(t, os.WriteFile(file, []byte(strings.Repeat(" ", threadlog.MaxIndex-1)+"\n"), 0o600))
-	if err := s.SetName(a, "x"); !errors.Is(err, threadlog.ErrTooLarge) {
-		t.Errorf("SetName in a file that is full: %v", err)
-	}
+	rig.Is(t, s.SetName(a, "x"), threadlog.ErrTooLarge, "SetName in a file that is full")
 }
 
 // TestManyNames: names that are given at once are all there.
@@ -212,15 +209,11 @@ func TestManyNames(t *testing.T) {
 		store := openIn(t, dir)
 		group.Go(func() {
 			for n := range 5 {
-				if err := store.SetName(id, fmt.Sprintf("%d.%d", i, n)); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, store.SetName(id, fmt.Sprintf("%d.%d", i, n)))
 			}
 		})
 		group.Go(func() {
-			if _, err := store.Names(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(store.Names()))
 		})
 	}
 	group.Wait()

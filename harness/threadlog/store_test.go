@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/harness/threadlog"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Selections with what a decoder and encoder would change: unknown members, large numbers, order,
@@ -220,9 +221,7 @@ func TestLargestRecord(t *testing.T) {
 	// measure, and leave room for the four characters.
 	overhead := len(must[[]byte](t)(os.ReadFile(file))) - begin
 	note(t, th, strings.Repeat("x", threadlog.MaxRecord-overhead-4))
-	if err := th.Append("note", strings.Repeat("x", threadlog.MaxRecord-overhead+5)); !errors.Is(err, threadlog.ErrTooLarge) {
-		t.Errorf("a record beyond the bound: %v", err)
-	}
+	rig.Is(t, th.Append("note", strings.Repeat("x", threadlog.MaxRecord-overhead+5)), threadlog.ErrTooLarge, "a record beyond the bound")
 	check(t, th.Close())
 	check(t, must[*threadlog.Thread](t)(s.Open(th.ID())).Close())
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // large writes a file of about size bytes, and returns a patch of a tenth of that which changes
@@ -35,9 +36,7 @@ func large(tb testing.TB, size int, fuzzy bool) (dir, patch string) {
 		}
 	}
 	b.WriteString("*** End Patch\n")
-	if err := os.WriteFile(filepath.Join(dir, "f"), []byte(file.String()), 0o644); err != nil {
-		tb.Fatal(err)
-	}
+	rig.Must(tb, os.WriteFile(filepath.Join(dir, "f"), []byte(file.String()), 0o644))
 	return dir, b.String()
 }
 
@@ -59,19 +58,13 @@ func BenchmarkLarge(b *testing.B) {
 			dir, patch := large(b, 100_000_000, fuzzy)
 			name := filepath.Join(dir, "f")
 			old, err := os.ReadFile(name)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			b.SetBytes(int64(len(old)))
 			b.ReportMetric(float64(len(patch))/1e6, "MB-of-patch")
 			for b.Loop() {
-				if err := apply(b.Context(), dir, patch); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, apply(b.Context(), dir, patch))
 				b.StopTimer()
-				if err := os.WriteFile(name, old, 0o644); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, os.WriteFile(name, old, 0o644))
 				b.StartTimer()
 			}
 		})
@@ -84,14 +77,10 @@ func TestMemory(t *testing.T) {
 	for _, fuzzy := range []bool{false, true} {
 		dir, patch := large(t, 20_000_000, fuzzy)
 		info, err := os.Stat(filepath.Join(dir, "f"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if err := apply(t.Context(), dir, patch); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, apply(t.Context(), dir, patch))
 		runtime.ReadMemStats(&after)
 		allocated := float64(after.TotalAlloc-before.TotalAlloc) / float64(info.Size())
 		t.Logf("fuzzy %v: %d bytes of patch, %.2f times the file allocated", fuzzy, len(patch), allocated)

@@ -15,8 +15,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
@@ -53,15 +54,11 @@ var exceptions = map[string]map[string]any{
 func TestCases(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/cases.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	excepted, cases := 0, 0
 	for line := range bytes.Lines(text) {
 		var c testCase
-		if err := json.Unmarshal(line, &c); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(line, &c))
 		cases++
 		after, ok := exceptions[c.Name]
 		if ok {
@@ -91,13 +88,9 @@ func (b *box) unfill(s string) string {
 
 func (c *testCase) run(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	b := &box{root, filepath.Join(root, "w")}
-	if err := os.Mkdir(b.cwd, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(b.cwd, 0o777))
 	for path, value := range c.Before {
 		b.make(t, filepath.Join(b.cwd, b.fill(path)), value)
 	}
@@ -137,9 +130,7 @@ func (c *testCase) run(t *testing.T) {
 			t.Errorf("stderr %q, want %q", got, c.Expect.Stderr)
 		}
 	}
-	if diff := cmp.Diff(c.Expect.After, b.tree(t)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "files", c.Expect.After, b.tree(t))
 }
 
 // value is a file as a case describes it, if that is more than a text.
@@ -157,17 +148,13 @@ type value struct {
 func (b *box) make(t *testing.T, path string, raw json.RawMessage) {
 	var v value
 	if raw[0] == '{' {
-		if err := json.Unmarshal(raw, &v); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(raw, &v))
 	}
 	dir := filepath.Dir(path)
 	if v.Dir {
 		dir = path
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(dir, 0o777))
 	var err error
 	switch {
 	case v.Dir:
@@ -181,9 +168,7 @@ func (b *box) make(t *testing.T, path string, raw json.RawMessage) {
 			err = os.Chmod(path, os.FileMode(mode))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // data returns the content that raw describes.
@@ -199,9 +184,7 @@ func (b *box) data(t *testing.T, raw json.RawMessage) []byte {
 	var data []byte
 	if v.B64 != "" {
 		decoded, err := base64.StdEncoding.DecodeString(v.B64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		data = decoded
 	}
 	for _, part := range v.Cat {
@@ -261,9 +244,7 @@ func (b *box) tree(t *testing.T) map[string]any {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return out
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pieces are what random lines are made of: some are equal in one pass only.
@@ -81,9 +83,7 @@ func TestFind(t *testing.T) {
 				s.last = nil
 			}
 			start, next, ok, err := s.find(t.Context(), want, from, atEnd)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			at, found := findPlainly(all, want, first, atEnd)
 			if ok != found {
 				t.Fatalf("found %v in %q from %d, want %v", ok, text, from, found)
@@ -139,9 +139,7 @@ func TestEqual(t *testing.T) {
 	} {
 		s := &search{text: newText(nil), hunk: &hunk{}}
 		v, err := s.newSieve(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for p := range passes {
 			if got := p.equal([]byte(tt.a), []byte(tt.b)); got != (p >= tt.from) {
 				t.Errorf("%q and %q are equal in pass %d: %v", tt.a, tt.b, p, got)
@@ -189,17 +187,13 @@ func TestUpdate(t *testing.T) {
 			body.WriteString(eofMark + "\n")
 		}
 		p, err := Parse(beginMark + "\n" + updMark + "f\n@@\n" + body.String() + endMark)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		u, err := place(t.Context(), []byte(text), &p.hunks[0], "/f")
 		if err != nil {
 			t.Fatalf("%v in %q", err, text)
 		}
 		var got strings.Builder
-		if err := u.content(&got); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, u.content(&got))
 		if got.String() != want.String() {
 			t.Errorf("%q became %q, want %q", text, got.String(), want.String())
 		}

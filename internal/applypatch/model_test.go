@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestWholeIsInOrder: whatever a patch does with some files and links to them, Whole leaves what
@@ -20,26 +20,17 @@ func TestWholeIsInOrder(t *testing.T) {
 	t.Parallel()
 	begin := func(t *rapid.T) string {
 		dir, err := os.MkdirTemp("", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			t.Fatal(err)
-		}
+		dir, err = filepath.EvalSymlinks(dir)
+		rig.Must(t, err)
 		for name, mode := range map[string]os.FileMode{"a": 0o755, "b": 0o644, "d/c": 0o644} {
 			path := filepath.Join(dir, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(name+"\n"), mode); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+			rig.Must(t, os.WriteFile(path, []byte(name+"\n"), mode))
 		}
 		for name, to := range map[string]string{"la": "a", "lla": "la", "ld": "d", "lc": "ld/c"} {
-			if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink(to, filepath.Join(dir, name)))
 		}
 		return dir
 	}
@@ -63,9 +54,7 @@ func TestWholeIsInOrder(t *testing.T) {
 		}
 		b.WriteString(endMark)
 		p, err := Parse(b.String())
-		if err != nil {
-			r.Fatal(err)
-		}
+		rig.Must(r, err)
 		one, other, third := begin(r), begin(r), begin(r)
 		before := look(t, one)
 		_, orderErr := (&Target{Files: fsops.Host{}, Dir: one}).inOrder(t.Context(), p)
@@ -78,9 +67,7 @@ func TestWholeIsInOrder(t *testing.T) {
 				stricter++
 			}
 		}
-		if diff := cmp.Diff(want, look(t, other)); diff != "" {
-			r.Errorf("%s\nin order %v, as a whole %v (-want +got):\n%s", b.String(), orderErr, wholeErr, diff)
-		}
+		rig.Same(r, fmt.Sprintf("%s\nin order %v, as a whole %v", b.String(), orderErr, wholeErr), want, look(t, other))
 		if orderErr != nil && wholeErr == nil {
 			r.Errorf("%s\nin order %v", b.String(), orderErr)
 		}
@@ -88,9 +75,7 @@ func TestWholeIsInOrder(t *testing.T) {
 		if _, err := (&Target{Files: fsops.Host{}, Dir: third}).Preview(t.Context(), p, &diff, 1<<20); (err == nil) != (orderErr == nil) && wholeErr == nil {
 			r.Errorf("%s\npreview %v, in order %v", b.String(), err, orderErr)
 		}
-		if diff := cmp.Diff(before, look(t, third)); diff != "" {
-			r.Errorf("the preview has changed files (-want +got):\n%s", diff)
-		}
+		rig.Same(r, "the preview has changed files", before, look(t, third))
 	})
 	t.Logf("%d patches were refused, %d of them for links alone", refused, stricter)
 }

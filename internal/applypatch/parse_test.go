@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // print writes p as Parse reads it.
@@ -48,16 +50,12 @@ func (l lines) print(b *strings.Builder) {
 // printed, and is the same patch then.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/cases.jsonl")
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	for line := range bytes.Lines(text) {
 		var c struct {
 			Patch json.RawMessage `json:"patch"`
 		}
-		if err := json.Unmarshal(line, &c); err != nil {
-			f.Fatal(err)
-		}
+		rig.Must(f, json.Unmarshal(line, &c))
 		var patch string
 		if json.Unmarshal(c.Patch, &patch) == nil {
 			f.Add(patch)
@@ -74,9 +72,7 @@ func FuzzParse(f *testing.F) {
 		if errors.Is(err, ErrEmpty) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for i := range p.hunks {
 			for j := range p.hunks[i].chunks {
 				checkCounts(t, &p.hunks[i].chunks[j])

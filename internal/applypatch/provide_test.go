@@ -5,18 +5,16 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestProvide(t *testing.T) {
 	t.Parallel()
 	p, err := Provide()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if to, err := filepath.EvalSymlinks(filepath.Join(p.dir, toolName)); err != nil || to != program {
 		t.Errorf("the tool is %q, %v", to, err)
 	}
@@ -36,9 +34,7 @@ func TestProvide(t *testing.T) {
 	if got := none.Before([]string{"PATH=/bin"}); !slices.Equal(got, []string{"PATH=/bin"}) || none.Paths() != nil {
 		t.Errorf("without a tool: %q, %q", got, none.Paths())
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, p.Close())
 	if _, err := os.Lstat(p.dir); !os.IsNotExist(err) {
 		t.Errorf("the directory is left: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // everything is a patch with one of each, and what it makes of begin.
@@ -58,23 +59,17 @@ const everything = `*** Begin Patch
 func begin(t *testing.T) (dir string, after map[string]string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for name, text := range map[string]string{
 		"a": "one\ntwo\n", "c": "three\n", "d": "four\n", "real/e": "six\n", "over": "old\n", "gone": "x\n", "untouched": "y\n",
 	} {
 		put(t, filepath.Join(dir, name), text)
 	}
 	for path, mode := range map[string]os.FileMode{"a": 0o640, "d": 0o755, "real/e": 0o700} {
-		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(dir, path), mode))
 	}
 	for path, to := range map[string]string{"link": "real/e", "away": "a"} {
-		if err := os.Symlink(to, filepath.Join(dir, path)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, filepath.Join(dir, path)))
 	}
 	return dir, map[string]string{
 		"a": "-rw-r----- 1\n2\n", "new/deep/b": "-rw-r--r-- b\n", "moved/d": "-rwxr-xr-x vier\n", "real/e": "-rwx------ 6\n",
@@ -85,12 +80,8 @@ func begin(t *testing.T) (dir string, after map[string]string) {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // look returns the files below dir, each with its mode and its content; of directories only those
@@ -123,18 +114,20 @@ func look(t *testing.T, dir string) map[string]string {
 		found[name] = info.Mode().String() + " " + text
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return found
+}
+
+// wantFiles compares the files below dir.
+func wantFiles(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	rig.Same(t, "files", want, look(t, dir))
 }
 
 func parse(t *testing.T, text string) *Patch {
 	t.Helper()
 	p, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -144,20 +137,12 @@ func TestWhole(t *testing.T) {
 	p := parse(t, everything)
 	dir, after := begin(t)
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(after, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	rig.Must(t, err)
+	wantFiles(t, dir, after)
 	other, _ := begin(t)
 	same, err := (&Target{Files: fsops.Host{}, Dir: other}).inOrder(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(after, look(t, other)); diff != "" {
-		t.Errorf("files in order (-want +got):\n%s", diff)
-	}
+	rig.Must(t, err)
+	wantFiles(t, other, after)
 	if a, b := Summary(changes), Summary(same); a != b {
 		t.Errorf("told %q, in order %q", a, b)
 	}
@@ -231,9 +216,7 @@ func TestWholeFails(t *testing.T) {
 				t.Errorf("step %d: %v", step, err)
 			}
 		}
-		if diff := cmp.Diff(after, look(t, dir)); diff != "" {
-			t.Fatalf("step %d, %v (-want +got):\n%s", step, err, diff)
-		}
+		wantFiles(t, dir, after)
 		if n >= 0 {
 			break // there are fewer steps
 		}
@@ -259,9 +242,7 @@ func TestWholeKilled(t *testing.T) {
 				}
 			}()
 			files := faulty{n: &n, fail: func() error { panic(errFault) }} // nothing of Whole runs after this
-			if _, err := (&Target{Files: files, Dir: dir}).Whole(t.Context(), p); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err((&Target{Files: files, Dir: dir}).Whole(t.Context(), p)))
 		}()
 		now := look(t, dir)
 		for name, text := range now {
@@ -304,18 +285,14 @@ func TestWholeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, _ := begin(t)
-			if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
 			before := look(t, dir)
 			p := parse(t, "*** Begin Patch\n"+tt.hunks+"*** End Patch")
 			_, err := (&Target{Files: fsops.Host{}, Dir: dir}).Whole(t.Context(), p)
 			if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			wantFiles(t, dir, before)
 		})
 	}
 }
@@ -325,9 +302,7 @@ func TestWholeView(t *testing.T) {
 	t.Parallel()
 	dir, _ := begin(t)
 	put(t, filepath.Join(dir, "real/kept"), "kept\n")
-	if err := os.Symlink("../a", filepath.Join(dir, "real/out")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("../a", filepath.Join(dir, "real/out")))
 	writable := filepath.Join(dir, "real")
 	view, err := fsops.NewView(fsops.Rules{
 		Access: func(path string) fsops.Access {
@@ -345,9 +320,7 @@ func TestWholeView(t *testing.T) {
 		Leads:      func(string) bool { return false },
 		Bound:      func(path string) bool { return path == writable || path == writable+"/kept" },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer view.Close()
 	target := &Target{Files: view, Dir: dir}
 	before := look(t, dir)
@@ -368,19 +341,13 @@ func TestWholeView(t *testing.T) {
 		if got := strings.ReplaceAll(fmt.Sprint(err), dir, "DIR"); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
-		if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-			t.Fatalf("%s: files (-want +got):\n%s", tt.hunk, diff)
-		}
+		wantFiles(t, dir, before)
 	}
 	p := parse(t, "*** Begin Patch\n*** Update File: real/e\n*** Move to: real/x/f\n@@\n-six\n+6\n*** Add File: real/g\n+g\n*** End Patch")
-	if _, err := target.Whole(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 	delete(before, "real/e")
 	before["real/x/f"], before["real/g"] = "-rwx------ 6\n", "-rw-r--r-- g\n"
-	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantFiles(t, dir, before)
 }
 
 // swapping does something behind the nth opening of a file for reading.
@@ -435,9 +402,7 @@ func TestWholeMovesOntoItself(t *testing.T) {
 	for _, paths := range [][2]string{{"a", "a"}, {"a", "./real/../a"}, {"real/e", "link"}, {"a", "away"}, {"link", "real/e"}, {"a", "hard"}} {
 		for _, whole := range []bool{true, false} {
 			dir, _ := begin(t)
-			if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")))
 			line := map[string]string{"a": "one", "real/e": "six", "link": "six"}[paths[0]]
 			p := parse(t, "*** Begin Patch\n*** Update File: "+paths[0]+"\n*** Move to: "+paths[1]+"\n@@\n-"+line+"\n+new\n*** End Patch")
 			target := &Target{Files: fsops.Host{}, Dir: dir}
@@ -478,15 +443,11 @@ func TestPreview(t *testing.T) {
 			p := parse(t, "*** Begin Patch\n*** Update File: f\n"+tt.hunk+"*** End Patch")
 			target := &Target{Files: fsops.Host{}, Dir: dir}
 			var diff strings.Builder
-			if _, err := target.Preview(t.Context(), p, &diff, 1<<20); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(target.Preview(t.Context(), p, &diff, 1<<20)))
 			other := t.TempDir()
 			put(t, filepath.Join(other, "f"), look(t, dir)["f"][len("-rw-r--r-- "):])
 			git(t, other, diff.String())
-			if _, err := target.Whole(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(target.Whole(t.Context(), p)))
 			if a, b := look(t, dir)["f"], look(t, other)["f"]; a != b {
 				t.Errorf("the diff makes %q, the patch %q:\n%s", b, a, diff.String())
 			}
@@ -498,12 +459,8 @@ func TestPreview(t *testing.T) {
 	p := parse(t, everything)
 	var diff strings.Builder
 	changes, err := (&Target{Files: fsops.Host{}, Dir: dir}).Preview(t.Context(), p, &diff, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, look(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	rig.Must(t, err)
+	wantFiles(t, dir, before)
 	if len(changes) != 12 {
 		t.Errorf("told %q", Summary(changes))
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLocationsWait: links to fifos among the folders of plugins hold nobody up.
@@ -15,9 +17,7 @@ func TestLocationsWait(t *testing.T) {
 	cache := home + "/plugins/cache/"
 	err := errors.Join(os.MkdirAll(cache+"market/plugin/1", 0o700), unix.Mkfifo(home+"/fifo", 0o600),
 		os.Symlink(home+"/fifo", cache+"fifo"), os.Symlink(home+"/fifo", cache+"market/fifo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	all, incomplete := Places{CodexHome: home}.Locations()
 	if incomplete || len(all) != 2 || all[0].ID != "plugin@market" {
 		t.Errorf("found %v, incomplete %v", all, incomplete)

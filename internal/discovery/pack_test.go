@@ -3,11 +3,11 @@ package discovery
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // full has every member.
@@ -29,12 +29,8 @@ func TestPack(t *testing.T) {
 	for _, want := range []*Root{{}, &full} {
 		packed := want.Pack(nil)
 		got, err := Unpack(packed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
-			t.Errorf("changed on its way (-packed +unpacked):\n%s", diff)
-		}
+		rig.Must(t, err)
+		rig.Same(t, "changed on its way", want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors())
 		for n := range packed {
 			if _, err := Unpack(packed[:n]); err == nil {
 				t.Errorf("the first %d of %d bytes are taken for a root", n, len(packed))

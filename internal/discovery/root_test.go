@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/discovery"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // write makes files below dir.
@@ -21,21 +22,15 @@ func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
 func read(t testing.TB, root string) *discovery.Root {
 	t.Helper()
 	r, err := discovery.Read(t.Context(), fsops.Host{}, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return r
 }
 
@@ -101,9 +96,7 @@ func TestReadNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := discovery.Read(ctx, fsops.Host{}, dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	rig.Is(t, rig.Err(discovery.Read(ctx, fsops.Host{}, dir)), context.Canceled, "with a context that has ended")
 }
 
 // TestHostile: a root costs no more than its bounds, whatever is in it, and says what was
@@ -117,9 +110,7 @@ func TestHostile(t *testing.T) {
 	}{
 		"a gigabyte": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{"a/SKILL.md": ""})
-			if err := os.Truncate(root+"/a/SKILL.md", 1<<30); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Truncate(root+"/a/SKILL.md", 1<<30))
 		}, 1, []discovery.Trouble{discovery.TooLarge}},
 		"more than a bundle": {func(t *testing.T, root string) {
 			for i := range 17 {
@@ -128,28 +119,18 @@ func TestHostile(t *testing.T) {
 		}, 16, []discovery.Trouble{discovery.NoRoom, discovery.NoRoom}},
 		"links": {func(t *testing.T, root string) {
 			for i := range 1000 {
-				if err := os.Symlink(root, fmt.Sprintf("%s/%d", root, i)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Symlink(root, fmt.Sprintf("%s/%d", root, i)))
 			}
 			for link, to := range map[string]string{"loop": "loop", "none": "/nonexistent", "proc": "/proc/self/ns", "dev": "/dev/zero"} {
-				if err := os.Symlink(to, root+"/"+link); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Symlink(to, root+"/"+link))
 			}
-			if err := os.Mkdir(root+"/.codex-plugin", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Mkdir(root+"/.codex-plugin", 0o755))
 			// Not a regular file: it has no end.
-			if err := os.Symlink("/dev/zero", root+"/.codex-plugin/plugin.json"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink("/dev/zero", root+"/.codex-plugin/plugin.json"))
 		}, 1, nil},
 		"many names": {func(t *testing.T, root string) {
 			for i := range 20_001 {
-				if err := unix.Mknod(fmt.Sprintf("%s/f%d", root, i), unix.S_IFREG|0o600, 0); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, unix.Mknod(fmt.Sprintf("%s/f%d", root, i), unix.S_IFREG|0o600, 0))
 			}
 		}, 0, []discovery.Trouble{discovery.Truncated}},
 		"names that are not UTF-8": {func(t *testing.T, root string) {
@@ -158,9 +139,7 @@ func TestHostile(t *testing.T) {
 		"no regular files": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{"z/agents/x": "", ".codex-plugin/x": "", ".claude-plugin/x": "", ".cursor-plugin/plugin.json": `{"mcpServers":"./fifo","apps":"./z"}`})
 			socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer unix.Close(socket)
 			if err := errors.Join(os.Mkdir(root+"/a", 0o755), os.Mkdir(root+"/b", 0o755),
 				unix.Mkfifo(root+"/a/SKILL.md", 0o600), unix.Mkfifo(root+"/z/agents/openai.yaml", 0o600), unix.Mkfifo(root+"/fifo", 0o600),
@@ -176,9 +155,7 @@ func TestHostile(t *testing.T) {
 			}
 			// They say that they are empty. One has megabytes, the other bytes that are no text.
 			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./symbols","apps":"./environ"}`})
-			if err := errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, errors.Join(os.Symlink("/proc/kallsyms", root+"/symbols"), os.Symlink("/proc/self/auxv", root+"/environ")))
 		}, 1, []discovery.Trouble{discovery.TooLarge, discovery.NotText}},
 		"manifests that point outside": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{
@@ -188,15 +165,11 @@ func TestHostile(t *testing.T) {
 		}, 2, []discovery.Trouble{discovery.Outside, discovery.NotInspected}},
 		"files that nobody can name": {func(t *testing.T, root string) {
 			write(t, root, map[string]string{".codex-plugin/plugin.json": `{"mcpServers":"./a\u0000b","apps":"./loop/x"}`})
-			if err := os.Symlink("loop", root+"/loop"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink("loop", root+"/loop"))
 		}, 1, []discovery.Trouble{discovery.NotInspected, discovery.NotInspected}},
 		"many folders": {func(t *testing.T, root string) {
 			for i := range 2001 {
-				if err := os.Mkdir(fmt.Sprintf("%s/d%d", root, i), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Mkdir(fmt.Sprintf("%s/d%d", root, i), 0o755))
 			}
 		}, 0, []discovery.Trouble{discovery.Truncated}},
 	} {
@@ -250,9 +223,7 @@ func TestLocations(t *testing.T) {
 		"mk/a/1.9.0", "mk/a/1.10.0-rc.1", "mk/a/1.10.0", "mk/b/1.0.0", "mk/b/local", "mk/c.d/abc", "mk/c.d/1.10.0", "mk/.e/1", "m k/f/1", "mk/g/..h",
 		"mk/i/with blank", "mk/bad\xff/1",
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, "codex/plugins/cache", folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, "codex/plugins/cache", folder), 0o755))
 	}
 	write(t, dir, map[string]string{
 		"codex/plugins/cache/file":                                   "",
@@ -281,9 +252,7 @@ func TestLocationsHostile(t *testing.T) {
 	cache := dir + "/plugins/cache/"
 	install := "/.codex-remote-plugin-install.json"
 	for _, plugin := range []string{"fifo", "zero", "folder", "large", "loop", "deep"} {
-		if err := os.MkdirAll(cache+"mk/"+plugin+"/1", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(cache+"mk/"+plugin+"/1", 0o755))
 	}
 	write(t, cache+"mk", map[string]string{
 		"large" + install: `{"schema_version":1,"remote_plugin_id":"x"}` + strings.Repeat(" ", 16<<10),
@@ -332,15 +301,11 @@ func TestReadMetadata(t *testing.T) {
 		"file/SKILL.md": skill, "file/agents": "", "loop/SKILL.md": skill, ".codex-plugin/plugin.json": "{}",
 	})
 	for name, to := range map[string]string{"linked/agents": "../with/agents", "loop/agents": "agents"} {
-		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, filepath.Join(root, name)))
 	}
 	o := &opens{FS: fsops.Host{}}
 	r, err := discovery.Read(t.Context(), o, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var with, asked []string
 	for _, s := range r.Skills {
 		if s.Metadata != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTrustFileChanged: whatever commands that may write there make of the file of trusted roots
@@ -16,14 +18,10 @@ func TestTrustFileChanged(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	var trusted trust
 	authority, path, err := trusted.get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer trusted.close()
 	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, []byte("theirs"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(other, []byte("theirs"), 0o600))
 	for _, tt := range []struct {
 		name   string
 		change func() error

@@ -20,15 +20,14 @@ import (
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/internal/sandbox/gate"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // asking returns a network whose client answers so.
 func asking(t *testing.T, ms uint64, ask func(context.Context, *protocol.PolicyRequestParams, *protocol.PolicyAnswer) error) *Network {
 	t.Helper()
 	plan, err := Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true}, PolicyDecisionTimeoutMs: &ms}, "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return &Network{plan: plan, client: Client{Ask: func(ctx context.Context, method string, params, result any) error {
 		if method != protocol.MethodNetworkPolicyRequest {
 			t.Errorf("method %s", method)
@@ -114,32 +113,22 @@ func TestRoots(t *testing.T) {
 	trusted.AddCert(s.Certificate())
 	address := s.Listener.Addr().String()
 	plan, err := Of(&protocol.NetworkProxy{Proxy: protocol.ProxyParams{Enabled: true, Mode: "full", AllowLocalBinding: true, Domains: map[string]string{"127.0.0.1": "allow"}}}, "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		roots *x509.CertPool
 		want  string
 	}{{trusted, "200 OK here"}, {x509.NewCertPool(), "502 Bad Gateway upstream failure"}} {
 		n := &Networks{Roots: func() *x509.CertPool { return tt.roots }}
 		owned, err := gate.Owned(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		w, err := n.Open(plan, Start{Gate: owned, OnHost: true}, Client{Reports: &Reports{Tell: func(*protocol.PolicyDecision) bool { return true }}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		conn, err := net.Dial("tcp", owned.HTTP().Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		// A plain request for a URL of https: the proxy is to speak TLS.
 		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		body, err := io.ReadAll(resp.Body)
 		if got := strings.TrimSpace(resp.Status + " " + string(body)); err != nil || got != tt.want {
 			t.Errorf("%s, %v, want %s", got, err, tt.want)

@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func write(t testing.TB, folder string, files map[string]string) string {
 	t.Helper()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 	}
 	return folder
 }
@@ -31,19 +30,13 @@ func TestLoadLinks(t *testing.T) {
 		"link":          func() error { return os.Symlink("target", name) },
 		"dangling link": func() error { return os.Symlink("none", name) },
 	} {
-		if err := make(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, make())
 		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is no regular file") {
 			t.Errorf("%s: %v", what, err)
 		}
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Remove(name))
 	}
-	if _, err := Load(folder); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(Load(folder)))
 }
 
 // TestLoad: the folders add up, in the order of folders and names.
@@ -55,9 +48,7 @@ func TestLoad(t *testing.T) {
 	})
 	high := write(t, t.TempDir(), map[string]string{"a.rules": `prefix_rule(pattern=["x"], decision="forbidden", justification="high")`})
 	rules, err := Load(low, high)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got []string
 	for _, m := range rules.Match([]string{"x"}) {
 		got = append(got, m.Justification)
@@ -85,9 +76,7 @@ func TestLoadRefuses(t *testing.T) {
 		"many bytes": {strings.Repeat("#", maxFileBytes+1), 0o644, "m.rules is longer than 1048576 bytes"},
 	} {
 		folder := write(t, t.TempDir(), map[string]string{"a.rules": "", "m.rules": tt.text, "z.rules": ""})
-		if err := os.Chmod(filepath.Join(folder, "m.rules"), tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(folder, "m.rules"), tt.mode))
 		if rules, err := Load(folder); err == nil || rules != nil || !strings.Contains(err.Error(), folder+"/"+tt.want) {
 			t.Errorf("%s: got %v, %v", name, rules, err)
 		}
@@ -96,18 +85,14 @@ func TestLoadRefuses(t *testing.T) {
 	if _, err := Load(filepath.Join(folder, "none")); err == nil {
 		t.Error("a folder that is not there")
 	}
-	if err := os.Chmod(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(folder, 0o777))
 	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "everybody can change it") {
 		t.Errorf("a folder of everybody: %v", err)
 	}
 	for i := range maxFiles + 1 {
 		write(t, folder, map[string]string{strconv.Itoa(i) + ".rules": ""})
 	}
-	if err := os.Chmod(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(folder, 0o755))
 	if _, err := Load(folder); err == nil || !strings.Contains(err.Error(), "more than 256 files") {
 		t.Errorf("too many files: %v", err)
 	}
@@ -154,9 +139,7 @@ func TestAmend(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Fatalf("got %q, %v; want %q", text, err, want)
 	}
-	if err := os.WriteFile(file, []byte("# mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(file, []byte("# mine"), 0o600))
 	amend(true, "ls")
 	text, err = os.ReadFile(file)
 	info, statErr := os.Stat(file)
@@ -173,9 +156,7 @@ func TestAmend(t *testing.T) {
 func TestAmendRefuses(t *testing.T) {
 	t.Parallel()
 	folder := write(t, t.TempDir(), map[string]string{"wrong.rules": "x = ", "target": ""})
-	if err := os.Symlink("target", filepath.Join(folder, "link.rules")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("target", filepath.Join(folder, "link.rules")))
 	for name, prefix := range map[string][]string{"wrong.rules": {"a"}, "link.rules": {"a"}, "none.rules": nil, "text.rules": {"\xff"}} {
 		if added, err := Amend(filepath.Join(folder, name), prefix); added || err == nil {
 			t.Errorf("%s: got %v, %v", name, added, err)
@@ -200,9 +181,7 @@ func TestAmendAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for j := range 5 {
 				ok, err := Amend(filepath.Join(folder, Amendments), []string{"program", strconv.Itoa(j), strconv.Itoa(i % 4)})
-				if err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, err)
 				if ok {
 					added[i]++
 				}

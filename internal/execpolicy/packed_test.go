@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/execpolicy/rule"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // policies are a policy with that of a client on top, and one without rules.
@@ -12,9 +13,7 @@ func policies(t testing.TB) []*Policy {
 	t.Helper()
 	parse := func(text string) *rule.Set {
 		rules, err := ParseClient([]ClientFile{{Name: "t", Text: text}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return rules
 	}
 	operator := &Policy{
@@ -30,9 +29,7 @@ func TestPacked(t *testing.T) {
 	t.Parallel()
 	for _, p := range policies(t) {
 		got, err := ReadPacked(AppendPacked(nil, p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, argv := range [][]string{{"git", "push"}, {"git", "status"}, {"/usr/bin/git", "fetch"}, {"/bin/git", "fetch"}, {"ls"}, {"true"}, {"rm", "-f", "x"}} {
 			a, b := p.Exec(Command{Argv: argv}), got.Exec(Command{Argv: argv})
 			if a.Decision != b.Decision || a.Reason() != b.Reason() || a.Decider() != b.Decider() {

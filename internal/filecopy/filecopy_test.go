@@ -15,18 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // must stops the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // plant makes a tree. A name that ends in / is a directory, a content that begins with -> a link,
 // one that begins with = one more name of a file.
 func plant(t testing.TB, dir string, tree ...string) {
@@ -34,16 +28,16 @@ func plant(t testing.TB, dir string, tree ...string) {
 	for _, line := range tree {
 		name, content, _ := strings.Cut(line, " ")
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		switch to, link := strings.CutPrefix(content, "->"); {
 		case strings.HasSuffix(name, "/"):
-			must(t, os.MkdirAll(path, 0o755))
+			rig.Must(t, os.MkdirAll(path, 0o755))
 		case link:
-			must(t, os.Symlink(to, path))
+			rig.Must(t, os.Symlink(to, path))
 		case strings.HasPrefix(content, "="):
-			must(t, os.Link(filepath.Join(dir, content[1:]), path))
+			rig.Must(t, os.Link(filepath.Join(dir, content[1:]), path))
 		default:
-			must(t, os.WriteFile(path, []byte(content), 0o644))
+			rig.Must(t, os.WriteFile(path, []byte(content), 0o644))
 		}
 	}
 }
@@ -52,7 +46,7 @@ func plant(t testing.TB, dir string, tree ...string) {
 func harvest(t testing.TB, dir string) []string {
 	t.Helper()
 	var tree []string
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	rig.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -105,25 +99,25 @@ func TestRoundTrip(t *testing.T) {
 	plant(t, dir, "src/a/f text", "src/a/none ", "src/empty/", "src/out ->/etc", "src/dangling ->../nowhere/x", "src/a/up ->../a/f",
 		"src/.hidden h", "src/again =src/a/f")
 	for _, name := range []string{"with space", "new\nline", "tab\t", "not\xffutf8", "ünï", "-rf", strings.Repeat("n", 254), "*", `back\slash`, ":colon", "~"} {
-		must(t, os.WriteFile(filepath.Join(dir, "src/empty", "n"+name), []byte(name), 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, "src/empty", "n"+name), []byte(name), 0o600))
 	}
 	deep := filepath.Join(dir, "src", strings.Repeat("d/", 200))
-	must(t, os.MkdirAll(deep, 0o755))
+	rig.Must(t, os.MkdirAll(deep, 0o755))
 	// Larger than a read, with holes in the middle and at the end.
 	big, err := os.Create(filepath.Join(dir, "src/big"))
-	must(t, err)
+	rig.Must(t, err)
 	_, err = big.WriteAt(bytes.Repeat([]byte("content "), buffered/4), 0)
-	must(t, err)
+	rig.Must(t, err)
 	_, err = big.WriteAt([]byte("island"), 40*buffered+17)
-	must(t, err)
-	must(t, big.Truncate(64*buffered))
-	must(t, big.Close())
-	must(t, os.Chmod(filepath.Join(dir, "src/a/f"), 0o4751))
-	must(t, os.Chmod(filepath.Join(dir, "src/empty"), 0o1777))
-	must(t, os.Chmod(filepath.Join(dir, "src/a"), 0o555))
+	rig.Must(t, err)
+	rig.Must(t, big.Truncate(64*buffered))
+	rig.Must(t, big.Close())
+	rig.Must(t, os.Chmod(filepath.Join(dir, "src/a/f"), 0o4751))
+	rig.Must(t, os.Chmod(filepath.Join(dir, "src/empty"), 0o1777))
+	rig.Must(t, os.Chmod(filepath.Join(dir, "src/a"), 0o555))
 	old := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
 	for _, name := range []string{"src/a/f", "src/a", "src/empty", "src"} {
-		must(t, os.Chtimes(filepath.Join(dir, name), old, old))
+		rig.Must(t, os.Chtimes(filepath.Join(dir, name), old, old))
 	}
 	t.Cleanup(func() {
 		_ = os.Chmod(filepath.Join(dir, "src/a"), 0o755)
@@ -133,28 +127,26 @@ func TestRoundTrip(t *testing.T) {
 	var total, came int64
 	s := Sender{Sources: []string{filepath.Join(dir, "src")}, Measure: true}
 	r := Receiver{Target: filepath.Join(dir, "dst"), Progress: func(n, all int64) { came, total = came+n, all }}
-	must(t, transfer(s, r))
-	if diff := cmp.Diff(harvest(t, filepath.Join(dir, "src")), harvest(t, filepath.Join(dir, "dst"))); diff != "" {
-		t.Errorf("(-sent +received):\n%s", diff)
-	}
+	rig.Must(t, transfer(s, r))
+	rig.Same(t, "received", harvest(t, filepath.Join(dir, "src")), harvest(t, filepath.Join(dir, "dst")))
 	for _, name := range []string{".", "a", "a/f", "empty", "big", "out"} {
 		want, err := os.Lstat(filepath.Join(dir, "src", name))
-		must(t, err)
+		rig.Must(t, err)
 		got, err := os.Lstat(filepath.Join(dir, "dst", name))
-		must(t, err)
+		rig.Must(t, err)
 		if want.Mode()&^fs.ModeSetuid != got.Mode() || !want.ModTime().Equal(got.ModTime()) {
 			t.Errorf("%s is %v of %v, and was %v of %v", name, got.Mode(), got.ModTime(), want.Mode(), want.ModTime())
 		}
 	}
 	info, err := os.Stat(filepath.Join(dir, "dst/big"))
-	must(t, err)
+	rig.Must(t, err)
 	if blocks := info.Sys().(*syscall.Stat_t).Blocks * 512; blocks > 8*buffered {
 		t.Errorf("the file with holes takes %d bytes", blocks)
 	}
 	first, err := os.Stat(filepath.Join(dir, "dst/a/f"))
-	must(t, err)
+	rig.Must(t, err)
 	again, err := os.Stat(filepath.Join(dir, "dst/again"))
-	must(t, err)
+	rig.Must(t, err)
 	if !os.SameFile(first, again) {
 		t.Error("two names of a file are two files")
 	}
@@ -252,7 +244,7 @@ func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	plant(t, dir, "src/a a", "src/z z")
-	must(t, unix.Mkfifo(dir+"/src/fifo", 0o644))
+	rig.Must(t, unix.Mkfifo(dir+"/src/fifo", 0o644))
 	var noted []string
 	note := func(path string, err error) { noted = append(noted, strings.TrimPrefix(path, dir)+": "+err.Error()) }
 	for _, source := range []string{"/src", "/src/fifo"} {
@@ -268,7 +260,7 @@ func TestLeftOut(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	// procfs has files of which nobody knows the size.
-	must(t, transfer(Sender{Sources: []string{"/proc/self/status"}}, Receiver{Target: dir + "/status"}))
+	rig.Must(t, transfer(Sender{Sources: []string{"/proc/self/status"}}, Receiver{Target: dir + "/status"}))
 	if text, err := os.ReadFile(dir + "/status"); err != nil || !bytes.Contains(text, []byte("\nPid:")) {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -279,9 +271,9 @@ func TestShrinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	plant(t, dir, "dst/big old", "src/small s")
-	must(t, os.WriteFile(dir+"/src/big", make([]byte, 8*buffered), 0o644))
+	rig.Must(t, os.WriteFile(dir+"/src/big", make([]byte, 8*buffered), 0o644))
 	var noted []error
-	shrink := func(n, _ int64) { must(t, os.Truncate(dir+"/src/big", 3*buffered)) }
+	shrink := func(n, _ int64) { rig.Must(t, os.Truncate(dir+"/src/big", 3*buffered)) }
 	s := Sender{Sources: []string{dir + "/src/."}, Progress: shrink, Note: func(_ string, err error) { noted = append(noted, err) }}
 	if err := transfer(s, Receiver{Target: dir + "/dst"}); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("got %v", err)
@@ -296,8 +288,8 @@ func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	plant(t, dir, "src/a a", "src/b b", "src/locked/c c")
-	must(t, os.Chmod(dir+"/src/a", 0))
-	must(t, os.Chmod(dir+"/src/locked", 0))
+	rig.Must(t, os.Chmod(dir+"/src/a", 0))
+	rig.Must(t, os.Chmod(dir+"/src/locked", 0))
 	t.Cleanup(func() { _ = os.Chmod(dir+"/src/locked", 0o755) })
 	if f, err := os.Open(dir + "/src/a"); err == nil {
 		f.Close()

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // archive makes a stream of entries; sealed with the records of ours.
@@ -26,7 +28,7 @@ func archive(t testing.TB, sealed bool, entries ...entry) []byte {
 	w := tar.NewWriter(&out)
 	record := func(key, value string) {
 		if sealed {
-			must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{key: value}}))
+			rig.Must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{key: value}}))
 		}
 	}
 	record(recordBegin, version)
@@ -38,16 +40,16 @@ func archive(t testing.TB, sealed bool, entries ...entry) []byte {
 		if h.Mode == 0 {
 			h.Mode = 0o755
 		}
-		must(t, w.WriteHeader(h))
+		rig.Must(t, w.WriteHeader(h))
 		_, err := io.WriteString(w, e.content)
-		must(t, err)
+		rig.Must(t, err)
 		if h.Typeflag == tar.TypeReg {
 			sum := sha256.Sum256([]byte(e.content))
 			record(recordSum, hex.EncodeToString(sum[:]))
 		}
 	}
 	record(recordEnd, strconv.Itoa(len(entries)))
-	must(t, w.Close())
+	rig.Must(t, w.Close())
 	return out.Bytes()
 }
 
@@ -73,7 +75,7 @@ func unharmed(t testing.TB, root string) {
 		t.Errorf("outside there is %q", got)
 	}
 	entries, err := os.ReadDir(root)
-	must(t, err)
+	rig.Must(t, err)
 	if len(entries) != 2 {
 		t.Errorf("beside the target there is %v", entries)
 	}
@@ -289,7 +291,7 @@ func TestHuge(t *testing.T) {
 	for _, size := range []int64{1 << 40, maxFile, maxFile + 1, 1<<63 - 1} {
 		var out bytes.Buffer
 		w := tar.NewWriter(&out)
-		must(t, w.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: size, Format: tar.FormatPAX}))
+		rig.Must(t, w.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: size, Format: tar.FormatPAX}))
 		_, target := site(t)
 		err := (&Receiver{Target: target, Plain: true}).Receive(context.Background(), &out)
 		if err == nil || !slices.Contains(harvest(t, target), "file old") {
@@ -307,7 +309,10 @@ func TestHuge(t *testing.T) {
 // TestManyEntries: a stream may have very many entries.
 func TestManyEntries(t *testing.T) {
 	t.Parallel()
-	const count = 100_000
+	count := 3000
+	if rig.Runs(rig.Nightly) {
+		count = 100_000
+	}
 	in, out := io.Pipe()
 	go func() {
 		w := tar.NewWriter(out)
@@ -320,7 +325,7 @@ func TestManyEntries(t *testing.T) {
 		out.CloseWithError(w.Close())
 	}()
 	_, target := site(t)
-	must(t, (&Receiver{Target: target, Plain: true}).Receive(context.Background(), in))
+	rig.Must(t, (&Receiver{Target: target, Plain: true}).Receive(context.Background(), in))
 	if got := harvest(t, target); !slices.Contains(got, "l ->"+strconv.Itoa(count-1)) {
 		t.Errorf("there is %q", got)
 	}
@@ -385,7 +390,7 @@ func TestNoRoom(t *testing.T) {
 	}
 
 	// Nor is there any where nothing may be written.
-	must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	rig.Must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	err = (&Receiver{Target: dir}).Receive(context.Background(), bytes.NewReader(archive(t, true, entry{name: "file", content: "x"})))
 	if !errors.Is(err, unix.EROFS) {
 		t.Errorf("got %v", err)
@@ -399,7 +404,7 @@ func TestNoRoom(t *testing.T) {
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	_, target := site(t)
-	must(t, os.Chmod(target, 0o555))
+	rig.Must(t, os.Chmod(target, 0o555))
 	t.Cleanup(func() { _ = os.Chmod(target, 0o755) })
 	if unix.Access(target, unix.W_OK) == nil {
 		t.Skip("root may write everywhere")
@@ -432,17 +437,17 @@ func TestNamedTemporary(t *testing.T) {
 	t.Parallel()
 	_, target := site(t)
 	fd, err := unix.Open(target, unix.O_PATH|unix.O_DIRECTORY, 0)
-	must(t, err)
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	for _, put := range []bool{true, false} {
 		f := &newFile{dir: fd, name: "file"}
-		must(t, f.temporary())
+		rig.Must(t, f.temporary())
 		_, err = f.WriteString("new")
-		must(t, err)
+		rig.Must(t, err)
 		if put {
-			must(t, f.put(&attributes{mode: 0o640}))
+			rig.Must(t, f.put(&attributes{mode: 0o640}))
 		}
-		must(t, f.drop())
+		rig.Must(t, f.drop())
 		noTemporary(t, target)
 	}
 	if got := harvest(t, target); !slices.Contains(got, "file new") {

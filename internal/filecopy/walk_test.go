@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // exchange exchanges two names.
@@ -35,10 +37,10 @@ func TestExchanged(t *testing.T) {
 		s := Sender{Sources: []string{dir + "/src"}, Plain: true, Progress: func(int64, int64) {
 			if !exchanged { // src/d/a has been sent
 				exchanged = true
-				must(t, exchange(dir+"/src/d", dir+"/src/l"))
+				rig.Must(t, exchange(dir+"/src/d", dir+"/src/l"))
 			}
 		}}
-		must(t, s.Send(context.Background(), &out))
+		rig.Must(t, s.Send(context.Background(), &out))
 		if got := out.String(); !exchanged || strings.Contains(got, "secret") || strings.Count(got, "public") != 6 {
 			// The directory has two names by now, one after the other.
 			t.Errorf("exchanged %v, and %d of 2 times 3 files are sent, %d from outside", exchanged, strings.Count(got, "public"), strings.Count(got, "secret"))
@@ -77,7 +79,7 @@ func TestExchanged(t *testing.T) {
 			}
 		}
 		close(stop)
-		must(t, <-stopped)
+		rig.Must(t, <-stopped)
 	})
 }
 
@@ -87,10 +89,10 @@ func TestDeep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "src", strings.Repeat("d/", maxDepth-1))
-	must(t, os.MkdirAll(deep, 0o755))
+	rig.Must(t, os.MkdirAll(deep, 0o755))
 	plant(t, dir, "src/f f")
-	must(t, transfer(Sender{Sources: []string{dir + "/src"}}, Receiver{Target: dir + "/dst"}))
-	must(t, os.WriteFile(filepath.Join(deep, "f"), nil, 0o644))
+	rig.Must(t, transfer(Sender{Sources: []string{dir + "/src"}}, Receiver{Target: dir + "/dst"}))
+	rig.Must(t, os.WriteFile(filepath.Join(deep, "f"), nil, 0o644))
 	var noted []error
 	s := Sender{Sources: []string{dir + "/src"}, Note: func(_ string, err error) { noted = append(noted, err) }}
 	err := transfer(s, Receiver{Target: dir + "/again"})
@@ -101,5 +103,5 @@ func TestDeep(t *testing.T) {
 		t.Errorf("%d of %d have come", len(got), maxDepth)
 	}
 	// What is in the directory is one less deep than the directory.
-	must(t, transfer(Sender{Sources: []string{dir + "/src/."}}, Receiver{Target: dir + "/inside"}))
+	rig.Must(t, transfer(Sender{Sources: []string{dir + "/src/."}}, Receiver{Target: dir + "/inside"}))
 }

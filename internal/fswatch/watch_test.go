@@ -2,7 +2,6 @@ package fswatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/inotify"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // group is the inotify instance of all tests.
@@ -40,9 +40,7 @@ const patience = time.Minute
 func start(t *testing.T, o Options) *Watch {
 	t.Helper()
 	w, err := (&Watcher{Group: &group}).Watch(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -51,9 +49,7 @@ func next(t *testing.T, w *Watch) Batch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := w.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, w.Wait(ctx))
 	return w.Take()
 }
 
@@ -61,9 +57,7 @@ func next(t *testing.T, w *Watch) Batch {
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return dir
 }
 
@@ -82,9 +76,32 @@ func grow(t *testing.T, dir string, lines ...string) {
 		default:
 			err = os.WriteFile(at, []byte("text"), 0o666)
 		}
-		if err != nil {
-			t.Fatal(err)
+		rig.Must(t, err)
+	}
+}
+
+// act does what each line says, or makes what it says.
+func act(t *testing.T, dir string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		words := strings.Fields(line)
+		at := func(i int) string { return filepath.Join(dir, words[i]) }
+		var err error
+		switch words[0] {
+		case "rm":
+			err = os.RemoveAll(at(1))
+		case "mv":
+			err = os.Rename(at(1), at(2))
+		case "mkdir":
+			err = os.MkdirAll(at(1), 0o777)
+		case "chmod":
+			err = os.Chmod(at(1), 0o600)
+		case "read":
+			err = rig.Err(os.ReadFile(at(1)))
+		default:
+			grow(t, dir, line)
 		}
+		rig.Must(t, err)
 	}
 }
 
@@ -117,104 +134,56 @@ func describe(dir string, b Batch) []string {
 // TestChanges: what is told of each thing that happens.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		have      []string
 		root      string // below the directory of the test
 		recursive bool
 		hidden    string // a name that nobody may know of
-		do        func(t *testing.T, dir string)
+		do        []string
 		want      []string
 	}{
-		{name: "a file is made", do: func(t *testing.T, dir string) { grow(t, dir, "a") }, want: []string{"created a"}},
-		{name: "a file is written", have: []string{"a"}, want: []string{"modified a"}, do: func(t *testing.T, dir string) {
-			grow(t, dir, "a", "a", "a")
-		}},
-		{name: "a mode changes", have: []string{"a"}, want: []string{"modified a"}, do: func(t *testing.T, dir string) {
-			ok(t, os.Chmod(dir+"/a", 0o600))
-		}},
-		{name: "a file is read", have: []string{"a"}, want: []string{"created b"}, do: func(t *testing.T, dir string) {
-			_, err := os.ReadFile(dir + "/a")
-			ok(t, err)
-			grow(t, dir, "b")
-		}},
-		{name: "a file is removed", have: []string{"a"}, want: []string{"removed a"}, do: func(t *testing.T, dir string) {
-			ok(t, os.Remove(dir+"/a"))
-		}},
-		{name: "a file comes and goes", do: func(t *testing.T, dir string) {
-			grow(t, dir, "a")
-			ok(t, os.Remove(dir+"/a"))
-		}, want: []string{"removed a"}},
-		{name: "a file is renamed", have: []string{"a"}, want: []string{"renamed b from a"}, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/a", dir+"/b"))
-		}},
-		{name: "a file is saved as editors do", have: []string{"a"}, do: func(t *testing.T, dir string) {
-			grow(t, dir, ".a.new")
-			ok(t, os.Rename(dir+"/.a.new", dir+"/a"))
-		}, want: []string{"created .a.new", "renamed a from .a.new"}},
-		{name: "a file is renamed there and back", have: []string{"a"}, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/a", dir+"/b"))
-			ok(t, os.Rename(dir+"/b", dir+"/a"))
-		}, want: []string{"renamed b from a", "renamed a from b"}},
-		{name: "a link is made", do: func(t *testing.T, dir string) { grow(t, dir, "l -> /") }, want: []string{"created l"}},
-		{name: "below is not told", have: []string{"d/"}, do: func(t *testing.T, dir string) { grow(t, dir, "d/a", "b") },
-			want: []string{"created b"}},
-		{name: "below is told", have: []string{"d/", "d/e/"}, recursive: true, do: func(t *testing.T, dir string) {
-			grow(t, dir, "d/e/a")
-		}, want: []string{"created d/e/a"}},
-		{name: "below what is new", recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.MkdirAll(dir+"/d/e", 0o777))
-			grow(t, dir, "d/e/a")
-		}, want: []string{"created d/", "created d/e/", "created d/e/a"}},
-		{name: "a directory is renamed, and then written to", have: []string{"d/", "d/e/"}, recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/d", dir+"/g"))
-			grow(t, dir, "g/e/a")
-		}, want: []string{"renamed g/ from d/", "created g/e/a"}},
+		{name: "a file is made", do: []string{"a"}, want: []string{"created a"}},
+		{name: "a file is written", have: []string{"a"}, want: []string{"modified a"}, do: []string{"a", "a", "a"}},
+		{name: "a mode changes", have: []string{"a"}, want: []string{"modified a"}, do: []string{"chmod a"}},
+		{name: "a file is read", have: []string{"a"}, want: []string{"created b"}, do: []string{"read a", "b"}},
+		{name: "a file is removed", have: []string{"a"}, want: []string{"removed a"}, do: []string{"rm a"}},
+		{name: "a file comes and goes", do: []string{"a", "rm a"}, want: []string{"removed a"}},
+		{name: "a file is renamed", have: []string{"a"}, want: []string{"renamed b from a"}, do: []string{"mv a b"}},
+		{name: "a file is saved as editors do", have: []string{"a"},
+			do: []string{".a.new", "mv .a.new a"}, want: []string{"created .a.new", "renamed a from .a.new"}},
+		{name: "a file is renamed there and back", have: []string{"a"},
+			do: []string{"mv a b", "mv b a"}, want: []string{"renamed b from a", "renamed a from b"}},
+		{name: "a link is made", do: []string{"l -> /"}, want: []string{"created l"}},
+		{name: "below is not told", have: []string{"d/"}, do: []string{"d/a", "b"}, want: []string{"created b"}},
+		{name: "below is told", have: []string{"d/", "d/e/"}, recursive: true, do: []string{"d/e/a"}, want: []string{"created d/e/a"}},
+		{name: "below what is new", recursive: true,
+			do: []string{"mkdir d/e", "d/e/a"}, want: []string{"created d/", "created d/e/", "created d/e/a"}},
+		{name: "a directory is renamed, and then written to", have: []string{"d/", "d/e/"}, recursive: true,
+			do: []string{"mv d g", "g/e/a"}, want: []string{"renamed g/ from d/", "created g/e/a"}},
 		{name: "a directory comes from elsewhere", have: []string{"other/", "other/d/", "other/d/a", "w/"}, root: "w", recursive: true,
-			do:   func(t *testing.T, dir string) { ok(t, os.Rename(dir+"/other/d", dir+"/w/d")) },
-			want: []string{"created w/d/", "created w/d/a"}},
-		{name: "a directory goes elsewhere", have: []string{"w/", "w/d/", "w/d/a"}, root: "w", recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/w/d", dir+"/d"))
-			grow(t, dir, "d/unseen", "w/seen")
-		}, want: []string{"removed w/d/", "created w/seen"}},
-		{name: "all is removed", have: []string{"d/", "d/a"}, recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.RemoveAll(dir+"/d"))
-		}, want: []string{"removed d/a", "removed d/"}},
-		{name: "the root is a file", have: []string{"a", "b"}, root: "a", do: func(t *testing.T, dir string) { grow(t, dir, "b", "a") },
-			want: []string{"modified a"}},
-		{name: "the root is a file that is replaced", have: []string{"a", "b"}, root: "a",
-			do:   func(t *testing.T, dir string) { ok(t, os.Rename(dir+"/b", dir+"/a")) },
-			want: []string{"created a"}},
-		{name: "the root is removed", have: []string{"w/", "w/a"}, root: "w", do: func(t *testing.T, dir string) {
-			ok(t, os.RemoveAll(dir+"/w"))
-		}, want: []string{"removed w/a", "removed w/"}},
-		{name: "the root is renamed", have: []string{"w/", "w/a"}, root: "w", do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/w", dir+"/v"))
-		}, want: []string{"removed w/"}},
-		{name: "the root is missing", root: "w", do: func(t *testing.T, dir string) { grow(t, dir, "v/", "w/") }, want: []string{"created w/"}},
-		{name: "the way to the root is missing", root: "v/w", recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.MkdirAll(dir+"/v/w/d", 0o777))
-		}, want: []string{"created v/w/", "created v/w/d/"}},
-		{name: "what is above the root is renamed", have: []string{"v/", "v/w/"}, root: "v/w", do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/v", dir+"/u"))
-		}, want: []string{"removed v/w/"}},
-		{name: "a link takes the place of the root", have: []string{"w/", "v/"}, root: "w", do: func(t *testing.T, dir string) {
-			ok(t, os.Remove(dir+"/w"))
-			grow(t, dir, "w -> v", "v/a")
-		}, want: []string{"removed w/"}},
-		{name: "a hidden file", hidden: "a", do: func(t *testing.T, dir string) { grow(t, dir, "a", "b") }, want: []string{"created b"}},
-		{name: "a hidden directory", hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
-			grow(t, dir, "d/", "d/a", "b")
-		}, want: []string{"created b"}},
-		{name: "out of what is hidden", have: []string{"d/", "d/a"}, hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/d", dir+"/e"))
-		}, want: []string{"created e/", "created e/a"}},
-		{name: "into what is hidden", have: []string{"e/", "e/a"}, hidden: "d", recursive: true, do: func(t *testing.T, dir string) {
-			ok(t, os.Rename(dir+"/e", dir+"/d"))
-			grow(t, dir, "d/b", "c")
-		}, want: []string{"removed e/", "created c"}},
-	}
-	for _, tt := range tests {
+			do: []string{"mv other/d w/d"}, want: []string{"created w/d/", "created w/d/a"}},
+		{name: "a directory goes elsewhere", have: []string{"w/", "w/d/", "w/d/a"}, root: "w", recursive: true,
+			do: []string{"mv w/d d", "d/unseen", "w/seen"}, want: []string{"removed w/d/", "created w/seen"}},
+		{name: "all is removed", have: []string{"d/", "d/a"}, recursive: true, do: []string{"rm d"}, want: []string{"removed d/a", "removed d/"}},
+		{name: "the root is a file", have: []string{"a", "b"}, root: "a", do: []string{"b", "a"}, want: []string{"modified a"}},
+		{name: "the root is a file that is replaced", have: []string{"a", "b"}, root: "a", do: []string{"mv b a"}, want: []string{"created a"}},
+		{name: "the root is removed", have: []string{"w/", "w/a"}, root: "w", do: []string{"rm w"}, want: []string{"removed w/a", "removed w/"}},
+		{name: "the root is renamed", have: []string{"w/", "w/a"}, root: "w", do: []string{"mv w v"}, want: []string{"removed w/"}},
+		{name: "the root is missing", root: "w", do: []string{"v/", "w/"}, want: []string{"created w/"}},
+		{name: "the way to the root is missing", root: "v/w", recursive: true,
+			do: []string{"mkdir v/w/d"}, want: []string{"created v/w/", "created v/w/d/"}},
+		{name: "what is above the root is renamed", have: []string{"v/", "v/w/"}, root: "v/w",
+			do: []string{"mv v u"}, want: []string{"removed v/w/"}},
+		{name: "a link takes the place of the root", have: []string{"w/", "v/"}, root: "w",
+			do: []string{"rm w", "w -> v", "v/a"}, want: []string{"removed w/"}},
+		{name: "a hidden file", hidden: "a", do: []string{"a", "b"}, want: []string{"created b"}},
+		{name: "a hidden directory", hidden: "d", recursive: true, do: []string{"d/", "d/a", "b"}, want: []string{"created b"}},
+		{name: "out of what is hidden", have: []string{"d/", "d/a"}, hidden: "d", recursive: true,
+			do: []string{"mv d e"}, want: []string{"created e/", "created e/a"}},
+		{name: "into what is hidden", have: []string{"e/", "e/a"}, hidden: "d", recursive: true,
+			do: []string{"mv e d", "d/b", "c"}, want: []string{"removed e/", "created c"}},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := root(t)
@@ -225,21 +194,17 @@ func TestChanges(t *testing.T) {
 				o.Shown = func(path string, _ bool) bool { return path != hidden && !strings.HasPrefix(path, hidden+"/") }
 			}
 			w := start(t, o)
-			tt.do(t, dir)
+			act(t, dir, tt.do...)
 			var got []string
 			for len(got) < len(tt.want) {
 				got = append(got, describe(dir, next(t, w))...)
 			}
 			// Several events may lead to more than one batch.
 			got = merged(got)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
-			}
+			rig.Same(t, "told", tt.want, got)
 			time.Sleep(2 * window)
 			if rest := w.Take(); len(rest.Changes) > 0 || rest.Overflow {
-				if diff := cmp.Diff(tt.want, merged(append(got, describe(dir, rest)...))); diff != "" {
-					t.Errorf("told in the end (-want +got):\n%s", diff)
-				}
+				rig.Same(t, "told in the end", tt.want, merged(append(got, describe(dir, rest)...)))
 			}
 		})
 	}
@@ -262,14 +227,6 @@ func merged(lines []string) []string {
 	return out
 }
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestRefused: what cannot be watched is an error.
 // TestExchange: two objects that change places are told as an overflow, since one rename after
 // the other would leave one of them.
 func TestExchange(t *testing.T) {
@@ -280,7 +237,7 @@ func TestExchange(t *testing.T) {
 			dir := root(t)
 			grow(t, dir, have...)
 			w := start(t, Options{Root: dir, Recursive: true})
-			ok(t, unix.Renameat2(unix.AT_FDCWD, dir+"/a", unix.AT_FDCWD, dir+"/b", unix.RENAME_EXCHANGE))
+			rig.Must(t, unix.Renameat2(unix.AT_FDCWD, dir+"/a", unix.AT_FDCWD, dir+"/b", unix.RENAME_EXCHANGE))
 			for b := next(t, w); !b.Overflow; b = next(t, w) {
 				t.Log(describe(dir, b))
 			}
@@ -288,20 +245,15 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// TestRefused: what cannot be watched is an error.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	watcher := &Watcher{Group: &group}
-	if _, err := watcher.Watch(t.Context(), Options{Root: "/proc/sys"}); !errors.Is(err, ErrNotOrdinary) {
-		t.Errorf("a directory of procfs gives %v", err)
-	}
-	if _, err := watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)}); !errors.Is(err, unix.ENAMETOOLONG) {
-		t.Errorf("a long path gives %v", err)
-	}
+	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: "/proc/sys"})), ErrNotOrdinary, "a directory of procfs")
+	rig.Is(t, rig.Err(watcher.Watch(t.Context(), Options{Root: strings.Repeat("/a", maxAbove+1)})), unix.ENAMETOOLONG, "a long path")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := watcher.Watch(ended, Options{Root: root(t)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
+	rig.Is(t, rig.Err(watcher.Watch(ended, Options{Root: root(t)})), context.Canceled, "with an ended context")
 	if n := watcher.dirs.Load(); n != 0 {
 		t.Errorf("%d directories are still counted", n)
 	}
@@ -313,12 +265,12 @@ func TestManyDirectories(t *testing.T) {
 	dir := root(t)
 	for i := range maxDirs / 64 {
 		for j := range 64 {
-			ok(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i, j), 0o777))
+			rig.Must(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", dir, i, j), 0o777))
 		}
 	}
 	watcher := &Watcher{Group: &group}
 	w, err := watcher.Watch(t.Context(), Options{Root: dir, Recursive: true})
-	ok(t, err)
+	rig.Must(t, err)
 	defer w.Close()
 	if n := watcher.dirs.Load(); n != maxDirs {
 		t.Errorf("%d directories are watched", n)
@@ -397,10 +349,13 @@ func TestMirror(t *testing.T) {
 		hands, changes int
 		pause          time.Duration
 	}{
-		{"one hand", 1, 3000, 5 * time.Millisecond},
-		{"three hands", 3, 1500, 5 * time.Millisecond},
-		{"a flood", 2, 10_000, 0},
+		{"one hand", 1, 1000, 5 * time.Millisecond},
+		{"three hands", 3, 500, 5 * time.Millisecond},
+		{"a flood", 2, 3000, 0},
 	} {
+		if rig.Runs(rig.Nightly) {
+			tt.changes *= 10
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := root(t)

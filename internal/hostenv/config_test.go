@@ -2,7 +2,6 @@ package hostenv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // host is a directory that stands for a whole machine: it has etc/codex,
@@ -25,9 +26,7 @@ type host struct {
 func newHost(t *testing.T, files map[string]string) *host {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	h := &host{t: t, root: root}
 	for path, text := range files {
 		h.write(path, text)
@@ -40,18 +39,14 @@ func (h *host) path(rel string) string { return filepath.Join(h.root, rel) }
 
 func (h *host) mkdir(rel string) {
 	h.t.Helper()
-	if err := os.MkdirAll(h.path(rel), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
+	rig.Must(h.t, os.MkdirAll(h.path(rel), 0o755))
 }
 
 // write makes a file; ROOT in text stands for the root.
 func (h *host) write(rel, text string) {
 	h.t.Helper()
 	h.mkdir(filepath.Dir(rel))
-	if err := os.WriteFile(h.path(rel), []byte(strings.ReplaceAll(text, "ROOT", h.root)), 0o644); err != nil {
-		h.t.Fatal(err)
-	}
+	rig.Must(h.t, os.WriteFile(h.path(rel), []byte(strings.ReplaceAll(text, "ROOT", h.root)), 0o644))
 }
 
 func (h *host) query(paths ...[]string) ConfigQuery {
@@ -94,9 +89,7 @@ func TestReadConfigLayers(t *testing.T) {
 	q := h.query([]string{"mcp_servers"})
 	q.RequirementsPaths = q.ConfigPaths
 	got, err := ReadConfig(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	hostname, _ := os.Hostname()
 	layer := func(source, dir string) ConfigLayer {
 		return ConfigLayer{
@@ -141,17 +134,11 @@ func TestReadConfigWithoutFiles(t *testing.T) {
 func TestReadConfigParams(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, nil)
-	if _, err := ReadConfig(t.Context(), h.query()); !errors.Is(err, ErrNoConfigPath) {
-		t.Errorf("no path: got %v", err)
-	}
-	if _, err := ReadConfig(t.Context(), h.query([]string{"a"}, nil)); !errors.Is(err, ErrEmptyConfigPath) {
-		t.Errorf("path without keys: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), h.query())), ErrNoConfigPath, "no path")
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"a"}, nil))), ErrEmptyConfigPath, "path without keys")
 	q := h.query()
 	q.RequirementsPaths = [][]string{{}}
-	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrEmptyConfigPath) {
-		t.Errorf("requirements path without keys: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), ErrEmptyConfigPath, "requirements path without keys")
 	many := slices.Repeat([]string{"k"}, maxConfigKeys/2)
 	long := []string{strings.Repeat("k", maxConfigKeyBytes)}
 	for _, paths := range [][][]string{{many, many}, {slices.Concat(many, many)}, {long}} {
@@ -160,9 +147,7 @@ func TestReadConfigParams(t *testing.T) {
 			t.Errorf("as many keys as may be: got %v", err)
 		}
 		q.RequirementsPaths = [][]string{{"k"}}
-		if _, err := ReadConfig(t.Context(), q); !errors.Is(err, ErrManyConfigKeys) {
-			t.Errorf("one key more than may be: got %v", err)
-		}
+		rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), ErrManyConfigKeys, "one key more than may be")
 	}
 	q = h.query([]string{"k"})
 	q.Cwd = strings.Repeat("/a", maxCwd/2) + "b"
@@ -170,26 +155,20 @@ func TestReadConfigParams(t *testing.T) {
 		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
 	}
 	q.Cwd += "b"
-	if _, err := ReadConfig(t.Context(), q); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("cwd of %d bytes: got %v", len(q.Cwd), err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(t.Context(), q)), syscall.ENAMETOOLONG, "cwd of %d bytes", len(q.Cwd))
 	q.Cwd = ""
 	if _, err := ReadConfig(t.Context(), q); err == nil {
 		t.Error("empty cwd: no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ReadConfig(ctx, h.query([]string{"a"})); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: got %v", err)
-	}
+	rig.Is(t, rig.Err(ReadConfig(ctx, h.query([]string{"a"}))), context.Canceled, "cancelled")
 }
 
 func TestCodexHome(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, map[string]string{"real/config.toml": "model = 1\n"})
-	if err := os.Symlink("real", h.path("link")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("real", h.path("link")))
 	q := h.query([]string{"model"})
 	q.CodexHome = h.path("link")
 	got, err := ReadConfig(t.Context(), q)
@@ -262,16 +241,14 @@ n = 1
 		if len(got.Config.Layers) > 0 {
 			toml = got.Config.Layers[0].TOML
 		}
-		if diff := cmp.Diff(tt.want, toml); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, toml)
 	}
 }
 
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	trust := trusted("w/p/q")
-	tests := []struct {
+	for _, tt := range []struct {
 		name, path, text string
 		want             string // a part of the error; empty if the file is fine
 	}{
@@ -304,8 +281,7 @@ func TestBadFiles(t *testing.T) {
 		{"markers", systemFile, "project_root_markers = 5", "project_root_markers is 5"},
 		{"marker", systemFile, "project_root_markers = [5]", "project_root_markers has 5"},
 		{"sandbox mode", managedFile, "sandbox_mode = \"foo\"", "sandbox_mode foo"},
-	}
-	for _, tt := range tests {
+	} {
 		files := map[string]string{userFile: trust, tt.path: tt.text}
 		_, err := ReadConfig(t.Context(), newHost(t, files).query([]string{"model"}))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -327,7 +303,7 @@ func longName(begin, item, end string) string {
 
 func TestNoFile(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		make func(path string) error
 		want string // a part of the error; empty if the file counts as missing
@@ -337,22 +313,17 @@ func TestNoFile(t *testing.T) {
 		{"device", func(path string) error { return os.Symlink("/dev/null", path) }, "not a file"},
 		{"loop", func(path string) error { return os.Symlink("config.toml", path) }, "too many levels"},
 		{"dangling link", func(path string) error { return os.Symlink("nope", path) }, ""},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, nil)
 		h.mkdir("home/.codex")
-		if err := tt.make(h.path(userFile)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, tt.make(h.path(userFile)))
 		_, err := ReadConfig(t.Context(), h.query([]string{"model"}))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
 		}
 	}
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex": "a file"})
-	if _, err := ReadConfig(t.Context(), h.query([]string{"model"})); err != nil {
-		t.Errorf(".codex is a file: %v", err)
-	}
+	rig.Check(t, rig.Err(ReadConfig(t.Context(), h.query([]string{"model"}))))
 }
 
 func TestProjectKeys(t *testing.T) {
@@ -379,13 +350,12 @@ func TestProjectKeys(t *testing.T) {
 
 func TestImpliedRequirements(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ managed, want string }{
+	for _, tt := range []struct{ managed, want string }{
 		{"approval_policy = \"never\"\nsandbox_mode = \"read-only\"", "allowed_approval_policies = [\"never\"]\nallowed_sandbox_modes = [\"read-only\"]\n"},
 		{"sandbox_mode = \"workspace-write\"", "allowed_sandbox_modes = [\"read-only\", \"workspace-write\"]\n"},
 		{"sandbox_mode = \"danger-full-access\"", "allowed_sandbox_modes = [\"read-only\", \"danger-full-access\"]\n"},
 		{"model = 1", ""},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, map[string]string{managedFile: tt.managed})
 		q := h.query()
 		q.RequirementsPaths = [][]string{{"allowed_approval_policies"}, {"allowed_sandbox_modes"}}

@@ -1,13 +1,12 @@
 package hostenv
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/test/rig"
 )
@@ -22,7 +21,7 @@ func lookup(pairs map[string]string) LookupEnv {
 func TestHomeDir(t *testing.T) {
 	t.Parallel()
 	database := currentUser().home
-	tests := []struct {
+	for _, tt := range []struct {
 		env  map[string]string
 		want string
 	}{
@@ -32,8 +31,7 @@ func TestHomeDir(t *testing.T) {
 		{map[string]string{"HOME": "rel/x"}, ""},
 		{map[string]string{"HOME": ""}, database},
 		{nil, database},
-	}
-	for _, tt := range tests {
+	} {
 		if got := HomeDir(lookup(tt.env)); got != tt.want {
 			t.Errorf("HomeDir(%v) = %q, want %q", tt.env, got, tt.want)
 		}
@@ -43,12 +41,8 @@ func TestHomeDir(t *testing.T) {
 func TestCodexHomeOfUser(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(dir, dir+"/link"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.Symlink(dir, dir+"/link"))
 	for _, tt := range []struct {
 		env  map[string]string
 		want string
@@ -67,10 +61,8 @@ func TestCodexHomeOfUser(t *testing.T) {
 func TestTempDir(t *testing.T) {
 	t.Parallel()
 	cwd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
+	rig.Must(t, err)
+	for _, tt := range []struct {
 		env  map[string]string
 		want string
 		list []string
@@ -81,38 +73,27 @@ func TestTempDir(t *testing.T) {
 		{map[string]string{"TMPDIR": "/srv/t/"}, "/srv/t", []string{"/srv/t"}},
 		{map[string]string{"TMPDIR": "/a//b/../c"}, "/a/c", []string{"/a/c"}},
 		{map[string]string{"TMPDIR": "rel"}, filepath.Join(cwd, "rel"), []string{filepath.Join(cwd, "rel")}},
-	}
-	for _, tt := range tests {
+	} {
 		if got := TempDir(lookup(tt.env)); got != tt.want {
 			t.Errorf("TempDir(%v) = %q, want %q", tt.env, got, tt.want)
 		}
-		if diff := cmp.Diff(tt.list, TemporaryDirectories(lookup(tt.env))); diff != "" {
-			t.Errorf("TemporaryDirectories(%v) (-want +got):\n%s", tt.env, diff)
-		}
+		rig.Same(t, fmt.Sprintf("TemporaryDirectories(%v)", tt.env), tt.list, TemporaryDirectories(lookup(tt.env)))
 	}
 }
 
 func TestProviderID(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	id := ProviderID(self)
 	if !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(id) {
 		t.Errorf("got %q", id)
 	}
 	text, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	moved := filepath.Join(t.TempDir(), "copy")
-	if err := rig.WriteProgram(moved, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(moved, time.Time{}, time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(moved, text))
+	rig.Must(t, os.Chtimes(moved, time.Time{}, time.Unix(1, 0)))
 	if got := ProviderID(moved); got != id {
 		t.Errorf("a copy has %q, the original %q, want the same", got, id)
 	}
@@ -126,9 +107,7 @@ func TestProviderID(t *testing.T) {
 
 func BenchmarkProviderID(b *testing.B) {
 	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		ProviderID(self)

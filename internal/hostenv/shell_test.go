@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFindAccount(t *testing.T) {
@@ -18,7 +20,7 @@ func TestFindAccount(t *testing.T) {
 		"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\n" +
 		"again:x:7:7::/home/again:/bin/sh\n" +
 		"bare:x:8:8:::"
-	tests := []struct {
+	for _, tt := range []struct {
 		uid  int
 		want account
 	}{
@@ -26,8 +28,7 @@ func TestFindAccount(t *testing.T) {
 		{7, account{"/home/seven", "/bin/zsh"}},
 		{8, account{}},
 		{9, account{}},
-	}
-	for _, tt := range tests {
+	} {
 		if got := findAccount(strings.NewReader(passwd), tt.uid); got != tt.want {
 			t.Errorf("findAccount(%d) = %+v, want %+v", tt.uid, got, tt.want)
 		}
@@ -43,21 +44,15 @@ func TestChooseShell(t *testing.T) {
 	dir := t.TempDir()
 	program := func(path string, mode os.FileMode) string {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		rig.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"), mode))
 		return path
 	}
 	for _, name := range []string{"all/zsh", "all/bash", "all/sh", "all/pwsh", "all/powershell", "all/cmd", "all/fish", "all/bash5", "all/BASH", "all/bash.exe", "zsh/zsh", "sh/sh", "bash/bash"} {
 		program(name, 0o755)
 	}
 	program("off/bash", 0o644)
-	if err := os.MkdirAll(filepath.Join(dir, "dir/zsh"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Join(dir, "dir/zsh"), 0o755))
 	_, noBash := os.Stat("/bin/bash")
 	tests := []struct {
 		login, path string // below dir, unless absolute

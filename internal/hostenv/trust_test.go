@@ -2,13 +2,14 @@ package hostenv
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestTrust(t *testing.T) {
@@ -19,7 +20,7 @@ func TestTrust(t *testing.T) {
 	worktree := map[string]string{
 		"w/p/.git": "gitdir: ROOT/w/main/.git/worktrees/x\n", "w/main/.git/worktrees/x/gitdir": "ROOT/w/p/.git\n",
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		user  string
 		files map[string]string
@@ -50,8 +51,7 @@ func TestTrust(t *testing.T) {
 		{"no marker", "project_root_markers = []\n" + trusted("w/p"), repository, "", nil},
 		{"directory that is not there", trusted("w/p/none"), nil, "w/p/none", nil},
 		{"the user's own .codex", trusted("home"), nil, "home", nil},
-	}
-	for _, tt := range tests {
+	} {
 		h := newHost(t, map[string]string{
 			userFile: "model = 1\n" + tt.user, "w/.codex/config.toml": "model = 1\n",
 			"w/p/.codex/config.toml": "model = 1\n", "w/p/q/.codex/config.toml": "model = 1\n",
@@ -73,18 +73,14 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%s: first layer of %q is not the user's", tt.name, sources)
 			continue
 		}
-		if diff := cmp.Diff(tt.want, append([]string(nil), sources[1:]...)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, append([]string(nil), sources[1:]...))
 	}
 }
 
 func TestTrustThroughLinks(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, map[string]string{userFile: trusted("w/p/q"), "w/p/q/.codex/config.toml": "model = 1\n"})
-	if err := os.Symlink("p/q", h.path("w/link")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("p/q", h.path("w/link")))
 	query := h.query([]string{"model"})
 	query.Cwd = h.path("w/link")
 	got, err := ReadConfig(t.Context(), query)
@@ -109,24 +105,18 @@ func TestTrustEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := wayTo(ctx, "/a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("way: got %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(wayTo(ctx, "/a")), context.Canceled, "way")
 	tr := &trust{markers: []string{".git"}}
-	if _, err := tr.fromRoot(ctx, []trustFolder{{"/", "/"}}); !errors.Is(err, context.Canceled) {
-		t.Errorf("root: got %v, want %v", err, context.Canceled)
-	}
+	rig.Is(t, rig.Err(tr.fromRoot(ctx, []trustFolder{{"/", "/"}})), context.Canceled, "root")
 }
 
 func TestWay(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, nil)
 	for name, target := range map[string]string{"w/link": "p", "w/dangling": "nowhere"} {
-		if err := os.Symlink(target, h.path(name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, h.path(name)))
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		dir  string
 		want []trustFolder
 	}{
@@ -134,12 +124,9 @@ func TestWay(t *testing.T) {
 		{"w/link/q", []trustFolder{{"w", "w"}, {"w/link", "w/p"}, {"w/link/q", "w/p/q"}}},
 		{"w/dangling/q", []trustFolder{{"w", "w"}, {"w/dangling", ""}, {"w/dangling/q", ""}}},
 		{"none/q", []trustFolder{{"none", ""}, {"none/q", ""}}},
-	}
-	for _, tt := range tests {
+	} {
 		got, err := wayTo(t.Context(), h.path(tt.dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got = got[strings.Count(h.root, "/")+1:]
 		for i, p := range tt.want {
 			tt.want[i].name = h.path(p.name)

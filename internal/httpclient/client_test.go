@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,9 +39,7 @@ type rawServer struct {
 func newRawServer(t *testing.T, answer func(path string) (reply string, closeAfter bool)) *rawServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s := &rawServer{URL: "http://" + l.Addr().String()}
 	var conns sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,6 +100,22 @@ func newClient(t *testing.T, config Config) *Client {
 	return c
 }
 
+// serve starts a server for the test.
+func serve(t testing.TB, handler http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// headers are of names and values.
+func headers(pairs ...string) []Header {
+	all := []Header{}
+	for pair := range slices.Chunk(pairs, 2) {
+		all = append(all, Header{Name: pair[0], Value: pair[1]})
+	}
+	return all
+}
+
 func env(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -139,7 +155,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", false })
 	host := strings.TrimPrefix(s.URL, "http://")
 	c := newClient(t, Config{})
-	tests := []struct {
+	for i, tt := range []struct {
 		name string
 		req  Request
 		want string
@@ -150,24 +166,18 @@ func TestRequestOnTheWire(t *testing.T) {
 		{"case of a method", Request{Method: "get"}, "get / HTTP/1.1|Host: HOST|accept: */*||"},
 		{"odd method", Request{Method: "F!#"}, "F!# / HTTP/1.1|Host: HOST|accept: */*||"},
 		{
-			"headers", Request{Method: "GET", Headers: []Header{
-				{Name: "X-One", Value: "1"}, {Name: "accept", Value: "text/html"}, {Name: "x-one", Value: "2"}, {Name: "x-bytes", Value: "\u00e9\t"},
-				{Name: "user-agent", Value: "me"}, {Name: "host", Value: "other.example"},
-			}},
+			"headers", Request{Method: "GET", Headers: headers("X-One", "1", "accept", "text/html", "x-one", "2", "x-bytes", "\u00e9\t", "user-agent", "me", "host", "other.example")},
 			"GET / HTTP/1.1|Host: other.example|accept: text/html|user-agent: me|x-bytes: \u00e9|x-one: 1|x-one: 2||",
 		},
 		{
-			"what net/http acts on", Request{Method: "POST", Headers: []Header{{Name: "connection", Value: "close"}, {Name: "idempotency-key", Value: "1"}}},
+			"what net/http acts on", Request{Method: "POST", Headers: headers("connection", "close", "idempotency-key", "1")},
 			"POST / HTTP/1.1|Host: HOST|Content-Length: 0|Connection: close|Idempotency-Key: 1|accept: */*||",
 		},
 		{
-			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: []Header{
-				{Name: "content-length", Value: "99"}, {Name: "Transfer-Encoding", Value: "chunked"}, {Name: "trailer", Value: "x"},
-			}},
+			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
 			"POST / HTTP/1.1|Host: HOST|Content-Length: 2|accept: */*||hi",
 		},
-	}
-	for i, tt := range tests {
+	} {
 		tt.req.URL = s.URL
 		if _, _, err := fetch(t, c, &tt.req); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
@@ -185,12 +195,11 @@ func TestParamErrors(t *testing.T) {
 		Env:    env("EMPTY", "", "LINES", "a\nsecret", "TOKEN", "secret"),
 		Denied: func(name string) bool { return strings.EqualFold(name, "token") },
 	})
-	header := func(name, value string) []Header { return []Header{{Name: name, Value: value}} }
 	variable := func(name string) []Header {
 		return []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}
 	}
 	const ok = "http://127.0.0.1:1/"
-	tests := []struct {
+	for _, tt := range []struct {
 		req  Request
 		want string
 	}{
@@ -208,24 +217,23 @@ func TestParamErrors(t *testing.T) {
 		{Request{Method: "GET", URL: "http://127.0.0.1:99999/"}, "port"},
 		{Request{Method: "GET", URL: "http://[::1/"}, "url"},
 		{Request{Method: "GET", URL: "http://u:secret@a b/"}, "url"},
-		{Request{Method: "GET", URL: ok, Headers: header("", "")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: header("a b", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: header("x:", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: header("x\r\ny", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: header("\u00e9", "x")}, "header name"},
-		{Request{Method: "GET", URL: ok, Headers: header("x", "a\r\nb: c")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: header("x", "a\x00")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: header("x", "\x7f")}, `value of header "x"`},
-		{Request{Method: "GET", URL: ok, Headers: header("host", "evil/../ x")}, `value of header "host"`},
-		{Request{Method: "GET", URL: ok, Headers: append(header("host", "a"), header("Host", "b c")...)}, `value of header "Host"`},
+		{Request{Method: "GET", URL: ok, Headers: headers("", "")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: headers("a b", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: headers("x:", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: headers("x\r\ny", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: headers("\u00e9", "x")}, "header name"},
+		{Request{Method: "GET", URL: ok, Headers: headers("x", "a\r\nb: c")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: headers("x", "a\x00")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: headers("x", "\x7f")}, `value of header "x"`},
+		{Request{Method: "GET", URL: ok, Headers: headers("host", "evil/../ x")}, `value of header "host"`},
+		{Request{Method: "GET", URL: ok, Headers: headers("host", "a", "Host", "b c")}, `value of header "Host"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("NOPE")}, `"NOPE"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("EMPTY")}, `"EMPTY"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("")}, `""`},
 		{Request{Method: "GET", URL: ok, Headers: variable("LINES")}, "control character"},
 		{Request{Method: "GET", URL: ok, Headers: variable("TOKEN")}, `cannot use the environment variable "TOKEN"`},
 		{Request{Method: "GET", URL: ok, Headers: variable("Token")}, "cannot use"},
-	}
-	for _, tt := range tests {
+	} {
 		_, err := c.Do(t.Context(), &tt.req)
 		if _, ok := errors.AsType[*ParamError](err); !ok || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q %q %v: got %v, want a ParamError with %q", tt.req.Method, tt.req.URL, tt.req.Headers, err, tt.want)
@@ -250,17 +258,14 @@ func TestHeadOfLargeBody(t *testing.T) {
 func TestReadBodyAllocatesOnce(t *testing.T) {
 	t.Parallel()
 	const size = 9 << 20
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 		for range size >> 20 {
 			_, _ = w.Write(make([]byte, 1<<20)) // an error shows at the other end
 		}
-	}))
-	defer s.Close()
+	})
 	resp, err := newClient(t, Config{}).Do(t.Context(), get(s.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	body, err := resp.ReadBody(anyBuffer)
 	if err != nil || len(body) != size || cap(body) > size {
 		t.Errorf("got %d bytes in %d, %v, want %d", len(body), cap(body), err, size)
@@ -269,8 +274,7 @@ func TestReadBodyAllocatesOnce(t *testing.T) {
 
 func TestHeaderFromEnvironment(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(echo))
-	defer s.Close()
+	s := serve(t, echo)
 	c := newClient(t, Config{Env: env("MCP_TOKEN", "abc"), Denied: func(string) bool { return false }})
 	name := "MCP_TOKEN"
 	_, body, err := fetch(t, c, &Request{Method: "GET", URL: s.URL, Headers: []Header{{Name: "authorization", Value: "Bearer ", ValueEnvVar: &name}}})
@@ -301,25 +305,21 @@ func TestResponses(t *testing.T) {
 		return "HTTP/1.1 204 No Content\r\n\r\n", false
 	})
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		path    string
 		status  int
 		headers []Header
 		body    string
 	}{
-		{"/headers", 200, []Header{
-			{Name: "content-length", Value: "2"}, {Name: "set-cookie", Value: "a=b"}, {Name: "x-b", Value: "1"}, {Name: "x-b", Value: "2"},
-			{Name: "x-c", Value: "a\tb"}, {Name: "x-d"},
-		}, "ok"},
-		{"/chunked", 200, []Header{{Name: "trailer", Value: "x-t"}, {Name: "transfer-encoding", Value: "chunked"}}, "abc"},
-		{"/gzip", 200, []Header{{Name: "content-encoding", Value: "gzip"}, {Name: "content-length", Value: "3"}}, "\x1f\x8bx"},
-		{"/early", 599, []Header{{Name: "content-length", Value: "1"}}, "x"},
-		{"/old", 200, []Header{}, "abc"},
-		{"/upgrade", 101, []Header{{Name: "connection", Value: "upgrade"}, {Name: "upgrade", Value: "x"}}, ""},
-		{"/304", 304, []Header{{Name: "x", Value: "1"}}, ""},
-		{"/204", 204, []Header{}, ""},
-	}
-	for _, tt := range tests {
+		{"/headers", 200, headers("content-length", "2", "set-cookie", "a=b", "x-b", "1", "x-b", "2", "x-c", "a\tb", "x-d", ""), "ok"},
+		{"/chunked", 200, headers("trailer", "x-t", "transfer-encoding", "chunked"), "abc"},
+		{"/gzip", 200, headers("content-encoding", "gzip", "content-length", "3"), "\x1f\x8bx"},
+		{"/early", 599, headers("content-length", "1"), "x"},
+		{"/old", 200, headers(), "abc"},
+		{"/upgrade", 101, headers("connection", "upgrade", "upgrade", "x"), ""},
+		{"/304", 304, headers("x", "1"), ""},
+		{"/204", 204, headers(), ""},
+	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
 		if err != nil {
 			t.Errorf("%s: %v", tt.path, err)
@@ -328,9 +328,7 @@ func TestResponses(t *testing.T) {
 		if resp.Status != tt.status || body != tt.body {
 			t.Errorf("%s: got %d %q, want %d %q", tt.path, resp.Status, body, tt.status, tt.body)
 		}
-		if diff := cmp.Diff(tt.headers, resp.Headers); diff != "" {
-			t.Errorf("%s: headers (-want +got):\n%s", tt.path, diff)
-		}
+		rig.Same(t, fmt.Sprintf("%s: headers", tt.path), tt.headers, resp.Headers)
 	}
 }
 
@@ -365,7 +363,7 @@ func TestBrokenAnswers(t *testing.T) {
 	// Enough for the headers of /slow to arrive, as a rule even on a busy machine.
 	timeout := 2 * time.Second
 	body, transport := "body", "transport"
-	tests := []struct {
+	for _, tt := range []struct {
 		path    string
 		timeout *time.Duration
 		kind    string
@@ -383,8 +381,7 @@ func TestBrokenAnswers(t *testing.T) {
 		{"/099", nil, transport, "malformed"},
 		{"/header", nil, transport, "header"},
 		{"/closed", nil, transport, "EOF"},
-	}
-	for _, tt := range tests {
+	} {
 		req := get(s.URL + tt.path)
 		req.Timeout = tt.timeout
 		_, _, err := fetch(t, c, req)
@@ -411,9 +408,7 @@ func TestBrokenAnswers(t *testing.T) {
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	address := l.Addr().String()
 	l.Close()
 	_, err = newClient(t, Config{}).Do(t.Context(), get("http://user:secret@"+address+"/p?q#f"))
@@ -428,9 +423,7 @@ func TestCancelledContext(t *testing.T) {
 	s := newRawServer(t, func(string) (string, bool) { return "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", false })
 	ctx, cancel := context.WithCancel(t.Context())
 	resp, err := newClient(t, Config{}).Do(ctx, get(s.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cancel()
 	if _, err := resp.ReadBody(anyBuffer); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the context was cancelled", err)
@@ -489,12 +482,10 @@ func TestHTTPS(t *testing.T) {
 
 func TestRootsAreReadOnFirstNeed(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(echo))
-	defer s.Close()
+	s := serve(t, echo)
 	c := newClient(t, Config{})
-	if _, _, err := fetch(t, c, get(s.URL)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := fetch(t, c, get(s.URL))
+	rig.Must(t, err)
 	if c.secure != nil {
 		t.Error("a plain request built the transport for tls")
 	}
@@ -504,18 +495,13 @@ func TestRootsAreReadOnFirstNeed(t *testing.T) {
 }
 
 func BenchmarkDo(b *testing.B) {
-	s := httptest.NewServer(http.HandlerFunc(echo))
-	defer s.Close()
+	s := serve(b, echo)
 	c := New(Config{})
 	defer c.Close()
 	b.ReportAllocs()
 	for b.Loop() {
 		resp, err := c.Do(b.Context(), get(s.URL))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := resp.ReadBody(anyBuffer); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
+		rig.Must(b, rig.Err(resp.ReadBody(anyBuffer)))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestProxyOnTheWire(t *testing.T) {
@@ -88,9 +90,7 @@ func TestProxyFromEnv(t *testing.T) {
 	}
 	for _, tt := range tests {
 		target, err := url.Parse(tt.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got := ""
 		if u := ProxyFromEnv(env(tt.env...)).forURL(target); u != nil {
 			got = u.String()

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // redirector answers /CODE/?to=TARGET with a redirect of that status to TARGET,
@@ -24,10 +25,9 @@ func redirector(w http.ResponseWriter, r *http.Request) {
 
 func TestRedirectMethods(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(redirector))
-	defer s.Close()
+	s := serve(t, redirector)
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		method string
 		code   int
 		want   string // method and length of the second request; empty if there is none
@@ -37,8 +37,7 @@ func TestRedirectMethods(t *testing.T) {
 		{"PUT", 301, "PUT 2"}, {"PUT", 302, "PUT 2"}, {"PUT", 303, "GET 0"}, {"DELETE", 302, "DELETE 2"}, {"DELETE", 303, "GET 0"},
 		{"post", 302, "post 2"}, {"post", 303, "GET 0"},
 		{"GET", 300, ""}, {"GET", 304, ""}, {"GET", 305, ""}, {"POST", 300, ""},
-	}
-	for _, tt := range tests {
+	} {
 		resp, body, err := fetch(t, c, &Request{
 			Method: tt.method, URL: fmt.Sprintf("%s/%d/?to=/done", s.URL, tt.code), Body: []byte("hi"), FollowRedirects: true,
 			Headers: []Header{{Name: "content-type", Value: "t/x"}, {Name: "content-encoding", Value: "id"}, {Name: "x-k", Value: "1"}},
@@ -76,10 +75,8 @@ func TestRedirectMethods(t *testing.T) {
 
 func TestRedirectCredentials(t *testing.T) {
 	t.Parallel()
-	first := httptest.NewServer(http.HandlerFunc(redirector))
-	defer first.Close()
-	second := httptest.NewServer(http.HandlerFunc(redirector))
-	defer second.Close()
+	first := serve(t, redirector)
+	second := serve(t, redirector)
 	c := newClient(t, Config{})
 	secrets := []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Www-Authenticate", "X-Api-Key", "Private-Token", "X_auth"}
 	headers := []Header{{Name: "x-trace", Value: "k"}, {Name: "idempotency-key", Value: "k"}, {Name: "mcp-session-id", Value: "k"}, {Name: "referer", Value: "http://orig/"}, {Name: "host", Value: "virtual.example"}}
@@ -88,7 +85,7 @@ func TestRedirectCredentials(t *testing.T) {
 	}
 	byName := strings.Replace(first.URL, "127.0.0.1", "localhost", 1)
 	password := strings.Replace(second.URL, "http://", "http://u:p@", 1)
-	tests := []struct {
+	for _, tt := range []struct {
 		to      string
 		kept    bool
 		referer string
@@ -97,8 +94,7 @@ func TestRedirectCredentials(t *testing.T) {
 		{second.URL + "/done", false, ""},
 		{byName + "/done", false, ""},
 		{password + "/done", false, ""},
-	}
-	for _, tt := range tests {
+	} {
 		_, body, err := fetch(t, c, &Request{
 			Method: "GET", URL: first.URL + "/302/?to=" + url.QueryEscape(tt.to) + "#frag", Headers: headers, FollowRedirects: true,
 		})
@@ -130,14 +126,12 @@ func TestRedirectCredentials(t *testing.T) {
 // it has lost the header for good.
 func TestRedirectDropsVariables(t *testing.T) {
 	t.Parallel()
-	first := httptest.NewServer(http.HandlerFunc(redirector))
-	defer first.Close()
-	second := httptest.NewServer(http.HandlerFunc(redirector))
-	defer second.Close()
+	first := serve(t, redirector)
+	second := serve(t, redirector)
 	c := newClient(t, Config{Env: env("KEY", "secret")})
 	name := "KEY"
 	to := func(base, next string) string { return base + "/302/?to=" + url.QueryEscape(next) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name, url string
 		kept      bool
 	}{
@@ -146,8 +140,7 @@ func TestRedirectDropsVariables(t *testing.T) {
 		{"other origin", to(first.URL, second.URL+"/done"), false},
 		{"same and then other origin", to(first.URL, to(first.URL, second.URL+"/done")), false},
 		{"there and back", to(first.URL, to(second.URL, first.URL+"/done")), false},
-	}
-	for _, tt := range tests {
+	} {
 		_, body, err := fetch(t, c, &Request{Method: "GET", URL: tt.url, FollowRedirects: true, Headers: []Header{
 			{Name: "x-api-key", ValueEnvVar: &name}, {Name: "X-Two", Value: "plain"}, {Name: "x-tWO", Value: "Key ", ValueEnvVar: &name},
 			{Name: "x-plain", Value: "1"},
@@ -186,9 +179,7 @@ func TestRedirectOrigins(t *testing.T) {
 		{"https://a.test/x", "https://b.test/y", false, false, false},
 	} {
 		from, err := url.Parse(tt.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		h := &hop{method: "GET", url: from, header: http.Header{"Authorization": {"s"}, "X-Api-Key": {"s"}, "Referer": {"http://orig/"}, "Accept": {"*/*"}}}
 		next, err := h.redirect(&http.Response{StatusCode: 302, Header: http.Header{"Location": {tt.to}}})
 		if err != nil || next == nil {
@@ -219,15 +210,14 @@ func TestSecretNames(t *testing.T) {
 func TestRedirectLimit(t *testing.T) {
 	t.Parallel()
 	requests := 0 // the requests of one chain come one after another
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		requests++
 		var n int
 		if _, err := fmt.Sscanf(r.URL.Path, "/%d", &n); err != nil || n == 0 {
 			return
 		}
 		http.Redirect(w, r, fmt.Sprintf("/%d", n-1), http.StatusFound)
-	}))
-	defer s.Close()
+	})
 	c := newClient(t, Config{})
 	if resp, _, err := fetch(t, c, get(s.URL+"/10")); err != nil || resp.Status != 200 {
 		t.Errorf("ten redirects: got %v, %v, want 200", resp, err)
@@ -252,7 +242,7 @@ func TestRedirectTargets(t *testing.T) {
 		return "HTTP/1.1 302 Found\r\nlocation: " + location + "\r\ncontent-length: 2\r\n\r\nhi", false
 	})
 	c := newClient(t, Config{})
-	tests := []struct {
+	for _, tt := range []struct {
 		path   string
 		status int // 0 for an error
 		body   string
@@ -263,8 +253,7 @@ func TestRedirectTargets(t *testing.T) {
 		{"/scheme", 0, ""},
 		{"/dir/rel", 200, "/x%20y?q"},
 		{"/dir/query", 200, "/dir/query?q"},
-	}
-	for _, tt := range tests {
+	} {
 		resp, body, err := fetch(t, c, get(s.URL+tt.path))
 		if tt.status == 0 {
 			if _, ok := errors.AsType[*TransportError](err); !ok {

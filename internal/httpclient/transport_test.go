@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // newHTTP2Server returns a server that offers HTTP/2 by TLS, and roots that
@@ -50,12 +52,6 @@ func TestHTTP2OnTheWire(t *testing.T) {
 	}, nil)
 	host := strings.TrimPrefix(s.URL, "https://")
 	c := newClient(t, Config{RootCAs: roots})
-	header := func(pairs ...string) (headers []Header) {
-		for i := 0; i < len(pairs); i += 2 {
-			headers = append(headers, Header{Name: pairs[i], Value: pairs[i+1]})
-		}
-		return headers
-	}
 	for _, tt := range []struct {
 		name string
 		req  Request
@@ -66,18 +62,18 @@ func TestHTTP2OnTheWire(t *testing.T) {
 		{"empty post", Request{Method: "POST"}, "HTTP/2.0 POST /x?y host=HOST length=0 accept=*/* content-length=0 0"},
 		{"case of a method", Request{Method: "get"}, "HTTP/2.0 get /x?y host=HOST length=0 accept=*/* 0"},
 		{
-			"headers", Request{Method: "GET", Headers: header("X-One", "1", "x-one", "2", "user-agent", "me", "host", "other.example", "cookie", "a=b")},
+			"headers", Request{Method: "GET", Headers: headers("X-One", "1", "x-one", "2", "user-agent", "me", "host", "other.example", "cookie", "a=b")},
 			"HTTP/2.0 GET /x?y host=other.example length=0 accept=*/* cookie=a=b user-agent=me x-one=1,2 0",
 		},
 		{
-			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: header("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
+			"framing is ours", Request{Method: "POST", Body: []byte("hi"), Headers: headers("content-length", "99", "Transfer-Encoding", "chunked", "trailer", "x")},
 			"HTTP/2.0 POST /x?y host=HOST length=2 accept=*/* content-length=2 2",
 		},
-		{"a last request", Request{Method: "GET", Headers: header("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
-		{"trailers", Request{Method: "GET", Headers: header("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* te=trailers 0"},
-		{"another connection header", Request{Method: "GET", Headers: header("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* connection=x-one 0"},
-		{"upgrade", Request{Method: "GET", Headers: header("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* upgrade=x 0"},
-		{"encodings", Request{Method: "GET", Headers: header("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* te=deflate 0"},
+		{"a last request", Request{Method: "GET", Headers: headers("connection", "close")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* 0"},
+		{"trailers", Request{Method: "GET", Headers: headers("te", "trailers")}, "HTTP/2.0 GET /x?y host=HOST length=0 accept=*/* te=trailers 0"},
+		{"another connection header", Request{Method: "GET", Headers: headers("connection", "x-one")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* connection=x-one 0"},
+		{"upgrade", Request{Method: "GET", Headers: headers("upgrade", "x")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* upgrade=x 0"},
+		{"encodings", Request{Method: "GET", Headers: headers("te", "deflate")}, "HTTP/1.1 GET /x?y host=HOST length=0 accept=*/* te=deflate 0"},
 	} {
 		tt.req.URL = s.URL + "/x?y"
 		_, got, err := fetch(t, c, &tt.req)
@@ -125,14 +121,13 @@ func TestHTTP2Answers(t *testing.T) {
 		}
 	}, nil)
 	t.Cleanup(func() { close(end) }) // runs before the cleanup of the server, which waits for its handlers
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	plain := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/back" {
 			http.Redirect(w, r, s.URL+"/gzip", http.StatusFound)
 			return
 		}
 		fmt.Fprint(w, r.Proto)
-	}))
-	defer plain.Close()
+	})
 	c := newClient(t, Config{RootCAs: roots})
 	const body, transport = "body", "transport"
 	timeout := 200 * time.Millisecond
@@ -221,18 +216,13 @@ func TestHTTP2SharesAConnection(t *testing.T) {
 		}
 		wait.Wait()
 	}
-	if _, _, err := fetch(t, c, get(s.URL+"/first")); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := fetch(t, c, get(s.URL+"/first"))
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	hanging, err := c.Do(ctx, get(s.URL+"/hang"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	flood, err := c.Do(t.Context(), get(s.URL+"/flood"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	<-filled
 	all()
 	cancel()
@@ -276,11 +266,7 @@ func TestHTTP2IdleConnections(t *testing.T) {
 		}
 	}
 	// The servers see the end of a connection a little later than the client.
-	for deadline := time.Now().Add(time.Minute); open.Load() > maxIdleConns; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("servers have %d connections, more than %d", open.Load(), maxIdleConns)
-		}
-	}
+	rig.Until(t, "servers have few connections", func() bool { return open.Load() <= maxIdleConns })
 }
 
 // TestHTTP2ThroughProxies: a server behind a plain proxy may choose HTTP/2. A
@@ -320,8 +306,7 @@ func TestHTTP2ThroughProxies(t *testing.T) {
 		both.Wait()
 	}
 	secure, _ := newHTTP2Server(t, tunnel, nil)
-	plain := httptest.NewServer(http.HandlerFunc(tunnel))
-	t.Cleanup(plain.Close)
+	plain := serve(t, tunnel)
 	for _, tt := range []struct{ proxy, url, want string }{
 		{plain.URL, target.URL, "HTTP/2.0"},
 		{secure.URL, target.URL, "HTTP/1.1"},

@@ -3,20 +3,18 @@ package httpclient
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s", r.RequestURI, r.Header.Get("Authorization"))
-	}))
-	defer s.Close()
+	})
 	c := newClient(t, Config{})
 	host := strings.TrimPrefix(s.URL, "http://")
-	tests := []struct{ url, want string }{
+	for _, tt := range []struct{ url, want string }{
 		{"http://HOST", "/ "},
 		{"http://HOST?q", "/?q "},
 		{"HTTP://HOST/a b?c d#e", "/a%20b?c%20d "},
@@ -34,8 +32,7 @@ func TestURLs(t *testing.T) {
 		{"http://u@HOST/", "/ Basic dTo="},
 		{"http://:p@HOST/", "/ Basic OnA="},
 		{"http://u%40:p%3a@HOST/", "/ Basic dUA6cDo="},
-	}
-	for _, tt := range tests {
+	} {
 		_, got, err := fetch(t, c, get(strings.ReplaceAll(tt.url, "HOST", host)))
 		if err != nil || got != tt.want {
 			t.Errorf("%q: server saw %q, %v, want %q", tt.url, got, err, tt.want)
@@ -68,7 +65,7 @@ func FuzzParseURL(f *testing.F) {
 
 func TestHostPort(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		host string
 		want bool
 	}{
@@ -78,8 +75,7 @@ func TestHostPort(t *testing.T) {
 		{"::1", false}, {"[::1", false}, {"[::1]x", false}, {"[::1%lo]", false}, {"[::1%25lo]", false}, {"[127.0.0.1]", false}, {"[]", false},
 		{"evil/../ x", false}, {"a b", false}, {"a/b", false}, {"a\\b", false}, {"u@a", false}, {"a?b", false}, {"a#b", false}, {"a%4", false},
 		{"a%zz", false}, {"\u00e9", false}, {"a\tb", false}, {"a\x00", false}, {"a]", false}, {"a,b", true},
-	}
-	for _, tt := range tests {
+	} {
 		if got := isHostPort(tt.host); got != tt.want {
 			t.Errorf("isHostPort(%q) = %v, want %v", tt.host, got, tt.want)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // heard is a subscriber that remembers names.
@@ -37,17 +39,11 @@ func TestAddHearsNothingOld(t *testing.T) {
 	}
 	for range 200 {
 		old, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "new")
-		if err := os.WriteFile(old, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(old, nil, 0o600))
 		h := &heard{came: make(chan struct{}, 10)}
 		wd, err := g.Add(dir, unix.IN_CREATE, h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(fresh, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, os.WriteFile(fresh, nil, 0o600))
 		select {
 		case <-h.came:
 		case <-time.After(time.Minute):
@@ -61,9 +57,7 @@ func TestAddHearsNothingOld(t *testing.T) {
 		}
 		g.Remove(wd, h)
 		for _, name := range []string{old, fresh} {
-			if err := os.Remove(name); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Remove(name))
 		}
 	}
 	g.Close()

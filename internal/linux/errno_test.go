@@ -11,7 +11,7 @@ import (
 // TestErrnoText compares with the table of rpc.md 2.2: the words of musl.
 func TestErrnoText(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		errno syscall.Errno
 		want  string
 	}{
@@ -30,8 +30,7 @@ func TestErrnoText(t *testing.T) {
 		{39, "Directory not empty"},
 		{40, "Symbolic link loop"},
 		{98, "Address in use"},
-	}
-	for _, tt := range tests {
+	} {
 		want := fmt.Sprintf("%s (os error %d)", tt.want, int(tt.errno))
 		if got := linux.ErrnoText(tt.errno); got != want {
 			t.Errorf("ErrnoText(%d) = %q, want %q", int(tt.errno), got, want)

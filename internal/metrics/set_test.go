@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestPage: the page has each family once, with all its metrics, ordered by name.
@@ -49,9 +48,7 @@ agent_h_seconds_bucket{m="x",le="+Inf"} 4
 agent_h_seconds_sum{m="x"} 3600.002000001
 agent_h_seconds_count{m="x"} 4
 `
-	if diff := cmp.Diff(want, own.String()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	rig.Same(t, "metrics", want, own.String())
 }
 
 // TestAgentLabels: whatever an agent is told, its metrics stay those of the start.
@@ -74,9 +71,7 @@ func TestAgentLabels(t *testing.T) {
 		a.Exited(code, nil)
 	}
 	a.Started(nil, time.Hour)
-	if diff := cmp.Diff(before, names()); diff != "" {
-		t.Errorf("(-before +after)\n%s", diff)
-	}
+	rig.Same(t, "names", before, names())
 	page := string(s.page())
 	for _, line := range []string{
 		`agent_request_duration_seconds_count{method="fs/open"} 1`, `agent_request_duration_seconds_count{method="other"} 1`,

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // relay is what a tunnel cannot do without: it reads a CONNECT, dials, answers, and copies.
@@ -49,9 +51,7 @@ func relay(t testing.TB) string {
 // through connects by a proxy.
 func through(b *testing.B, proxy, place string) net.Conn {
 	conn, err := net.Dial("tcp", proxy)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	buf := make([]byte, 100)
 	n := 0
 	if _, err = io.WriteString(conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n"); err == nil {
@@ -76,9 +76,7 @@ func BenchmarkFirstByte(b *testing.B) {
 			before, begin := processorTime(), time.Now()
 			conn := through(b, way, s)
 			_, _ = io.WriteString(conn, "x")
-			if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(io.ReadFull(conn, make([]byte, 1))))
 			took[i] = append(took[i], time.Since(begin))
 			_ = conn.Close()
 			processor[i] += processorTime() - before
@@ -119,9 +117,8 @@ func BenchmarkTunnel(b *testing.B) {
 			var conn net.Conn
 			if c.proxy == "" {
 				var err error
-				if conn, err = net.Dial("tcp", s); err != nil {
-					b.Fatal(err)
-				}
+				conn, err = net.Dial("tcp", s)
+				rig.Must(b, err)
 			} else {
 				conn = through(b, c.proxy, s)
 			}
@@ -133,9 +130,7 @@ func BenchmarkTunnel(b *testing.B) {
 				_, _ = conn.Write([]byte("x"))
 				for left := chunk; left > 0; {
 					n, err := conn.Read(buf)
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					left -= n
 				}
 			}
@@ -174,9 +169,7 @@ func BenchmarkRequests(b *testing.B) {
 				for range 1000 {
 					q, _ := http.NewRequest(http.MethodGet, s.URL+"/path?query", nil)
 					a, err := transport.RoundTrip(q)
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					if body, _ := io.ReadAll(a.Body); a.StatusCode != 200 || len(body) == 0 {
 						b.Fatal(a.Status, len(body))
 					}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSpellings: however a local address is spelled, it is one.
@@ -161,9 +162,7 @@ func TestEndlessAnswers(t *testing.T) {
 			g := start(t, allow("127.0.0.1"))
 			conn := g.dial()
 			_, _ = io.WriteString(conn, "GET http://"+s+"/"+closing)
-			if _, err := io.Copy(io.Discard, conn); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(io.Copy(io.Discard, conn)))
 			if n := sent.Load(); n > patience/16 { // what buffers of the kernel hold is far less
 				t.Errorf("%d bytes were taken", n)
 			}
@@ -180,9 +179,7 @@ func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
 	s := listen(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	g := start(t, allow("127.0.0.1"))
 	room := min(g.limit, 2000) // each takes four descriptors here, two outside of a test
-	g.Proxy.mu.Lock()
-	g.limit = room
-	g.Proxy.mu.Unlock()
+	g.bound(room)
 	use := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -193,9 +190,7 @@ func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
 	var open []net.Conn
 	for range 10_000 {
 		conn, err := net.Dial("tcp", g.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		_, _ = fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\n\r\n", s)
 		if line, err := bufio.NewReaderSize(conn, 64).ReadString('\n'); err == nil && strings.HasPrefix(line, "HTTP/1.1 200") {
 			open = append(open, conn)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRefused: what a plain request and a tunnel are answered when they are refused, word for
@@ -28,94 +29,85 @@ func TestRefused(t *testing.T) {
 	answer := func(a Answer, err error) Decider {
 		return func(context.Context, Question) (Answer, error) { return a, err }
 	}
+	const (
+		notListed = "Domain not in allowlist."
+		denied    = "Domain denied by the sandbox policy."
+		local     = "Sandbox policy blocks local/private network addresses."
+		method    = "Method not allowed in limited mode."
+		byPolicy  = "Request blocked by network policy."
+	)
 	for _, c := range []struct {
-		name   string
-		rules  rules.Rules
-		decide Decider
-		method string
-		url    string // of the plain request; a tunnel goes to its host and port
-		body   string
-		header string
-		tunnel string   // the body of the answer to CONNECT; empty: not tried
-		told   []string // "scope decision source reason"
+		name    string
+		rules   rules.Rules
+		decide  Decider
+		method  string
+		url     string // of the plain request; a tunnel goes to its host and port
+		message string
+		header  string
+		tunnel  bool     // CONNECT is answered with the message; else it is not tried
+		told    []string // "scope decision source reason"; the last one is in the answer
 	}{
 		{"not listed", allow("a.test"), nil, "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"not_allowed","decision":"deny","source":"baseline_policy","protocol":"http","port":81,"message":"Domain not in allowlist."}`,
-			"blocked-by-allowlist", "Domain not in allowlist.", []string{"domain deny baseline_policy not_allowed"}},
+			notListed, "blocked-by-allowlist", true, []string{"domain deny baseline_policy not_allowed"}},
 		{"denied", deny(allow("*"), "bad.test"), nil, "GET", "http://bAD.test.:80/",
-			`{"status":"blocked","host":"bad.test","reason":"denied","decision":"deny","source":"baseline_policy","protocol":"http","port":80,"message":"Domain denied by the sandbox policy."}`,
-			"blocked-by-denylist", "Domain denied by the sandbox policy.", []string{"domain deny baseline_policy denied"}},
+			denied, "blocked-by-denylist", true, []string{"domain deny baseline_policy denied"}},
 		{"local", allow("*"), nil, "GET", "http://127.0.0.1:81/",
-			`{"status":"blocked","host":"127.0.0.1","reason":"not_allowed_local","decision":"deny","source":"baseline_policy","protocol":"http","port":81,"message":"Sandbox policy blocks local/private network addresses."}`,
-			"blocked-by-allowlist", "Sandbox policy blocks local/private network addresses.", []string{"domain deny baseline_policy not_allowed_local"}},
+			local, "blocked-by-allowlist", true, []string{"domain deny baseline_policy not_allowed_local"}},
 		{"local by IPv6", allow("*"), nil, "GET", "http://[::ffff:127.0.0.1]:81/",
-			`{"status":"blocked","host":"127.0.0.1","reason":"not_allowed_local","decision":"deny","source":"baseline_policy","protocol":"http","port":81,"message":"Sandbox policy blocks local/private network addresses."}`,
-			"blocked-by-allowlist", "Sandbox policy blocks local/private network addresses.", []string{"domain deny baseline_policy not_allowed_local"}},
+			local, "blocked-by-allowlist", true, []string{"domain deny baseline_policy not_allowed_local"}},
 		{"NAT64 of a local address", allow("*"), nil, "GET", "http://[64:ff9b::7f00:1]:81/",
-			`{"status":"blocked","host":"64:ff9b::7f00:1","reason":"not_allowed_local","decision":"deny","source":"baseline_policy","protocol":"http","port":81,"message":"Sandbox policy blocks local/private network addresses."}`,
-			"blocked-by-allowlist", "Sandbox policy blocks local/private network addresses.", []string{"domain deny baseline_policy not_allowed_local"}},
+			local, "blocked-by-allowlist", true, []string{"domain deny baseline_policy not_allowed_local"}},
 		{"another port", allow("a.test:82"), nil, "GET", "http://a.test:81/",
-			`{"status":"blocked","host":"a.test","reason":"not_allowed","decision":"deny","source":"baseline_policy","protocol":"http","port":81,"message":"Domain not in allowlist."}`,
-			"blocked-by-allowlist", "Domain not in allowlist.", []string{"domain deny baseline_policy not_allowed"}},
+			notListed, "blocked-by-allowlist", true, []string{"domain deny baseline_policy not_allowed"}},
 		{"limited", limited(allow("127.0.0.1")), nil, "POST", "http://127.0.0.1:81/",
-			`{"status":"blocked","host":"127.0.0.1","reason":"method_not_allowed","decision":"deny","source":"mode_guard","protocol":"http","port":81,"message":"Method not allowed in limited mode."}`,
-			"blocked-by-method-policy", "", []string{"domain allow baseline_policy allow", "non_domain deny mode_guard method_not_allowed"}},
+			method, "blocked-by-method-policy", false, []string{"domain allow baseline_policy allow", "non_domain deny mode_guard method_not_allowed"}},
 		{"limited, a method in lower case", limited(allow("127.0.0.1")), nil, "get", "http://127.0.0.1:81/",
-			`{"status":"blocked","host":"127.0.0.1","reason":"method_not_allowed","decision":"deny","source":"mode_guard","protocol":"http","port":81,"message":"Method not allowed in limited mode."}`,
-			"blocked-by-method-policy", "", []string{"domain allow baseline_policy allow", "non_domain deny mode_guard method_not_allowed"}},
+			method, "blocked-by-method-policy", false, []string{"domain allow baseline_policy allow", "non_domain deny mode_guard method_not_allowed"}},
 		{"limited, but the name first", limited(allow("a.test")), nil, "POST", "http://b.test/",
-			`{"status":"blocked","host":"b.test","reason":"not_allowed","decision":"deny","source":"baseline_policy","protocol":"http","port":80,"message":"Domain not in allowlist."}`,
-			"blocked-by-allowlist", "", []string{"domain deny baseline_policy not_allowed"}},
+			notListed, "blocked-by-allowlist", false, []string{"domain deny baseline_policy not_allowed"}},
 		{"an answer of deny", allow(), answer(Answer{rules.Deny, "because <1>"}, nil), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"because <1>","decision":"deny","source":"decider","protocol":"http","port":81,"message":"Request blocked by network policy."}`,
-			"blocked-by-policy", "Request blocked by network policy.", []string{"domain deny decider because <1>"}},
+			byPolicy, "blocked-by-policy", true, []string{"domain deny decider because <1>"}},
 		{"an answer of ask", allow(), answer(Answer{rules.Ask, "please"}, nil), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"please","decision":"ask","source":"decider","protocol":"http","port":81,"message":"Request blocked by network policy."}`,
-			"blocked-by-policy", "Request blocked by network policy.", []string{"domain ask decider please"}},
+			byPolicy, "blocked-by-policy", true, []string{"domain ask decider please"}},
 		{"an answer without a reason", allow(), answer(Answer{rules.Deny, ""}, nil), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"policy_denied","decision":"deny","source":"decider","protocol":"http","port":81,"message":"Request blocked by network policy."}`,
-			"blocked-by-policy", "Request blocked by network policy.", []string{"domain deny decider policy_denied"}},
+			byPolicy, "blocked-by-policy", true, []string{"domain deny decider policy_denied"}},
 		{"an answer in the policy's words", allow(), answer(Answer{rules.Deny, "denied"}, nil), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"denied","decision":"deny","source":"decider","protocol":"http","port":81,"message":"Domain denied by the sandbox policy."}`,
-			"blocked-by-denylist", "Domain denied by the sandbox policy.", []string{"domain deny decider denied"}},
+			denied, "blocked-by-denylist", true, []string{"domain deny decider denied"}},
 		{"no answer", allow(), answer(Answer{Decision: rules.Allow}, errors.New("nobody")), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"not_allowed","decision":"deny","source":"decider","protocol":"http","port":81,"message":"Domain not in allowlist."}`,
-			"blocked-by-allowlist", "Domain not in allowlist.", []string{"domain deny decider not_allowed"}},
+			notListed, "blocked-by-allowlist", true, []string{"domain deny decider not_allowed"}},
 		{"an answer that is none", allow(), answer(Answer{Decision: "maybe"}, nil), "GET", "http://b.test:81/",
-			`{"status":"blocked","host":"b.test","reason":"not_allowed","decision":"deny","source":"decider","protocol":"http","port":81,"message":"Domain not in allowlist."}`,
-			"blocked-by-allowlist", "Domain not in allowlist.", []string{"domain deny decider not_allowed"}},
+			notListed, "blocked-by-allowlist", true, []string{"domain deny decider not_allowed"}},
 		{"nobody is asked about the denied", deny(allow(), "bad.test"), answer(Answer{Decision: rules.Allow}, nil), "GET", "http://bad.test/",
-			`{"status":"blocked","host":"bad.test","reason":"denied","decision":"deny","source":"baseline_policy","protocol":"http","port":80,"message":"Domain denied by the sandbox policy."}`,
-			"blocked-by-denylist", "", []string{"domain deny baseline_policy denied"}},
+			denied, "blocked-by-denylist", false, []string{"domain deny baseline_policy denied"}},
 		{"nobody is asked about the local", allow(), answer(Answer{Decision: rules.Allow}, nil), "GET", "http://127.0.0.1/",
-			`{"status":"blocked","host":"127.0.0.1","reason":"not_allowed_local","decision":"deny","source":"baseline_policy","protocol":"http","port":80,"message":"Sandbox policy blocks local/private network addresses."}`,
-			"blocked-by-allowlist", "", []string{"domain deny baseline_policy not_allowed_local"}},
+			local, "blocked-by-allowlist", false, []string{"domain deny baseline_policy not_allowed_local"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t, c.rules, Config{Decide: c.decide})
-			line, fields, body := parts(g.raw(c.method + " " + c.url + " HTTP/1.1\r\nConnection: close\r\n\r\n"))
-			if line != "HTTP/1.1 403 Forbidden" || fields.Get("Content-Type") != "application/json" || fields.Get("X-Proxy-Error") != c.header || body != c.body {
-				t.Errorf("got %s %v\n%s\nwant\n%s", line, fields, body, c.body)
-			}
 			place := strings.TrimSuffix(strings.TrimPrefix(c.url, "http://"), "/")
 			if !strings.Contains(place[1:], ":") {
 				place += ":80"
 			}
 			q, err := destinationOf(&head.Request{Method: "CONNECT", Target: []byte(place)})
-			if err != nil {
-				t.Fatal(err)
+			rig.Must(t, err)
+			words := strings.SplitN(c.told[len(c.told)-1], " ", 4)
+			blocked := fmt.Sprintf(`{"status":"blocked","host":"%s","reason":"%s","decision":"%s","source":"%s","protocol":"http","port":%d,"message":"%s"}`,
+				q.host, words[3], words[1], words[2], q.port, c.message)
+			line, fields, body := parts(g.raw(c.method + " " + c.url + " HTTP/1.1\r\nConnection: close\r\n\r\n"))
+			if line != "HTTP/1.1 403 Forbidden" || fields.Get("Content-Type") != "application/json" || fields.Get("X-Proxy-Error") != c.header || body != blocked {
+				t.Errorf("got %s %v\n%s\nwant\n%s", line, fields, body, blocked)
 			}
 			var want []string
 			for _, told := range c.told {
 				want = append(want, told+" http "+net.JoinHostPort(q.host, fmt.Sprint(q.port))+" "+c.method)
 			}
 			g.want(want...)
-			if c.tunnel == "" {
+			if !c.tunnel {
 				return
 			}
 			line, fields, body = parts(g.raw("CONNECT " + place + " HTTP/1.1\r\n\r\n"))
-			if line != "HTTP/1.1 403 Forbidden" || fields.Get("Content-Type") != "text/plain" || fields.Get("X-Proxy-Error") != c.header || body != c.tunnel {
+			if line != "HTTP/1.1 403 Forbidden" || fields.Get("Content-Type") != "text/plain" || fields.Get("X-Proxy-Error") != c.header || body != c.message {
 				t.Errorf("CONNECT: got %s %v\n%s", line, fields, body)
 			}
 			for _, told := range c.told {
@@ -433,9 +425,7 @@ func TestRequestBody(t *testing.T) {
 			q, _ := http.NewRequest(http.MethodPost, "http://"+s.addr+"/", body)
 			q.Header.Set("Expect", "100-continue")
 			a, err := client.RoundTrip(q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got, _ := io.ReadAll(a.Body)
 			want := fmt.Sprint(size, "  ", size)
 			if chunked {
@@ -453,9 +443,7 @@ func TestRequestBody(t *testing.T) {
 	conn := g.dial()
 	_, _ = fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n%s", early, strings.Repeat("a", 1000))
 	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if body, _ := io.ReadAll(a.Body); a.StatusCode != 413 || string(body) != "big" {
 		t.Errorf("the early answer: %d %q", a.StatusCode, body)
 	}

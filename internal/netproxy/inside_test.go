@@ -18,13 +18,14 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/intercept"
 	"github.com/execagent/execagent/internal/netproxy/mask"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const secret = "tok_abcdefghijabcdefghij"
 
 // A vault is a destination with TLS for which a command has a credential, and a proxy before it.
 type vault struct {
-	*rig
+	*proxied
 	host        string // HOST:PORT
 	port        string
 	placeholder string
@@ -79,9 +80,7 @@ func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	v.own = x509.NewCertPool()
 	v.own.AddCert(s.Certificate())
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	v.bundle = x509.NewCertPool()
 	v.bundle.AppendCertsFromPEM(authority.Bundle())
 	broker, placeholder := newBroker(t, "https://"+v.host+"/api")
@@ -90,7 +89,7 @@ func newVault(t testing.TB, limited bool, name string, cfg ...Config) *vault {
 	r.Local, r.Limited = true, limited
 	c := append(cfg, Config{})[0]
 	c.Credentials, c.Authority, c.Roots, c.Resolver = broker, authority, func() *x509.CertPool { return v.own }, loopback(t).resolver
-	v.rig = socks(t, r, c)
+	v.proxied = socks(t, r, c)
 	return v
 }
 
@@ -100,9 +99,7 @@ func newBroker(t testing.TB, at string) (broker *mask.Broker, placeholder string
 	broker, err := mask.New(mask.Config{Environ: []string{"TOK=" + secret}, Providers: map[string]mask.Provider{
 		"mine": {Env: []string{"TOK"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixes: []string{at}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, entry := range broker.Environ("/bundle") {
 		if name, value, _ := strings.Cut(entry, "="); name == "TOK" {
 			placeholder = value
@@ -126,17 +123,7 @@ func (v *vault) seen() (heads []string, conns int) {
 func (v *vault) client(t testing.TB, http2 bool, trusted *x509.CertPool) *http.Client {
 	t.Helper()
 	tr := &http.Transport{
-		DialContext: func(_ context.Context, _, at string) (net.Conn, error) {
-			conn := v.dial()
-			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, at)); err != nil {
-				return nil, err
-			}
-			var back [12]byte
-			if _, err := io.ReadFull(conn, back[:]); err != nil || back[3] != replySucceeded {
-				return nil, fmt.Errorf("SOCKS5 says %x, %w", back, err)
-			}
-			return conn, nil
-		},
+		DialContext:        func(_ context.Context, _, at string) (net.Conn, error) { return v.through(at), nil },
 		TLSClientConfig:    &tls.Config{RootCAs: trusted},
 		ForceAttemptHTTP2:  http2,
 		DisableCompression: true,
@@ -148,21 +135,15 @@ func (v *vault) client(t testing.TB, http2 bool, trusted *x509.CertPool) *http.C
 func send(t testing.TB, c *http.Client, method, url, authorization, body string) (status int, header http.Header, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
 	a, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer a.Body.Close()
 	back, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return a.StatusCode, a.Header, string(back)
 }
 
@@ -203,17 +184,7 @@ func TestInside(t *testing.T) {
 func TestInsideConnect(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, false, "127.0.0.1")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- v.Serve(HTTP, l) }()
-	t.Cleanup(func() {
-		_ = v.Close()
-		<-served
-	})
-	v.addr = l.Addr().String()
+	v.serve(HTTP)
 	for _, test := range []struct{ in, want string }{
 		{"GET /api/a HTTP/1.1\r\nHost: " + v.host + "\r\nAuthorization: Bearer " + v.placeholder + "\r\n\r\n", "answer to /api/a"},
 		{"GET https://" + v.host + "/api/b HTTP/1.1\r\nHost: " + v.host + "\r\n\r\n", "answer to /api/b"},
@@ -228,9 +199,7 @@ func TestInsideConnect(t *testing.T) {
 		conn := v.dial()
 		open(t, conn, v.host)
 		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "127.0.0.1"})
-		if _, err := io.WriteString(secure, test.in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, secure, test.in)
 		a, err := http.ReadResponse(bufio.NewReader(secure), nil)
 		if err != nil {
 			t.Errorf("%q: %v", test.in, err)
@@ -273,17 +242,7 @@ func TestInsideUpstream(t *testing.T) {
 			_, _ = io.Copy(there, conn)
 		})
 		v := newVault(t, false, "example.com", Config{Upstream: UpstreamOf(func(string) string { return up })})
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- v.Serve(HTTP, l) }()
-		t.Cleanup(func() {
-			_ = v.Close()
-			<-served
-		})
-		v.addr = l.Addr().String()
+		v.serve(HTTP)
 		conn := v.dial()
 		open(t, conn, v.host)
 		c := v.client(t, http2, v.bundle)
@@ -304,33 +263,17 @@ func TestInsideUpstream(t *testing.T) {
 func TestNotInside(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, false, "example.com")
-	conn := v.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, "127.0.0.1:"+v.port)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-		t.Fatal(err)
-	}
-	if err := tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake(); err != nil {
-		t.Errorf("by its address: %v", err)
-	}
+	conn := v.through("127.0.0.1:" + v.port)
+	rig.Check(t, tls.Client(conn, &tls.Config{RootCAs: v.own, ServerName: "127.0.0.1"}).Handshake())
 	for name, trusted := range map[string]*x509.CertPool{"other.test": v.bundle, "example.com": v.own} {
-		conn := v.dial()
-		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-			t.Fatal(err)
-		}
+		conn := v.through(v.host)
 		if err := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: name}).Handshake(); err == nil {
 			t.Errorf("%s: TLS is spoken", name)
 		}
 	}
 	// Not TLS: the destination is asked, which refuses it.
 	conn = v.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, greeting+"\x05\x01\x00"+place(t, v.host)+"GET / HTTP/1.0\r\n\r\n")
 	if back, err := io.ReadAll(conn); err != nil || !strings.Contains(string(back), "HTTP request to an HTTPS server") {
 		t.Errorf("%q, %v", back, err)
 	}
@@ -356,17 +299,7 @@ func TestInsideLimited(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		v := newVault(t, true, "example.com")
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- v.Serve(HTTP, l) }()
-		t.Cleanup(func() {
-			_ = v.Close()
-			<-served
-		})
-		v.addr = l.Addr().String()
+		v.serve(HTTP)
 		for _, host := range []string{"example.com:", "127.0.0.1:"} { // with a credential and without
 			c := &http.Client{Transport: &http.Transport{
 				DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
@@ -392,9 +325,7 @@ func TestInsideLimited(t *testing.T) {
 		}
 		conn := v.dial()
 		open(t, conn, v.host)
-		if _, err := io.WriteString(conn, "SSH-2.0-x\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, "SSH-2.0-x\r\n")
 		if back, err := io.ReadAll(conn); len(back) > 0 && err == nil {
 			t.Errorf("another protocol: %q", back)
 		}
@@ -412,9 +343,7 @@ func TestInsidePlain(t *testing.T) {
 	other := newSite(t, nil)
 	broker, placeholder := newBroker(t, "http://"+s.addr+"/api")
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	g := start(t, allow("127.0.0.1"), Config{Credentials: broker, Authority: authority})
 	head := func(path, host string) string {
 		return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nauthorization: Bearer " + placeholder + "\r\nCookie: k=" + placeholder + "\r\n\r\n"
@@ -463,10 +392,8 @@ func TestPlaceholderOfAnother(t *testing.T) {
 	_, placeholder := newBroker(t, "http://"+s.addr+"/api")
 	other, _ := newBroker(t, "http://"+s.addr+"/api")
 	authority, err := intercept.NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range []*rig{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
+	rig.Must(t, err)
+	for _, g := range []*proxied{start(t, allow("127.0.0.1")), start(t, allow("127.0.0.1"), Config{Credentials: other, Authority: authority})} {
 		field := "Host: " + s.addr + "\r\nAuthorization: Bearer " + placeholder
 		g.raw("GET http://" + s.addr + "/api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
 		g.raw("CONNECT " + s.addr + " HTTP/1.1\r\n\r\nGET /api HTTP/1.1\r\n" + field + "\r\nConnection: close\r\n\r\n")
@@ -501,37 +428,18 @@ func TestInsideWebSocket(t *testing.T) {
 		v := newVault(t, test.limited, "example.com")
 		conn := v.dial()
 		if test.limited { // SOCKS5 to other ports than 443 is off there
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			served := make(chan error, 1)
-			go func() { served <- v.Serve(HTTP, l) }()
-			t.Cleanup(func() {
-				_ = v.Close()
-				<-served
-			})
-			v.addr = l.Addr().String()
+			v.serve(HTTP)
 			conn = v.dial()
 			open(t, conn, v.host)
 		} else {
-			if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+place(t, v.host)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
-				t.Fatal(err)
-			}
+			conn = v.through(v.host)
 		}
 		secure := tls.Client(conn, &tls.Config{RootCAs: v.bundle, ServerName: "example.com"})
 		in := test.method + " /api HTTP/1.1\r\nHost: " + v.host + "\r\nConnection: Upgrade\r\nUpgrade: " + test.upgrade + "\r\nAuthorization: Bearer " + v.placeholder + "\r\nSec-WebSocket-Key: k\r\n\r\n"
-		if _, err := io.WriteString(secure, in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, secure, in)
 		r := bufio.NewReader(secure)
 		a, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if (a.StatusCode == 101) != test.switched {
 			t.Errorf("%+v: %s", test, a.Status)
 		}
@@ -567,9 +475,7 @@ func TestInsideClose(t *testing.T) {
 			failed <- err
 		}()
 		<-v.waiting
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, v.Close())
 		if err := <-failed; err == nil {
 			t.Error("the request has an answer")
 		}

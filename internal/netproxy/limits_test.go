@@ -8,10 +8,12 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // hurry shortens the limits of time. It is called before the first connection.
-func (g *rig) hurry(times timing) {
+func (g *proxied) hurry(times timing) {
 	g.Proxy.mu.Lock() // as each connection does first
 	defer g.Proxy.mu.Unlock()
 	for _, d := range []struct{ to, from *time.Duration }{
@@ -71,9 +73,7 @@ func TestBusyTunnel(t *testing.T) {
 	t.Parallel()
 	mute := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	conn, err := net.Dial("tcp", mute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
 	busy := &tunnel{idle: time.Millisecond}
 	m := &moving{TCPConn: conn.(*net.TCPConn), tunnel: busy, times: 3}
@@ -123,21 +123,17 @@ func TestMemory(t *testing.T) { // not parallel: it measures the process
 		if err == nil {
 			_, err = io.ReadFull(conn, make([]byte, 4))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 	direct := measure(func() {
 		for range tunnels {
 			conn, err := net.Dial("tcp", s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			t.Cleanup(func() { _ = conn.Close() })
 			ping(conn)
 		}
 	})
-	var proxies []*rig
+	var proxies []*proxied
 	idle := measure(func() {
 		for range 20 {
 			proxies = append(proxies, start(t, allow("127.0.0.1", "*.example.org", "*.example.com")))

@@ -21,12 +21,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A rig is a proxy with a listener, and what it has reported.
-type rig struct {
+// A proxied is a proxy with a listener, and what it has reported.
+type proxied struct {
 	*Proxy
 	t    testing.TB
 	addr string
@@ -37,14 +38,13 @@ type rig struct {
 }
 
 // start starts a proxy with these rules. A configuration may be given for the rest.
-func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+func start(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 	t.Helper()
 	c := append(cfg, Config{})[0]
 	var err error
-	if c.Policy, err = rules.Compile(r); err != nil {
-		t.Fatal(err)
-	}
-	g := &rig{t: t, changed: make(chan struct{})}
+	c.Policy, err = rules.Compile(r)
+	rig.Must(t, err)
+	g := &proxied{t: t, changed: make(chan struct{})}
 	c.Report = func(r Report) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -53,23 +53,30 @@ func start(t testing.TB, r rules.Rules, cfg ...Config) *rig {
 		g.changed = make(chan struct{})
 	}
 	g.Proxy = New(c)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.addr = l.Addr().String()
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(HTTP, l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(g.Close(), <-served); err != nil {
-			t.Error(err)
-		}
-	})
+	g.serve(HTTP)
 	return g
 }
 
+// serve has the proxy serve at an address of its own, which is then dialled.
+func (g *proxied) serve(kind Kind) {
+	g.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	rig.Must(g.t, err)
+	g.addr = l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(kind, l) }()
+	g.t.Cleanup(func() { rig.Must(g.t, g.Close(), <-served) })
+}
+
+// bound lets the proxy have so many connections at once.
+func (g *proxied) bound(limit int) {
+	g.Proxy.mu.Lock()
+	defer g.Proxy.mu.Unlock()
+	g.limit = limit
+}
+
 // reports waits for so many reports, and returns them without time and client.
-func (g *rig) reports(n int) []Report {
+func (g *proxied) reports(n int) []Report {
 	g.t.Helper()
 	for {
 		g.mu.Lock()
@@ -94,7 +101,7 @@ func (g *rig) reports(n int) []Report {
 
 // want compares what was reported: "scope decision source reason protocol host:port method",
 // with a star behind it where the Decider has allowed.
-func (g *rig) want(lines ...string) {
+func (g *proxied) want(lines ...string) {
 	g.t.Helper()
 	var got []string
 	for _, r := range g.reports(len(lines)) {
@@ -110,24 +117,27 @@ func (g *rig) want(lines ...string) {
 }
 
 // dial connects to the proxy as a command does. Nothing in a test takes longer than minutes.
-func (g *rig) dial() *net.TCPConn {
+func (g *proxied) dial() *net.TCPConn {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", g.addr)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	rig.Must(g.t, err)
 	g.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return conn.(*net.TCPConn)
 }
 
+// say writes a text.
+func say(t testing.TB, w io.Writer, text string) {
+	t.Helper()
+	_, err := io.WriteString(w, text)
+	rig.Must(t, err)
+}
+
 // raw sends a text and returns all that comes back until the proxy hangs up.
-func (g *rig) raw(text string) string {
+func (g *proxied) raw(text string) string {
 	g.t.Helper()
 	conn := g.dial()
-	if _, err := io.WriteString(conn, text); err != nil {
-		g.t.Fatal(err)
-	}
+	say(g.t, conn, text)
 	back, err := io.ReadAll(conn)
 	if err != nil {
 		g.t.Errorf("after %q: %v", back, err)
@@ -162,12 +172,7 @@ type site struct {
 // body read, and returns whether another may follow. Nil: 200 with path and body.
 func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body string) bool) *site {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{addr: l.Addr().String()}
-	_, s.port, _ = net.SplitHostPort(s.addr)
+	s := &site{}
 	if handle == nil {
 		handle = func(conn net.Conn, q *http.Request, body string) bool {
 			body = q.RequestURI + " " + body
@@ -178,33 +183,13 @@ func newSite(t testing.TB, handle func(conn net.Conn, q *http.Request, body stri
 			return err == nil
 		}
 	}
-	var wg sync.WaitGroup
-	conns := map[net.Conn]bool{}
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.conns++
-			conns[conn] = true
-			s.mu.Unlock()
-			wg.Go(func() {
-				defer conn.Close()
-				s.serve(conn, handle)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
+	s.addr = listen(t, func(conn net.Conn) {
 		s.mu.Lock()
-		for conn := range conns {
-			_ = conn.Close()
-		}
+		s.conns++
 		s.mu.Unlock()
-		wg.Wait()
+		s.serve(conn, handle)
 	})
+	_, s.port, _ = net.SplitHostPort(s.addr)
 	return s
 }
 
@@ -260,9 +245,7 @@ type dns struct {
 func newDNS(t testing.TB, answers func(name string, v6 bool, before int) []string) *dns {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	d := &dns{}
 	d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
@@ -377,9 +360,7 @@ func TestClose(t *testing.T) {
 		"POST http://" + s.addr + "/ HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
 	} {
 		conn := g.dial()
-		if _, err := io.WriteString(conn, text); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, text)
 		conns = append(conns, conn)
 	}
 	tunnel := g.dial()
@@ -387,9 +368,7 @@ func TestClose(t *testing.T) {
 	conns = append(conns, tunnel)
 	<-asked
 	<-reached
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, g.Close())
 	for i, conn := range conns {
 		if back, err := io.ReadAll(conn); len(back) > 0 && !strings.HasPrefix(string(back), "HTTP/1.1 ") {
 			t.Errorf("connection %d: %q, %v", i, back, err)
@@ -401,12 +380,8 @@ func TestClose(t *testing.T) {
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(g.Serve(HTTP, l), g.Close()); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, g.Serve(HTTP, l), g.Close())
 	if _, err := l.Accept(); err == nil {
 		t.Error("the listener is open after Serve")
 	}
@@ -415,9 +390,7 @@ func TestClose(t *testing.T) {
 // open opens a tunnel.
 func open(t testing.TB, conn net.Conn, place string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, "CONNECT "+place+" HTTP/1.1\r\nHost: "+place+"\r\n\r\n")
 	var back []byte
 	for !bytes.HasSuffix(back, []byte("\r\n\r\n")) {
 		b := make([]byte, 1)
@@ -438,15 +411,11 @@ func TestConnectionLimit(t *testing.T) {
 	if g.limit < 16 || g.limit > maxConnections {
 		t.Errorf("a limit of %d", g.limit)
 	}
-	g.Proxy.mu.Lock()
-	g.limit = 2
-	g.Proxy.mu.Unlock()
+	g.bound(2)
 	a, b := g.dial(), g.dial()
 	for _, conn := range []net.Conn{a, b} { // both are served
 		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
-		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
 	}
 	if back, _ := io.ReadAll(g.dial()); len(back) > 0 {
 		t.Errorf("the third connection got %q", back)
@@ -470,21 +439,19 @@ func TestConnectionsTogether(t *testing.T) {
 	t.Parallel()
 	few := &places{limit: 2}
 	g, h := start(t, all()), start(t, all())
-	for _, g := range []*rig{g, h} {
+	for _, g := range []*proxied{g, h} {
 		g.Proxy.mu.Lock()
 		g.places = few
 		g.Proxy.mu.Unlock()
 	}
-	ask := func(g *rig) net.Conn {
+	ask := func(g *proxied) net.Conn {
 		conn := g.dial()
 		_, _ = io.WriteString(conn, "GET http://x.test/ HTTP/1.1\r\nX-Unix-Socket: /a\r\n\r\n")
 		return conn
 	}
 	first := ask(g)
 	for _, conn := range []net.Conn{first, ask(h)} { // both are served
-		if _, err := io.ReadFull(conn, make([]byte, 20)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.ReadFull(conn, make([]byte, 20))))
 	}
 	if n, _ := ask(h).Read(make([]byte, 1)); n > 0 {
 		t.Error("the third connection is served")
@@ -498,9 +465,7 @@ func TestConnectionsTogether(t *testing.T) {
 
 	s := newSite(t, nil)
 	l := start(t, all())
-	l.Proxy.mu.Lock()
-	l.limit = 2
-	l.Proxy.mu.Unlock()
+	l.bound(2)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	for range 3 { // as of HTTP/2, or of datagrams

@@ -100,7 +100,7 @@ func TestDenyAtDial(t *testing.T) {
 	denied := all()
 	denied.Domains["127.0.0.1"] = rules.Deny
 	own := func(a netip.AddrPort) bool { return a.String() == s.addr }
-	for name, g := range map[string]*rig{
+	for name, g := range map[string]*proxied{
 		"denied": start(t, denied, Config{Resolver: loopback(t).resolver}),
 		"own":    start(t, all(), Config{Resolver: loopback(t).resolver, Own: own}),
 	} {

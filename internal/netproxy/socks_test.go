@@ -17,25 +17,27 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
-// socks has the proxy serve SOCKS5, and returns a rig that dials it.
-func socks(t testing.TB, r rules.Rules, cfg ...Config) *rig {
+// socks has the proxy serve SOCKS5, and returns a proxied that dials it.
+func socks(t testing.TB, r rules.Rules, cfg ...Config) *proxied {
 	t.Helper()
 	g := start(t, r, cfg...)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(SOCKS5, l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(g.Close(), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	g.addr = l.Addr().String()
+	g.serve(SOCKS5)
 	return g
+}
+
+// through dials a place through SOCKS5.
+func (g *proxied) through(at string) *net.TCPConn {
+	g.t.Helper()
+	conn := g.dial()
+	say(g.t, conn, greeting+"\x05\x01\x00"+place(g.t, at))
+	var back [12]byte
+	if _, err := io.ReadFull(conn, back[:]); err != nil || back[3] != replySucceeded {
+		g.t.Fatalf("SOCKS5 says %x, %v", back, err)
+	}
+	return conn
 }
 
 // greeting offers to do without authentication.
@@ -58,13 +60,9 @@ func address(host string, port int) string {
 func place(t testing.TB, at string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return address(host, n)
 }
 
@@ -113,9 +111,7 @@ func TestSOCKSReplies(t *testing.T) {
 		r.Domains["denied.example"] = rules.Deny
 		g := socks(t, r)
 		conn := g.dial()
-		if _, err := io.WriteString(conn, test.in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, test.in)
 		back, err := io.ReadAll(conn)
 		if string(back) != test.want && (err == nil || test.want != "") {
 			t.Errorf("%s: %x, %v; want %x", test.name, back, err, test.want)
@@ -134,20 +130,14 @@ func TestSOCKS(t *testing.T) {
 	})
 	_, port, _ := net.SplitHostPort(echo)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, host := range []string{"127.0.0.1", "localhost", "name.test", "NAME.test."} {
 		r := allow("127.0.0.1", "localhost", "name.test")
 		r.Local = true
 		g := socks(t, r, Config{Resolver: loopback(t).resolver})
 		conn := g.dial()
-		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address(host, n)+"early "); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, "late"); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, greeting+"\x05\x01\x00"+address(host, n)+"early ")
+		say(t, conn, "late")
 		_ = conn.CloseWrite()
 		back, err := io.ReadAll(conn)
 		if err != nil || len(back) < 12 {
@@ -169,9 +159,7 @@ func TestSOCKSLimited(t *testing.T) {
 	g := socks(t, r, Config{Datagrams: datagrams(nil)})
 	for _, port := range []int{80, 443} {
 		conn := g.dial()
-		if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address("127.0.0.1", port)); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, greeting+"\x05\x01\x00"+address("127.0.0.1", port))
 		if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x02") {
 			t.Errorf("%d: %x, %v", port, back, err)
 		}
@@ -194,13 +182,9 @@ func TestSOCKSAsks(t *testing.T) {
 	}})
 	_, port, _ := net.SplitHostPort(s)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	conn := g.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test"))); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, greeting+"\x05\x01\x00"+address("name.test", n)+string(hello(t, "other.test")))
 	if back, err := io.ReadAll(conn); err == nil && len(back) > 12 {
 		t.Errorf("the destination has answered a greeting to another: %x", back)
 	}
@@ -217,9 +201,7 @@ func TestSOCKSSlow(t *testing.T) {
 		g := socks(t, allow("127.0.0.1"))
 		g.hurry(timing{head: 10 * time.Millisecond})
 		conn := g.dial()
-		if _, err := io.WriteString(conn, in); err != nil {
-			t.Fatal(err)
-		}
+		say(t, conn, in)
 		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, net.ErrClosed) && os.IsTimeout(err) {
 			t.Errorf("%q: %v", in, err)
 		}
@@ -240,9 +222,7 @@ func datagrams(made *atomic.Int32) func() (net.PacketConn, error) {
 func udpEcho(t testing.TB) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -271,12 +251,10 @@ type associated struct {
 
 // associate asks for an association from a socket of its own. With a port of -1 the request
 // says where the datagrams will come from.
-func associate(t testing.TB, g *rig, port int) *associated {
+func associate(t testing.TB, g *proxied, port int) *associated {
 	t.Helper()
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = udp.Close() })
 	_ = udp.SetDeadline(time.Now().Add(2 * time.Minute))
 	host := "0.0.0.0"
@@ -284,26 +262,27 @@ func associate(t testing.TB, g *rig, port int) *associated {
 		host, port = "127.0.0.1", udp.LocalAddr().(*net.UDPAddr).Port
 	}
 	a := &associated{tcp: g.dial(), udp: udp}
-	if _, err := io.WriteString(a.tcp, greeting+"\x05\x03\x00"+address(host, port)); err != nil {
-		t.Fatal(err)
-	}
+	say(t, a.tcp, greeting+"\x05\x03\x00"+address(host, port))
 	var back [5]byte
 	if _, err := io.ReadFull(a.tcp, back[:]); err != nil || string(back[:]) != "\x05\x00\x05\x00\x00" {
 		t.Fatalf("%x, %v", back, err)
 	}
 	text, at, err := readAddress(a.tcp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	a.relay = netip.AddrPortFrom(netip.MustParseAddr(text), at)
 	return a
 }
 
 func (a *associated) send(t testing.TB, to, data string) {
 	t.Helper()
-	if _, err := a.udp.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, to)+data), a.relay); err != nil {
-		t.Fatal(err)
-	}
+	a.write(t, a.udp, "\x00\x00\x00"+place(t, to)+data)
+}
+
+// write sends what may be a datagram from a socket.
+func (a *associated) write(t testing.TB, from *net.UDPConn, text string) {
+	t.Helper()
+	_, err := from.WriteToUDPAddrPort([]byte(text), a.relay)
+	rig.Must(t, err)
 }
 
 // receive returns the next datagram that comes back.
@@ -311,9 +290,7 @@ func (a *associated) receive(t testing.TB) (from, data string) {
 	t.Helper()
 	b := make([]byte, 2*maxDatagram)
 	n, at, err := a.udp.ReadFromUDPAddrPort(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if at != a.relay {
 		t.Errorf("a datagram comes from %s", at)
 	}
@@ -360,9 +337,7 @@ func TestDatagrams(t *testing.T) {
 		if _, back := a.receive(t); back != large {
 			t.Errorf("%d bytes came back as %d", len(large), len(back))
 		}
-		if _, err := io.WriteString(a.tcp, "whatever"); err != nil {
-			t.Fatal(err)
-		}
+		say(t, a.tcp, "whatever")
 		a.send(t, one, "")
 		if _, back := a.receive(t); back != "" {
 			t.Errorf("nothing came back as %q", back)
@@ -372,9 +347,7 @@ func TestDatagrams(t *testing.T) {
 			t.Errorf("name server: %v, %d sockets", asked, made.Load())
 		}
 		_ = a.tcp.Close()
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, g.Close())
 	}
 }
 
@@ -402,25 +375,17 @@ func TestDatagramsPinned(t *testing.T) {
 	g := socks(t, allow("127.0.0.1"), Config{Datagrams: datagrams(nil)})
 	a := associate(t, g, -1)
 	stranger, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer stranger.Close()
-	if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, echo)+"stranger"), a.relay); err != nil {
-		t.Fatal(err)
-	}
+	a.write(t, stranger, "\x00\x00\x00"+place(t, echo)+"stranger")
 	for _, text := range []string{"", "\x00", "\x00\x00\x00", "\x00\x00\x01" + place(t, echo) + "fragment", "\x00\x01\x00" + place(t, echo) + "x", "\x00\x00\x00\x07xxxx", "\x00\x00\x00\x03\x03a b\x00\x35x", "\x00\x00\x00\x01\x7f\x00"} {
-		if _, err := a.udp.WriteToUDPAddrPort([]byte(text), a.relay); err != nil {
-			t.Fatal(err)
-		}
+		a.write(t, a.udp, text)
 	}
 	a.send(t, echo, "mine")
 	if _, back := a.receive(t); back != "mine" {
 		t.Errorf("%q", back)
 	}
-	if _, err := stranger.WriteToUDPAddrPort([]byte("\x00\x00\x00"+place(t, echo)+"stranger"), a.relay); err != nil {
-		t.Fatal(err)
-	}
+	a.write(t, stranger, "\x00\x00\x00"+place(t, echo)+"stranger")
 	a.send(t, echo, "again")
 	if _, back := a.receive(t); back != "again" {
 		t.Errorf("%q", back)
@@ -457,9 +422,7 @@ func TestDatagramsBounded(t *testing.T) {
 		associate(t, g, 0)
 	}
 	conn := g.dial()
-	if _, err := io.WriteString(conn, greeting+"\x05\x03\x00"+address("0.0.0.0", 0)); err != nil {
-		t.Fatal(err)
-	}
+	say(t, conn, greeting+"\x05\x03\x00"+address("0.0.0.0", 0))
 	if back, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(back), "\x05\x00\x05\x01") {
 		t.Errorf("one too many: %x, %v", back, err)
 	}

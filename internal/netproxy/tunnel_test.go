@@ -20,15 +20,14 @@ import (
 
 	"github.com/execagent/execagent/internal/netproxy/head"
 	"github.com/execagent/execagent/internal/netproxy/rules"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // listen starts a destination that is handed each connection, and returns its address.
 func listen(t testing.TB, handle func(conn net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -105,9 +104,7 @@ func TestTunnel(t *testing.T) {
 	if back, err := io.ReadAll(conn); string(back) != big {
 		t.Errorf("got %d bytes, %v", len(back), err)
 	}
-	if _, err := io.WriteString(conn, big); err != nil {
-		t.Errorf("the other direction has ended too: %v", err)
-	}
+	rig.Check(t, rig.Err(io.WriteString(conn, big)))
 }
 
 // TestTunnelFails: a tunnel to nobody is answered with 502, after its verdict.
@@ -131,17 +128,11 @@ func TestTunnelFails(t *testing.T) {
 func deadPort(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*syscall.SockaddrInet4).Port))
 }
 
@@ -219,9 +210,7 @@ func TestServerName(t *testing.T) {
 			t.Errorf("%s: %+v", name, last)
 		}
 	}
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, g.Close())
 	mu.Lock()
 	defer mu.Unlock()
 	if got.Len() > 0 {

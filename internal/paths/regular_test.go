@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.Symlink("file", link), syscall.Mkfifo(fifo, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.Symlink("file", link), syscall.Mkfifo(fifo, 0o600)))
 	for _, path := range []string{file, link} {
 		if text, err := ReadRegular(path, 4); string(text) != "text" || err != nil {
 			t.Errorf("%s: %q, %v", path, text, err)
@@ -47,9 +47,7 @@ func TestEndless(t *testing.T) {
 		_ = f.Close()
 	}
 	link := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.Symlink(endless, link); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink(endless, link))
 	if text, err := ReadRegular(link, 1<<30); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}

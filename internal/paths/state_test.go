@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestChanged(t *testing.T) {
@@ -23,13 +25,9 @@ func TestChanged(t *testing.T) {
 		"no file any more": os.Remove,
 	} {
 		path := filepath.Join(t.TempDir(), "file")
-		if err := write(path, "text"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, write(path, "text"))
 		state := Look(path)
-		if err := change(path); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, change(path))
 		if got := state.Changed(); got != (name != "") {
 			t.Errorf("%q: changed %v", name, got)
 		}
@@ -40,9 +38,7 @@ func TestChanged(t *testing.T) {
 	if missing.Changed() {
 		t.Error("a missing file has changed")
 	}
-	if err := write(path, "text"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, write(path, "text"))
 	if !missing.Changed() {
 		t.Error("a file that has come has not changed")
 	}

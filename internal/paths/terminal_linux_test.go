@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTerminal: a terminal in the place of a file does not become the controlling one of a program
@@ -34,9 +36,7 @@ func TestTerminal(t *testing.T) {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTerminal$")
 	again.Env = append(os.Environ(), fmt.Sprintf("%s=/dev/pts/%d", variable, number))
 	again.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

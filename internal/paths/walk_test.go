@@ -9,24 +9,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestWalk: links, .. and . are followed as the kernel does, and each step is told.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	for _, err := range []error{
+	rig.Must(t,
 		err,
 		os.MkdirAll(dir+"/a/b", 0o755),
 		os.WriteFile(dir+"/a/b/file", nil, 0o600),
 		os.Symlink("a/./b", dir+"/short"),
 		os.Symlink(dir+"/a", dir+"/absolute"),
 		os.Symlink("loop", dir+"/loop"),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	)
 	for path, want := range map[string]struct {
 		end   string
 		steps []string // of those below dir

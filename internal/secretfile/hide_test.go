@@ -7,28 +7,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestHide: what a renewal can touch is hidden, as far as it is for secrets alone.
 func TestHide(t *testing.T) {
 	t.Parallel()
 	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	make := func(path, text string, mode os.FileMode) {
 		t.Helper()
 		path = filepath.Join(top, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)))
 	}
 	link := func(target, path string) {
 		t.Helper()
 		path = filepath.Join(top, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)))
 	}
 	make("own/key", "", 0o600)
 	make("tools/key", "", 0o600)
@@ -47,9 +43,7 @@ func TestHide(t *testing.T) {
 	link("..data/sub", "kube/sub")
 	link("kube/sub/key", "into")
 	make("tool", "", 0o700) // so the top is no folder for secrets
-	if err := os.Chmod(filepath.Join(top, "open"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(filepath.Join(top, "open"), 0o777))
 	for path, want := range map[string]struct{ files, folders string }{
 		"own/key":         {"own/key", "own"},
 		"own/missing":     {"own/missing", "own"},

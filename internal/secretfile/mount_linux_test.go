@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const inNamespace = "SECRETFILE_TEST_IN_NAMESPACE"
@@ -18,9 +20,7 @@ func TestMounts(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMounts$", "-test.v")
 		theirs := filepath.Join(t.TempDir(), "theirs")
-		if err := os.WriteFile(theirs, []byte("secret"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(theirs, []byte("secret"), 0o600))
 		if os.Geteuid() == 0 {
 			give(t, theirs, stranger, -1, 0o600)
 		}
@@ -42,9 +42,7 @@ func TestMounts(t *testing.T) {
 	}
 	mount := func(at string, flags uintptr) {
 		t.Helper()
-		if err := syscall.Mount("none", at, "tmpfs", flags, "mode=0755"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, syscall.Mount("none", at, "tmpfs", flags, "mode=0755"))
 		t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
 	}
 	// A root of our own: that of the host may belong to a user without a uid here.
@@ -58,15 +56,11 @@ func TestMounts(t *testing.T) {
 	}
 	mkdir := func(path string, mode os.FileMode) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(path, 0o700), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(path, 0o700), os.Chmod(path, mode)))
 	}
 	link := func(target, path string) {
 		t.Helper()
-		if err := os.Symlink(target, path); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, path))
 	}
 	check := func(path, want string) {
 		t.Helper()
@@ -85,9 +79,7 @@ func TestMounts(t *testing.T) {
 	link("..2026_01_01", filepath.Join(volume, "..data"))
 	link("..data/token", filepath.Join(volume, "token"))
 	check(filepath.Join(volume, "token"), refused)
-	if err := syscall.Mount("none", volume, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Mount("none", volume, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	check(filepath.Join(volume, "token"), fine)
 	if files, folders := Hide(filepath.Join(volume, "token"), nil); !slices.Contains(files, volume) {
 		t.Errorf("to hide: %q, %q", files, folders)
@@ -105,9 +97,7 @@ func TestMounts(t *testing.T) {
 	mkdir(strict+"/etc/open", 0o777)
 	write(t, strict+"/etc/changed", 0, 0, 0o666)
 	write(t, strict+"/etc/open/token", 0, 0, 0o600)
-	if err := syscall.Mount("none", strict, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Mount("none", strict, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
 	check(strict+"/etc/changed", refused)
 	check(strict+"/etc/open/token", refused)
 
@@ -131,9 +121,7 @@ func TestMounts(t *testing.T) {
 	bind := func(flags uintptr) error {
 		return syscall.Mount("/run/secrets/open", "/run/secrets/token", "", flags, "")
 	}
-	if err := errors.Join(bind(syscall.MS_BIND), bind(syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(bind(syscall.MS_BIND), bind(syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY)))
 	check("/run/secrets/token", fine)
 	check("/run/secrets/open", refused)
 }

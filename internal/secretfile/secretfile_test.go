@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const stranger = 4321
@@ -21,9 +23,7 @@ func give(t *testing.T, path string, uid, gid int, mode os.FileMode) {
 
 func write(t *testing.T, path string, uid, gid int, mode os.FileMode) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("secret"), 0o600))
 	give(t, path, uid, gid, mode)
 	return path
 }
@@ -67,9 +67,7 @@ func TestFile(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d %04o", tt.uid, tt.gid, tt.mode), func(t *testing.T) {
 			path := write(t, filepath.Join(dir, fmt.Sprint(n)), tt.uid, tt.gid, tt.mode)
 			link := path + ".link"
-			if err := os.Symlink(path, link); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink(path, link))
 			for _, name := range []string{path, link} {
 				if got, words := verdict(name); got != tt.want || got != fine && !strings.HasPrefix(words, name+tt.words) {
 					t.Errorf("%s, %s", got, words)
@@ -93,9 +91,7 @@ func TestPrivateGroup(t *testing.T) {
 	}{{stranger, stranger, true}, {stranger, 100, false}, {0, 0, false}} {
 		path := write(t, filepath.Join(t.TempDir(), "file"), tt.uid, tt.gid, 0o660)
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if private(info) != tt.want || writable(info) == tt.want {
 			t.Errorf("of %d and %d: private %v", tt.uid, tt.gid, private(info))
 		}
@@ -109,17 +105,13 @@ func TestFolder(t *testing.T) {
 	mkdir := func(name string, uid int, mode os.FileMode) {
 		t.Helper()
 		path := filepath.Join(top, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(path, 0o700))
 		give(t, path, uid, -1, mode)
 	}
 	link := func(target, name string, uid int) {
 		t.Helper()
 		path := filepath.Join(top, name)
-		if err := errors.Join(os.Symlink(target, path), os.Lchown(path, uid, -1)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Symlink(target, path), os.Lchown(path, uid, -1)))
 	}
 	mkdir("own", me, 0o755)
 	mkdir("open", me, 0o777)

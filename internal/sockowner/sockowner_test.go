@@ -43,9 +43,7 @@ func listen(t *testing.T, network, addr string) *net.TCPListener {
 func accept(t *testing.T, l *net.TCPListener) *net.TCPConn {
 	t.Helper()
 	conn, err := l.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -66,9 +64,7 @@ func TestOwn(t *testing.T) {
 			l := listen(t, "tcp", addrs[0])
 			_, port, _ := net.SplitHostPort(l.Addr().String())
 			client, err := net.Dial("tcp", net.JoinHostPort(addrs[1], port))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			conn := accept(t, l)
 			for way := range ways {
 				if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
@@ -95,9 +91,7 @@ func TestMapped(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	to := &syscall.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
-	if err := syscall.Connect(fd, to); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Connect(fd, to))
 	conn := accept(t, l)
 	for way := range ways {
 		if uid, err := of(conn, way); err != nil || uid != os.Getuid() {
@@ -114,26 +108,16 @@ func TestOther(t *testing.T) {
 	}
 	l := listen(t, "tcp4", "127.0.0.1:0")
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir, err := os.MkdirTemp("", "sockowner") // everybody can reach it
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer os.RemoveAll(dir)
-	if err := errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)))
 	cmd := exec.CommandContext(t.Context(), dir+"/child", "connect", l.Addr().String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	conn := accept(t, l)
 	for way := range ways {
 		if uid, err := of(conn, way); err != nil || uid != other {
@@ -141,9 +125,7 @@ func TestOther(t *testing.T) {
 		}
 	}
 	_ = stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, cmd.Wait())
 }
 
 const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -178,23 +160,15 @@ func FuzzDecode(f *testing.F) {
 
 func BenchmarkOf(b *testing.B) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer l.Close()
 	client, err := net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer client.Close()
 	conn, err := l.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer conn.Close()
 	for b.Loop() {
-		if _, err := Of(conn.(*net.TCPConn)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(Of(conn.(*net.TCPConn))))
 	}
 }

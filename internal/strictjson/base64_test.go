@@ -62,15 +62,14 @@ func TestBase64(t *testing.T) {
 func TestBase64ErrorNamesThePlace(t *testing.T) {
 	t.Parallel()
 	head := strings.Repeat("Qk0z", 100)
-	tests := []struct{ in, want string }{
+	for _, tt := range []struct{ in, want string }{
 		{"!AAA", `symbol '!' at offset 0`},
 		{head + "AA-_", `symbol '-' at offset 402`},
 		{head + "\n", `symbol '\n' at offset 400`},
 		{"A=AA", `symbol '=' at offset 1`},
 		{"AAA", "padding or last symbol of 3 bytes"},
 		{"AB==", "padding or last symbol of 4 bytes"},
-	}
-	for _, tt := range tests {
+	} {
 		in := []byte(tt.in)
 		if _, err := decodeBase64(in, in); err == nil || err.Error() != tt.want {
 			t.Errorf("%.20q: %v, want %s", tt.in, err, tt.want)
@@ -81,7 +80,7 @@ func TestBase64ErrorNamesThePlace(t *testing.T) {
 // TestBase64InJSON pins that escapes are undone before base64 is read.
 func TestBase64InJSON(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		in, want string
 		ok       bool
 	}{
@@ -92,8 +91,7 @@ func TestBase64InJSON(t *testing.T) {
 		{`"Zm9v\n"`, "", false},
 		{`"\u0000AAA"`, "", false},
 		{`"Zm9v\\"`, "", false},
-	}
-	for _, tt := range tests {
+	} {
 		params, err := scan([]byte(inParams(`{"chunk":` + tt.in + `}`)))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.in, err)

@@ -24,7 +24,7 @@ func TestObjectFirstErrorWins(t *testing.T) {
 func TestObjectErrorNamesThePlace(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("k", 1<<20)
-	tests := []struct {
+	for _, tt := range []struct {
 		raw  string
 		read func(*Object)
 		want string
@@ -55,8 +55,7 @@ func TestObjectErrorNamesThePlace(t *testing.T) {
 		{`{"b":"A*=="}`, func(o *Object) { o.Base64("b") }, "b: invalid base64: symbol '*' at offset 1"},
 		{`{"m":{"` + long + `":1}}`, func(o *Object) { o.StringMap("m") }, `m."` + long[:128] + `": invalid type`},
 		{`{"w":"` + long + `"}`, func(o *Object) { o.OneOf("w", "x") }, "unknown variant `" + long[:64] + "`"},
-	}
-	for _, tt := range tests {
+	} {
 		o, err := ParseObject([]byte(tt.raw))
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +73,7 @@ func TestObjectErrorNamesThePlace(t *testing.T) {
 
 func TestStringMember(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		params, want string
 		ok           bool
 	}{
@@ -92,8 +91,7 @@ func TestStringMember(t *testing.T) {
 		{`{ "p" : "x" }`, "x", true},
 		{`{"a":[1,{"p":"no"}],"b":"}\"","c":-1.5e3,"p":"x","d":true}`, "x", true},
 		{`{"\u0070":"\u0078"}`, "x", true},
-	}
-	for _, tt := range tests {
+	} {
 		if got, ok := StringMember([]byte(tt.params), "p"); got != tt.want || ok != tt.ok {
 			t.Errorf("StringMember(%s) = %q, %v, want %q, %v", tt.params, got, ok, tt.want, tt.ok)
 		}

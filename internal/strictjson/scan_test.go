@@ -117,12 +117,11 @@ func TestPlainEnd(t *testing.T) {
 
 func TestScanPositions(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ in, want string }{
+	for _, tt := range []struct{ in, want string }{
 		{"{\n\"id\":1,\n  x}", "expected a member name in quotes at line 3 column 3"},
 		{"{\"id\":1,\"method\":\"m\",\"params\":{\"q\":1,\n\n \"q\":2}}", "duplicate member name \"q\" at line 3 column 5"},
 		{`{"id":1,"method":"m","params":"ab` + "\x01" + `"}`, "control character inside a string at line 1 column 34"},
-	}
-	for _, tt := range tests {
+	} {
 		if _, err := scan([]byte(tt.in)); err == nil || err.Error() != tt.want {
 			t.Errorf("scan(%q): %v, want %s", tt.in, err, tt.want)
 		}
@@ -138,7 +137,7 @@ func TestScanDuplicates(t *testing.T) {
 		}
 		return "{" + b.String() + last + "}"
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name, in string
 		dup      string // empty: none
 	}{
@@ -158,8 +157,7 @@ func TestScanDuplicates(t *testing.T) {
 		{"of 26", inParams(many(25, `"k24":1`)), "k24"},
 		{"of 1000", inParams(many(999, `"k3":1`)), "k3"},
 		{"of 1000, the last two", inParams(many(999, `"k998":1`)), "k998"},
-	}
-	for _, tt := range tests {
+	} {
 		_, err := scan([]byte(tt.in))
 		if want := fmt.Sprintf("duplicate member name %q at line 1", tt.dup); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, want)
@@ -181,7 +179,7 @@ func TestScanDepth(t *testing.T) {
 	t.Parallel()
 	nested := func(n int) string { return strings.Repeat("[", n) + "1" + strings.Repeat("]", n) }
 	objects := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name, in string
 		ok       bool
 	}{
@@ -192,8 +190,7 @@ func TestScanDepth(t *testing.T) {
 		{"siblings do not add up", inParams(`[` + nested(125) + `,` + nested(125) + `,{}]`), true},
 		{"far too many", inParams(nested(1 << 20)), false},
 		{"never closed", strings.Repeat("[", 1<<20), false},
-	}
-	for _, tt := range tests {
+	} {
 		_, err := scan([]byte(tt.in))
 		if tt.ok && err != nil {
 			t.Errorf("%s: %v", tt.name, err)

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pair makes a certificate, and writes it and its key into a folder by renaming, one after the
@@ -25,14 +27,10 @@ import (
 func pair(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	certificate, roots := certify(t, key)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	replace(t, filepath.Join(dir, "tls.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}))
 	replace(t, filepath.Join(dir, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	return certificate, roots
@@ -40,12 +38,8 @@ func pair(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 
 func replace(t *testing.T, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path+".new", text, 0o600))
+	rig.Must(t, os.Rename(path+".new", path))
 }
 
 func files(dir string) Files {
@@ -56,9 +50,7 @@ func files(dir string) Files {
 func shown(t *testing.T, server *tls.Config) []byte {
 	t.Helper()
 	state, err := handshake(&tls.Config{InsecureSkipVerify: true}, server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return state.PeerCertificates[0].Raw
 }
 
@@ -70,9 +62,7 @@ func TestRenewed(t *testing.T) {
 	first, _ := pair(t, dir)
 	var text bytes.Buffer
 	config, err := files(dir).Server(slog.New(slog.NewTextHandler(&text, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
 		t.Fatal("another certificate is shown")
 	}
@@ -112,19 +102,13 @@ func TestCheckedAgain(t *testing.T) {
 		return nil
 	}
 	config, err := f.Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	second, _ := pair(t, dir)
-	if err := os.Chmod(f.Key, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(f.Key, 0o666))
 	if !bytes.Equal(shown(t, config), first.Certificate[0]) {
 		t.Error("a key that others can change is in use")
 	}
-	if err := os.Chmod(f.Key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(f.Key, 0o600))
 	if !bytes.Equal(shown(t, config), second.Certificate[0]) {
 		t.Error("the new certificate is not shown")
 	}
@@ -137,14 +121,10 @@ func TestUnchanged(t *testing.T) {
 	pair(t, dir)
 	old := time.Now().Add(-time.Hour)
 	for _, path := range files(dir).paths() {
-		if err := os.Chtimes(path, old, old); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chtimes(path, old, old))
 	}
 	config, err := files(dir).Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	before, _ := config.GetConfigForClient(nil)
 	if after, _ := config.GetConfigForClient(nil); after != before {
 		t.Error("the files were read again")
@@ -157,9 +137,7 @@ func TestRenewedUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	pair(t, dir)
 	config, err := files(dir).Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var done atomic.Bool
 	var clients sync.WaitGroup
 	for range 4 {
@@ -190,13 +168,9 @@ func TestClientCA(t *testing.T) {
 	f := files(dir)
 	f.ClientCA = filepath.Join(theirs, "tls.crt")
 	config, err := f.Server(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	client := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
-	if err := admitted(client, config); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, admitted(client, config))
 	if err := admitted(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{stranger}}, config); err == nil {
 		t.Error("a stranger is let in")
 	}
@@ -204,9 +178,7 @@ func TestClientCA(t *testing.T) {
 		t.Error("a client without a certificate is let in")
 	}
 	ca, err := os.ReadFile(filepath.Join(others, "tls.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	replace(t, f.ClientCA, ca)
 	if err := admitted(client, config); err == nil {
 		t.Error("a client of the former authority is let in")
@@ -221,9 +193,7 @@ func TestWrongFiles(t *testing.T) {
 	pair(t, other)
 	good := files(dir)
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(large, make([]byte, maxFile+1), 0o600))
 	for name, f := range map[string]Files{
 		"no file":      {Certificate: filepath.Join(dir, "none"), Key: good.Key},
 		"another pair": {Certificate: good.Certificate, Key: filepath.Join(other, "tls.key")},

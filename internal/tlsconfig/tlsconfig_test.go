@@ -13,6 +13,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const host = "host.test"
@@ -25,13 +27,9 @@ func certify(t *testing.T, key crypto.Signer) (tls.Certificate, *x509.CertPool) 
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, DNSNames: []string{host},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(parsed)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
@@ -61,13 +59,9 @@ func handshake(client, server *tls.Config) (tls.ConnectionState, error) {
 func TestSuites(t *testing.T) {
 	t.Parallel()
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rs, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for name, key := range map[string]crypto.Signer{"ECDSA": ec, "RSA": rs} {
 		certificate, roots := certify(t, key)
 		for _, tt := range []struct {

@@ -20,9 +20,7 @@ func TestPeerOutside(t *testing.T) {
 	const variable, other = "UNIXSOCKET_TEST_PATH", 4321
 	if path := os.Getenv(variable); path != "" {
 		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		if uid, err := Peer(conn.(*net.UnixConn)); err == nil {
 			t.Errorf("somebody from outside is uid %d", uid)
@@ -33,21 +31,15 @@ func TestPeerOutside(t *testing.T) {
 		t.Skip("only root gives another user a namespace")
 	}
 	dir, err := os.MkdirTemp("/tmp", "peer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "socket")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer listener.Close()
 	program := filepath.Join(dir, "test") // the one that go test has made lies where others may not look
 	text, err := os.ReadFile("/proc/self/exe")
-	if err := errors.Join(err, rig.WriteProgram(program, text), os.Chown(program, other, other), os.Chmod(dir, 0o755), os.Chmod(path, 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(err, rig.WriteProgram(program, text), os.Chown(program, other, other), os.Chmod(dir, 0o755), os.Chmod(path, 0o666)))
 	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestPeerOutside$")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), variable+"="+path)
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: other, Size: 1}}

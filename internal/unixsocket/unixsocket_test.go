@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const stranger = 65533 // a user who is nobody else in these tests
@@ -23,13 +25,9 @@ const stranger = 65533 // a user who is nobody else in these tests
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -50,30 +48,22 @@ func as(t *testing.T, uid int, f func()) {
 		defer func() { done <- nil }() // f may end the test
 		f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, <-done)
 }
 
 // dead leaves a socket at which nobody listens.
 func dead(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 }
 
 func mustListen(t *testing.T, path string, open bool) *Listener {
 	t.Helper()
 	l, err := Listen(path, open)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -112,21 +102,15 @@ func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	mkdir := func(name string, mode fs.FileMode) {
-		if err := errors.Join(os.Mkdir(dir+"/"+name, 0o755), os.Chmod(dir+"/"+name, mode)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Mkdir(dir+"/"+name, 0o755), os.Chmod(dir+"/"+name, mode)))
 	}
 	mkdir("wide", 0o777)
 	mkdir("group", 0o775)
 	mkdir("sticky", fs.ModeSticky|0o777)
-	if err := errors.Join(os.WriteFile(dir+"/file", nil, 0o600), os.Symlink(dir+"/nowhere", dir+"/link"), os.Symlink(dir+"/sticky", dir+"/way")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.WriteFile(dir+"/file", nil, 0o600), os.Symlink(dir+"/nowhere", dir+"/link"), os.Symlink(dir+"/sticky", dir+"/way")))
 	mustListen(t, dir+"/used", false)
 	datagrams, err := net.ListenPacket("unixgram", dir+"/datagrams")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer datagrams.Close()
 	for name, want := range map[string]string{
 		"used":       "somebody listens at DIR/used already",
@@ -152,9 +136,7 @@ func TestListenRefuses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if _, err := os.Lstat(dir + "/link"); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(os.Lstat(dir+"/link")))
 }
 
 // TestListenForeign: what belongs to other users.
@@ -162,9 +144,7 @@ func TestListenForeign(t *testing.T) {
 	dir := folder(t)
 	as(t, 0, func() {})
 	theirs := dir + "/theirs"
-	if err := errors.Join(os.Mkdir(theirs, 0o755), os.Chown(theirs, stranger, -1), os.Mkdir(dir+"/shared", 0o755), os.Chmod(dir+"/shared", fs.ModeSticky|0o777)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Mkdir(theirs, 0o755), os.Chown(theirs, stranger, -1), os.Mkdir(dir+"/shared", 0o755), os.Chmod(dir+"/shared", fs.ModeSticky|0o777)))
 	as(t, stranger, func() { dead(t, dir+"/shared/dead") })
 	for path, want := range map[string]string{
 		theirs + "/x":        fmt.Sprintf("the folder of the socket, %s, belongs to uid %d, who could replace the socket", theirs, stranger),
@@ -200,18 +180,14 @@ func TestMode(t *testing.T) {
 		if own, all := mode(t, dir+"/own"), mode(t, dir+"/open"); own != 0o600 || all != 0o666 {
 			t.Errorf("umask %o: modes %o and %o", umask, own, all)
 		}
-		if err := errors.Join(l.Close(), open.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(l.Close(), open.Close()))
 	}
 }
 
 func mode(t *testing.T, path string) fs.FileMode {
 	t.Helper()
 	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return info.Mode().Perm()
 }
 
@@ -242,12 +218,8 @@ func TestDead(t *testing.T) {
 			return
 		}
 		conn, err := Dial(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(conn.Close(), won.Load().Close()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, errors.Join(conn.Close(), won.Load().Close()))
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("it is left: %v", err)
 		}
@@ -270,18 +242,14 @@ func TestCloseRemovesItsOwn(t *testing.T) {
 	} {
 		path := filepath.Join(dir, "s")
 		l := mustListen(t, path, false)
-		if err := errors.Join(os.Rename(path, path+".old"), replace(path), l.Close(), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Rename(path, path+".old"), replace(path), l.Close(), l.Close()))
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = os.Remove(path)
 	}
 	l := mustListen(t, dir+"/gone", false)
-	if err := errors.Join(os.Remove(dir+"/gone"), l.Close()); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, errors.Join(os.Remove(dir+"/gone"), l.Close()))
 }
 
 // TestCloseTwice: by the second time the path may be somebody else's.
@@ -289,19 +257,11 @@ func TestCloseTwice(t *testing.T) {
 	t.Parallel()
 	path := folder(t) + "/s"
 	first := mustListen(t, path, false)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, first.Close())
 	second := mustListen(t, path, false)
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Error(err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, first.Close())
+	rig.Check(t, rig.Err(os.Lstat(path)))
+	rig.Check(t, second.Close())
 }
 
 // TestPeer: both ends know whose the other is.
@@ -310,14 +270,10 @@ func TestPeer(t *testing.T) {
 	peer := func(l *Listener) int {
 		t.Helper()
 		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer conn.Close()
 		uid, err := Peer(conn.(*net.UnixConn))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return int(uid)
 	}
 	dial := func(path string) error {
@@ -328,9 +284,7 @@ func TestPeer(t *testing.T) {
 		return err
 	}
 	own, open := mustListen(t, dir+"/own", false), mustListen(t, dir+"/open", true)
-	if err := dial(dir + "/own"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, dial(dir+"/own"))
 	if uid := peer(own); uid != os.Geteuid() {
 		t.Errorf("uid %d", uid)
 	}
@@ -338,9 +292,7 @@ func TestPeer(t *testing.T) {
 		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: it belongs to uid 0, who lets no others in", dir) {
 			t.Errorf("another user: %v", err)
 		}
-		if err := dial(dir + "/open"); err != nil {
-			t.Errorf("another user, whom root lets in: %v", err)
-		}
+		rig.Check(t, dial(dir+"/open"))
 	})
 	if uid := peer(open); uid != stranger {
 		t.Errorf("uid %d", uid)
@@ -348,9 +300,7 @@ func TestPeer(t *testing.T) {
 
 	// A server that is neither this user nor root. See also TestGiven.
 	shared := dir + "/shared"
-	if err := errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777)))
 	as(t, stranger, func() { mustListen(t, shared+"/s", true) })
 	want := fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor was %s given to them by these", stranger, shared)
 	if err := dial(shared + "/s"); err == nil || err.Error() != want {
@@ -363,24 +313,16 @@ func TestPeer(t *testing.T) {
 func TestGiven(t *testing.T) {
 	as(t, 0, func() {})
 	top, err := os.MkdirTemp("/run", "sock") // all above belongs to root
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
 	mkdir := func(name string, mode fs.FileMode, uid int) {
 		path := top + "/" + name
-		if err := errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, mode), os.Chown(path, uid, -1)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, mode), os.Chown(path, uid, -1)))
 	}
 	link := func(target, name string, uid int) {
-		if err := errors.Join(os.Symlink(target, top+"/"+name), os.Lchown(top+"/"+name, uid, -1)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.Symlink(target, top+"/"+name), os.Lchown(top+"/"+name, uid, -1)))
 	}
-	if err := os.Chmod(top, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(top, 0o755))
 	mkdir("theirs", 0o755, stranger)
 	mkdir("theirs/own", 0o755, stranger)
 	mkdir("root", 0o755, 0)

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
@@ -10,5 +11,5 @@ import (
 func WriteProgram(path string, program []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, program, 0o755)
+	return errors.Join(os.WriteFile(path, program, 0o755), os.Chmod(path, 0o755)) // whatever the umask
 }

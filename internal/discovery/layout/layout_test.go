@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/internal/discovery/layout"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestDeclare(t *testing.T) {
@@ -29,9 +30,7 @@ func TestDeclare(t *testing.T) {
 		`{"apps":"./a/../b"}`:               {MCP: "/r/.mcp.json", Apps: "/r/.app.json", Ignored: outside("apps")},
 		`{"mcpServers":"./a\\..\\..\\etc"}`: {MCP: "/r/.mcp.json", Apps: "/r/.app.json", Ignored: outside("mcpServers")},
 	} {
-		if diff := cmp.Diff(want, layout.Declare("/r", manifest)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", manifest, diff)
-		}
+		rig.Same(t, manifest, want, layout.Declare("/r", manifest))
 	}
 }
 

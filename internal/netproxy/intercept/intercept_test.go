@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,9 +44,7 @@ func newSite(t testing.TB, http2 bool, handler http.HandlerFunc, change func(*St
 	s.destination.StartTLS()
 	t.Cleanup(s.destination.Close)
 	authority, err := NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.authority = authority
 	roots := x509.NewCertPool()
 	roots.AddCert(s.destination.Certificate())
@@ -56,9 +56,7 @@ func newSite(t testing.TB, http2 bool, handler http.HandlerFunc, change func(*St
 		change(&s.stream)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var served requests
@@ -113,23 +111,17 @@ func (s *site) newClient(trusted *x509.CertPool, address string) *http.Client {
 func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	a, err := c.Do(r.WithContext(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer a.Body.Close()
 	body, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return a, string(body)
 }
 
 func request(t *testing.T, method, url string, body io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return r
 }
 
@@ -139,9 +131,7 @@ func TestServe(t *testing.T) {
 	for _, http2 := range []bool{true, false} {
 		s := newSite(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 			w.Header().Set("Trailer", "X-End")
 			w.Header().Set("X-Seen", r.Header.Get("Authorization"))
 			_, _ = fmt.Fprintf(w, "%s %s %s %s|%s|%s", r.Proto, r.Method, r.Host, r.RequestURI, body, r.Header.Get("X-Forwarded-For"))
@@ -250,13 +240,9 @@ func TestOtherName(t *testing.T) {
 func TestAuthority(t *testing.T) {
 	t.Parallel()
 	other, err := NewAuthority(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	a, err := NewAuthority(append(other.Bundle(), "\n\n"...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if n := bytes.Count(a.Bundle(), []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.HasPrefix(a.Bundle(), other.Bundle()) || bytes.Contains(a.Bundle(), []byte("PRIVATE")) {
 		t.Errorf("%s", a.Bundle())
 	}
@@ -265,9 +251,7 @@ func TestAuthority(t *testing.T) {
 	stranger.AppendCertsFromPEM(other.Bundle())
 	for _, host := range []string{"d.test", "127.0.0.1", "2606:4700::1", strings.Repeat("a.", 100) + "test"} {
 		c, err := a.leaf(host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if _, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: trusted}); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}
@@ -285,9 +269,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	for i := range maxLeaves + 10 {
-		if _, err := a.leaf("host" + strconv.Itoa(i)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(a.leaf("host"+strconv.Itoa(i))))
 	}
 	if len(a.leaves) > maxLeaves {
 		t.Errorf("%d certificates are kept", len(a.leaves))
@@ -393,9 +375,7 @@ func BenchmarkHTTP2(b *testing.B) {
 			b.Error(err)
 			return
 		}
-		if _, err := io.Copy(io.Discard, a.Body); err != nil {
-			b.Error(err)
-		}
+		rig.Check(b, rig.Err(io.Copy(io.Discard, a.Body)))
 		_ = a.Body.Close()
 	}
 	for _, test := range []struct {
@@ -433,8 +413,6 @@ func BenchmarkHTTP2(b *testing.B) {
 // processorTime is what this process has used, which says more than a clock on a busy machine.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -28,9 +30,7 @@ func masked(t *testing.T, c Config, secrets ...string) (*Broker, map[string]stri
 	var log bytes.Buffer
 	c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	b, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	environ := b.Environ(bundle)
 	for _, s := range secrets {
 		if strings.Contains(strings.Join(environ, "\n"), s) {
@@ -88,9 +88,7 @@ func TestEnviron(t *testing.T) {
 		{"@alias:ENCODED", hub}, {"@alias:GITHUB_TOKEN", hub}, {"@alias:LONG", key}, {"@alias:OPENAI_API_KEY", key}, {"@alias:OTHER", tok}, {"@alias:OTHER_KEY", key}, {"@alias:QUERY", query}, {"@alias:TOK", tok}, {"@alias:URL", hub},
 		{"GITHUB_TOKEN", hub}, {"OPENAI_API_KEY", key}, {"TOK", tok},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if got := env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"]; got != string(want) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -145,9 +143,7 @@ func TestNotMasked(t *testing.T) {
 	}
 	// Of two values of one name each is masked.
 	b, err := New(Config{Environ: []string{"TOK=" + secret, "TOK=tok_" + strings.Repeat("z", 20)}, Providers: mine})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if all := strings.Join(b.Environ(bundle), "\n"); strings.Contains(all, secret) || strings.Contains(all, "zzzzzzzzzzzzzzzzzzzz") {
 		t.Error(all)
 	}
@@ -329,9 +325,7 @@ func TestBuiltin(t *testing.T) {
 		b, env, _ := masked(t, Config{Environ: test.environ}, github, openai)
 		to := Destination{TLS: !strings.HasPrefix(test.where, "http://"), Port: 443, Path: "/any"}
 		p, err := parsePlace("https://" + strings.TrimPrefix(test.where, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		to.Host, to.Port = p.host, p.port
 		name, value, _ := strings.Cut(test.environ[0], "=")
 		if env[name] == value {
@@ -473,9 +467,7 @@ func TestShapes(t *testing.T) {
 		}
 	}
 	s, err := newShape("tok_[a-z]{20}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if s.texts(23) != nil {
 		t.Error("there are texts of another length")
 	}
@@ -496,9 +488,7 @@ func TestOperator(t *testing.T) {
 			"gh": ours("GH_TOKEN", "ghp_[a-z0-9]{36}", "https://client.example"), "other": ours("OTHER", "tok_[a-z]{20}", "https://client.example"),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for placeholder := range b.byPlaceholder {
 		for _, tt := range []struct{ host, path, want string }{
 			{"api.github.com", "/repos/us/x", token}, {"api.github.com", "/user", placeholder}, {"github.com", "/", placeholder}, {"client.example", "/", placeholder},
@@ -527,9 +517,7 @@ func FuzzPlaceholder(f *testing.F) {
 		b, err := New(Config{Environ: []string{"TOK=" + value, "OTHER=" + other + value}, Providers: map[string]Provider{
 			"x": {Env: []string{"TOK"}, Patterns: []string{pattern}, URLPrefixes: []string{"https://d.test"}},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		s, err := newShape(pattern)
 		if err != nil || !s.whole.MatchString(value) {
 			return
@@ -555,9 +543,7 @@ func FuzzRestore(f *testing.F) {
 	b, err := New(Config{Environ: []string{"TOK=" + secret}, Scope: []byte("fixed"), Providers: map[string]Provider{
 		"x": {Env: []string{"TOK"}, Patterns: []string{"tok_[a-z]{20}"}, URLPrefixes: []string{"https://d.test/api"}, Auth: []string{"bearer", "token", "basic", "header"}, Header: "X-Key", Prefix: "k "},
 	}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	var placeholder string
 	for _, entry := range b.Environ(bundle) {
 		if name, value, _ := strings.Cut(entry, "="); name == "TOK" {
@@ -621,9 +607,7 @@ func BenchmarkNew(b *testing.B) {
 	}
 	for b.Loop() {
 		broker, err := New(Config{Environ: environ, Providers: mine})
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		if len(broker.Environ(bundle)) < len(environ) {
 			b.Fatal("variables are missing")
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/catalog"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -208,18 +209,14 @@ func reach(t testing.TB) *client.Client {
 	t.Cleanup(func() {
 		cancel()
 		served.Wait()
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	c, err := client.Connect(t.Context(), client.Config{ConnectTimeout: patience, InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()
 		served.Go(func() { _ = a.ServeConn(ctx, theirs) })
 		return ours, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -231,20 +228,14 @@ func TestRead(t *testing.T) {
 	c := reach(t)
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "skills", "s é")
-	if err := os.MkdirAll(filepath.Join(folder, "references"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Join(folder, "references"), 0o700))
 	long := "x" + strings.Repeat("é", 100<<10)
 	for name, text := range map[string]string{
 		"SKILL.md": "changed since", "references/long.md": long, "empty": "", "binary": "a\x00b", "latin": "\xe9t\xe9", "../../secret": "secret",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
-	if err := unix.Mkfifo(filepath.Join(folder, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(folder, "fifo"), 0o600))
 	r := root("demo@1", nil)
 	r.Client, r.Path = c, protocol.NewPathURI(dir)
 	r.Skills = []protocol.SkillFiles{{Instructions: protocol.DiscoveredFile{Path: protocol.NewPathURI(filepath.Join(folder, "SKILL.md")), Contents: skill("s", "D")}}}

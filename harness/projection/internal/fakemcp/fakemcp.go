@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Variables that make a test binary a server.
@@ -60,15 +61,9 @@ func Gone(t testing.TB, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
 		// An agent tells of the end of a process group before the kernel has removed all of it.
-		for end := time.Now().Add(patience); !isGone(pid); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("process %d is left", pid)
-			}
-		}
+		rig.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool { return isGone(pid) })
 	}
 }
-
-const patience = 5 * time.Minute
 
 // isGone tells whether there is no such process, or only what nobody has waited for: an orphan,
 // where nobody is responsible for those.
@@ -203,8 +198,8 @@ func (f fake) serve() {
 			f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
 		}
 	}
-	if f.mode == "stubborn" {
-		select {}
+	for f.mode == "stubborn" { // a select without cases is a deadlock to a runtime without C, and exits
+		time.Sleep(time.Hour)
 	}
 }
 

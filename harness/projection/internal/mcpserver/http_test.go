@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // web is an HTTP server that misbehaves as its mode says.
@@ -173,7 +174,7 @@ func (s *web) start(t testing.TB, stage *stage, cfg mcpserver.Config) *mcpserver
 	t.Helper()
 	cfg.Client = stage.client
 	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = patience
+		cfg.StartTimeout = rig.Patience
 	}
 	server := mcpserver.Start(cfg, mcpserver.Spec{
 		Name: "web", URL: s.URL + "/mcp", Headers: []protocol.HTTPHeader{{Name: "authorization", Value: "Bearer ", ValueEnvVar: new("PATH")}},
@@ -195,9 +196,7 @@ func TestHTTP(t *testing.T) {
 		}
 		s.cut()
 		// What reads is asked again; a request is not, so it must not be sent too early.
-		if _, err := s.client.FS(nil).Stat(bounded(t), "/"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.client.FS(nil).Stat(rig.Context(t), "/")))
 	}
 	if len(server.Tools()) != 1 || w.starts.Load() != 1 {
 		t.Errorf("the tools are %+v, after %d starts", server.Tools(), w.starts.Load())
@@ -221,7 +220,7 @@ func TestHTTPCut(t *testing.T) {
 	server := w.start(t, s, mcpserver.Config{})
 	called := make(chan error)
 	go func() {
-		_, err := server.Call(bounded(t), "echo", nil)
+		_, err := server.Call(rig.Context(t), "echo", nil)
 		called <- err
 	}()
 	<-w.calling
@@ -240,7 +239,7 @@ func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
 		"redirect":     "Temporary Redirect",
-		"silent":       "no answer within 2s",
+		"silent":       "no answer within 50ms",
 		"unauthorized": "Unauthorized",
 		"page":         "unsupported content type",
 		"large":        "an answer of the server is too large",
@@ -253,10 +252,10 @@ func TestHostileHTTP(t *testing.T) {
 			s, w := newStage(t), newWeb(t, mode)
 			cfg := mcpserver.Config{}
 			if mode == "silent" {
-				cfg.StartTimeout = 2 * time.Second
+				cfg.StartTimeout = 50 * time.Millisecond
 			}
 			server := w.start(t, s, cfg)
-			if err := server.Wait(bounded(t)); err == nil || !strings.Contains(err.Error(), want) {
+			if err := server.Wait(rig.Context(t)); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("the error is %v", err)
 			}
 			if n := w.followed.Load(); n != 0 {
@@ -289,7 +288,7 @@ func TestHTTPCalls(t *testing.T) {
 					failed <- struct{}{}
 				}
 			}})
-			_, err := server.Call(bounded(t), "echo", nil)
+			_, err := server.Call(rig.Context(t), "echo", nil)
 			if mode == "forgetful" {
 				<-failed
 			}
@@ -314,37 +313,22 @@ func TestHTTPEvents(t *testing.T) {
 	server := w.start(t, s, mcpserver.Config{Notify: told.add})
 	listening := func(want string) {
 		t.Helper()
-		select {
-		case got := <-w.heard:
-			if got != want {
-				t.Fatalf("%s, want %s", got, want)
-			}
-		case <-bounded(t).Done():
-			t.Fatalf("there is no %s", want)
+		if got := <-w.heard; got != want {
+			t.Fatalf("%s, want %s", got, want)
 		}
 	}
 	wantTools := func(want int) {
 		t.Helper()
-		for ctx := bounded(t); len(server.Tools()) != want; time.Sleep(time.Millisecond) {
-			if ctx.Err() != nil {
-				t.Fatalf("the tools are %+v", server.Tools())
-			}
-		}
+		rig.Until(t, fmt.Sprintf("there are %d tools", want), func() bool { return len(server.Tools()) == want })
 	}
 	listening("begin of session-1")
-	if err := server.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, server.Wait(rig.Context(t)))
 	wantTools(1)
 	w.tools.Store(1)
 	w.events <- ": hello\r\nid: 1\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"method\":\"notifications/tools/list_changed\"}\r\n\r\n"
 	wantTools(2)
 	w.events <- `data: {"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n\n"
-	for ctx := bounded(t); w.answers.Load() == 0; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatal("the server is not answered")
-		}
-	}
+	rig.Until(t, "the server is answered", func() bool { return w.answers.Load() > 0 })
 
 	s.cut()
 	listening("end")

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // FuzzLines: however output is cut into pieces, the lines are the same.
@@ -16,9 +18,7 @@ func FuzzLines(f *testing.F) {
 		var got [][]byte
 		for rest := text; len(rest) > 0; {
 			n := min(len(rest), int(size)+1)
-			if err := l.add(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, l.add(rest[:n]))
 			rest = rest[n:]
 			for {
 				line, ok := l.next()

@@ -3,7 +3,7 @@ package mcpserver_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,18 +19,17 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) {
 	if fakemcp.Main() {
 		return
 	}
-	mcpserver.Unasked(16<<20, 8<<10)
+	mcpserver.Hurry(16<<20, 8<<10, 100*time.Millisecond)
+	_ = flag.Set("test.parallel", "8") // most tests wait for programs
 	goleak.VerifyTestMain(m)
 }
-
-// patience is how long something may take on a machine that has much else to do.
-const patience = 5 * time.Minute
 
 // stage has an agent in memory, and a client of it whose connection can be cut.
 type stage struct {
@@ -72,9 +71,7 @@ func newStage(t testing.TB) *stage {
 	t.Cleanup(func() {
 		cancel()
 		served.Wait()
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	dial := func(context.Context) (rpc.Conn, error) {
 		ours, theirs := rpc.Pipe()
@@ -85,10 +82,8 @@ func newStage(t testing.TB) *stage {
 		return &cutter{ours, s}, nil
 	}
 	var err error
-	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: patience, InitializeTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.client, err = client.Connect(t.Context(), client.Config{Dial: dial, ConnectTimeout: rig.Patience, InitializeTimeout: rig.Patience})
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = s.client.Close() })
 	return s
 }
@@ -110,14 +105,12 @@ func (s *stage) cutAt(text string) {
 func (s *stage) start(t testing.TB, mode string, cfg mcpserver.Config) *mcpserver.Server {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	env := fakemcp.Env(mode, s.pids)
 	env["EXTRA"] = "${HOME}"
 	cfg.Client = s.client
 	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = patience
+		cfg.StartTimeout = rig.Patience
 	}
 	server := mcpserver.Start(cfg, mcpserver.Spec{
 		Name: "fake", Plugin: "demo@1", Argv: []string{self}, Dir: protocol.NewPathURI(t.TempDir()),
@@ -146,11 +139,4 @@ func (s *statuses) states() (states string) {
 		states += string(st.State) + " "
 	}
 	return strings.TrimSpace(states)
-}
-
-// bounded is a context for what may not take for ever.
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it takes too long"))
-	t.Cleanup(cancel)
-	return ctx
 }

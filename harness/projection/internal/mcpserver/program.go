@@ -20,13 +20,15 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
+// leave is how long a program has to end by itself once its standard input has ended. Tests
+// shorten it.
+var leave = 2 * time.Second
+
 const (
 	// startAttempts is how often a program is started whose start was lost with the
 	// connection.
 	startAttempts = 3
-	// leave is how long a program has to end by itself once its standard input has ended,
-	// and ending is how long that may take with everything else.
-	leave  = 2 * time.Second
+	// ending is how long the end of a program may take, with everything.
 	ending = 30 * time.Second
 	// farewell is how long what could not be written waits for the program's exit, which says
 	// more.

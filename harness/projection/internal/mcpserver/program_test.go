@@ -12,12 +12,13 @@ import (
 	"github.com/execagent/execagent/harness/projection/internal/fakemcp"
 	"github.com/execagent/execagent/harness/projection/internal/mcpserver"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // say calls the tool of the fake server.
 func say(t testing.TB, s *mcpserver.Server, text string) (string, error) {
 	t.Helper()
-	r, err := s.Call(bounded(t), "echo", map[string]any{"text": text})
+	r, err := s.Call(rig.Context(t), "echo", map[string]any{"text": text})
 	if err != nil {
 		return "", err
 	}
@@ -37,9 +38,7 @@ func TestProgram(t *testing.T) {
 			s := newStage(t)
 			var told statuses
 			server := s.start(t, mode, mcpserver.Config{Notify: told.add})
-			if err := server.Wait(bounded(t)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, server.Wait(rig.Context(t)))
 			if tools := server.Tools(); len(tools) != 1 || tools[0].Name != "echo" {
 				t.Errorf("the tools are %+v", tools)
 			}
@@ -110,13 +109,8 @@ func TestHostile(t *testing.T) {
 				cfg.StartTimeout = 2 * time.Second
 			}
 			server := s.start(t, mode, cfg)
-			select {
-			case err := <-failed:
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error is %v, want %s", err, want)
-				}
-			case <-bounded(t).Done():
-				t.Fatal("it does not fail")
+			if err := <-failed; !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %v, want %s", err, want)
 			}
 			if tools := server.Tools(); tools != nil {
 				t.Errorf("the tools are %+v", tools)
@@ -165,10 +159,8 @@ func TestMute(t *testing.T) {
 		t.Errorf("the status is %+v", st)
 	}
 
-	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: patience})
-	if err := endless.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	endless := s.start(t, "mute", mcpserver.Config{CallTimeout: rig.Patience})
+	rig.Must(t, endless.Wait(rig.Context(t)))
 	called := make(chan error)
 	go func() {
 		_, err := endless.Call(context.Background(), "echo", nil)
@@ -185,14 +177,8 @@ func TestListChanged(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "change", mcpserver.Config{})
-	if _, err := say(t, server, "hello"); err != nil {
-		t.Fatal(err)
-	}
-	for ctx := bounded(t); len(server.Tools()) != 2; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("the tools are %+v", server.Tools())
-		}
-	}
+	rig.Must(t, rig.Err(say(t, server, "hello")))
+	rig.Until(t, "there are two tools", func() bool { return len(server.Tools()) == 2 })
 }
 
 // TestCannotStart: a program that is not there is named, with the error of the executor.
@@ -203,7 +189,7 @@ func TestCannotStart(t *testing.T) {
 		Name: "none", Argv: []string{"/no/such/program"}, Dir: protocol.NewPathURI("/"),
 	})
 	defer server.Close()
-	if err := server.Wait(bounded(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
+	if err := server.Wait(rig.Context(t)); err == nil || !strings.HasPrefix(err.Error(), `starting ["/no/such/program"]: `) || !strings.Contains(err.Error(), "No such file") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -213,15 +199,9 @@ func TestLostClient(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	server := s.start(t, "good", mcpserver.Config{})
-	if err := server.Wait(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, server.Wait(rig.Context(t)))
 	_ = s.client.Close()
-	for ctx := bounded(t); server.Status().State != mcpserver.Failed; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("the status is %+v", server.Status())
-		}
-	}
+	rig.Until(t, "the server has failed", func() bool { return server.Status().State == mcpserver.Failed })
 	server.Close()
 }
 
@@ -247,9 +227,7 @@ func TestLostEnd(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			server := s.start(t, "stubborn", mcpserver.Config{})
-			if err := server.Wait(bounded(t)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, server.Wait(rig.Context(t)))
 			s.cutAt(`"method":"` + method + `"`)
 			server.Close()
 			fakemcp.Gone(t, fakemcp.Started(t, s.pids)...)

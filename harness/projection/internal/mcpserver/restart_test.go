@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // restarting is a server over scripted links.
@@ -178,9 +180,7 @@ func TestRestartSooner(t *testing.T) {
 			r.die(0)
 			time.Sleep(after)
 			r.Restart()
-			if err := r.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, r.Wait(t.Context()))
 			pass(24 * time.Hour)
 			r.wantStarts(t, 2)
 			if s := r.Status(); s.State != Ready {
