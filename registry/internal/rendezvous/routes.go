@@ -14,7 +14,7 @@ import (
 
 // Config is what a rendezvous works with. All of it but Review is needed.
 type Config struct {
-	Store   *store.Store
+	Store   Store
 	Signer  *ticket.Signer  // of the URLs that websockets come with
 	Limits  *limits.Limiter // of principals, shared with the API
 	Log     *limits.Log
@@ -34,7 +34,7 @@ type Config struct {
 // registration that has any here. It is the [http.Handler] of the rendezvous URLs.
 // All methods may run at once; Close comes last.
 type Routes struct {
-	store   *store.Store
+	store   Store
 	signer  *ticket.Signer
 	limits  *limits.Limiter
 	log     *limits.Log
@@ -101,7 +101,7 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	// The watch lives as long as the context that it is made with, so that has to be
 	// lasting. Until the watch is made, the end of ctx ends lasting, too.
 	stop := context.AfterFunc(ctx, rs.retire)
-	var revoked *store.Revocations
+	var revoked store.Revocations
 	err = store.Persist(ctx, func() (err error) {
 		revoked, err = rs.store.WatchRevocations(lasting)
 		return err
