@@ -31,7 +31,7 @@ var (
 )
 
 // Fake is a store in memory, for what must not wait for NATS, such as a test in a bubble of
-// testing/synctest. TestContract holds it to what a real store does. Copies share their state, as
+// testing/synctest. TestStore holds it to what a real store does. Copies share their state, as
 // the stores of several processes do.
 type Fake struct {
 	Single bool // what Alone says
