@@ -46,10 +46,10 @@ type Routes struct {
 
 	hop     *hop
 	silence time.Duration // nodeSilence but in tests, under hop.mu
-	// Tests change these: defaultPatience, defaultOpening, failedFor, and 0, which is socket's.
-	patience, opening, failedFor, pong time.Duration
-	aftermath                          aftermath   // of many websockets at once
-	draining                           atomic.Bool // upgrades are refused; set by Drain
+	opening time.Duration // defaultOpening but in tests
+
+	aftermath aftermath   // of many websockets at once
+	draining  atomic.Bool // upgrades are refused; set by Drain
 
 	// background ends with Close. It is the base of what outlives the request
 	// that opened a websocket.
@@ -75,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening, failedFor: failedFor,
+		silence: nodeSilence, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())
