@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // frameLine is one frame that is valid for a minute.
@@ -75,19 +77,14 @@ func openCredentials(t *testing.T, first string) (*Credentials, *os.File) {
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
 	write(t, w, first)
-	c, err := ReadCredentials(t.Context(), r, "env-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rig.Value(ReadCredentials(t.Context(), r, "env-1"))
 	t.Cleanup(c.Close)
 	return c, w
 }
 
 func write(t *testing.T, w io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(io.WriteString(w, text))
 }
 
 func TestCredentialsRotate(t *testing.T) {
@@ -185,9 +182,7 @@ func TestCredentialsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Credentials{environmentID: "env-1"}
 		take := func(token string, d time.Duration) {
-			if err := c.take([]byte(frameUntil(token, time.Now().Add(d)))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, c.take([]byte(frameUntil(token, time.Now().Add(d)))))
 		}
 		take("tok1", 10*time.Second)
 		time.Sleep(9999 * time.Millisecond)

@@ -14,6 +14,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pipe returns the reading end of a pipe with text in it; its writing end is open
@@ -99,13 +101,8 @@ func TestReadBearerInterrupted(t *testing.T) {
 func TestReadBearerOfFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte("tok\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("tok\n"), 0o600))
+	f := rig.Value(os.Open(path))
 	defer f.Close()
 	if s, err := ReadBearer(t.Context(), f); err != nil || headersOf(t, s).Get("Authorization") != "Bearer tok" {
 		t.Errorf("ReadBearer of a file: %v", err)
@@ -163,21 +160,13 @@ func TestReadChatGPTToken(t *testing.T) {
 
 func TestReadChatGPTTokenOfSocket(t *testing.T) {
 	t.Parallel()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fds := rig.Value(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 	near, far := os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far")
 	defer near.Close()
 	defer far.Close()
 	token := unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "acct-1", "chatgpt_account_is_fedramp": true}})
-	if _, err := io.WriteString(far, token+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	s, err := ReadChatGPTToken(t.Context(), near, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(io.WriteString(far, token+"\n"))
+	s := rig.Value(ReadChatGPTToken(t.Context(), near, ""))
 	want := http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
 	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestIsLoopback(t *testing.T) {
@@ -96,10 +98,7 @@ func TestDirect(t *testing.T) {
 	proxy := &url.URL{Scheme: "http", Host: "proxy.test"}
 	direct := besideLoopback(func(*http.Request) (*url.URL, error) { return proxy, nil })
 	for host, want := range map[string]*url.URL{"LOCALHOST:1": nil, "localhost": nil, "[::1%25lo]:1": nil, "127.0.0.1:1": nil, "example.com": proxy} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil))
 		if got, err := direct(r); got != want || err != nil {
 			t.Errorf("%s: proxy %v, %v, want %v", host, got, err, want)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -72,10 +73,7 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	t.Helper()
 	text, ok := body.(string)
 	if !ok {
-		encoded, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := rig.Value(json.Marshal(body))
 		text = string(encoded)
 	}
 	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
@@ -90,22 +88,13 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 
 func (s *testServer) do(t testing.TB, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := rig.Value(http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body)))
 	if header != nil {
 		request.Header = header
 	}
-	response, err := (&http.Client{Timeout: 3 * soon}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := rig.Value((&http.Client{Timeout: 3 * soon}).Do(request))
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := rig.Value(io.ReadAll(response.Body))
 	return response.StatusCode, response.Header, answer
 }
 
@@ -120,9 +109,7 @@ func (s *testServer) mustRegister(t testing.TB, key, environmentID string, publi
 		t.Fatalf("register: %d %s", status, answer)
 	}
 	var response wire.RegisterResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(answer, &response))
 	if *response.EnvironmentID != environmentID || *response.SecurityProfile != wire.SecurityProfile {
 		t.Fatalf("answer is %s", answer)
 	}
@@ -132,9 +119,7 @@ func (s *testServer) mustRegister(t testing.TB, key, environmentID string, publi
 // goOnline stands for an open websocket.
 func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string) {
 	t.Helper()
-	if _, err := s.store.SetOnline(t.Context(), store.Presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, store.Seen{}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(s.store.SetOnline(t.Context(), store.Presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, store.Seen{}))
 }
 
 func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *wire.PublicKey) wire.ConnectResponse {
@@ -144,9 +129,7 @@ func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public
 		t.Fatalf("connect: %d %s", status, answer)
 	}
 	var response wire.ConnectResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(answer, &response))
 	return response
 }
 
@@ -157,9 +140,7 @@ func (s *testServer) validate(t testing.TB, key, environmentID string, request w
 		t.Fatalf("validate: %d %s", status, answer)
 	}
 	var response wire.ValidateResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(answer, &response))
 	return response.Valid
 }
 
@@ -281,19 +262,13 @@ func TestRefusals(t *testing.T) {
 	limited, _ := createKey(t, st, ticket.Executor, "env-*", store.Limits{Requests: 0.001, RequestBurst: 1})
 	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
 
-	key, err := json.Marshal(storetest.Key(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := rig.Value(json.Marshal(storetest.Key(t)))
 	register := `{"security_profile":"noise_hybrid_ik_v1","executor_public_key":` + string(key) + `}`
 	badKEM := storetest.Key(t)
 	for i := range badKEM.MLKEM768 {
 		badKEM.MLKEM768[i] = 0xff // coefficients beyond the modulus
 	}
-	badKEMText, err := json.Marshal(badKEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	badKEMText := rig.Value(json.Marshal(badKEM))
 	const path = "/cloud/environment/env-1/"
 	for _, tt := range []struct {
 		name, authorization, path, body string
@@ -405,10 +380,7 @@ func TestRevocation(t *testing.T) {
 
 	// A watch hears of the revocation, too.
 	ctx, cancel := context.WithCancel(t.Context())
-	revocations, err := other.WatchRevocations(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	revocations := rig.Value(other.WatchRevocations(ctx))
 	gone := make(chan string, 4)
 	done := make(chan struct{})
 	go func() {
@@ -416,9 +388,7 @@ func TestRevocation(t *testing.T) {
 		revocations.Run(ctx, func(id string) { gone <- id })
 	}()
 
-	if _, err := st.RevokeKey(t.Context(), harnessID); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(t.Context(), harnessID))
 	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
 		t.Errorf("a revoked key connects: %d %s", status, code)
 	}
@@ -428,12 +398,8 @@ func TestRevocation(t *testing.T) {
 	if got, want := within(t, gone), store.KeyPrefix+harnessID; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
-	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}))
+	rig.Must(t, st.RemoveIdentity(t.Context(), "agent/1"))
 	if got, want := within(t, gone), store.AgentPrefix+"agent/1"; got != want {
 		t.Errorf("%q is gone, want %q", got, want)
 	}
@@ -488,10 +454,7 @@ func TestReadyIsCheap(t *testing.T) {
 	ns := storetest.NATS(t, t.TempDir(), nil)
 	const fresh = time.Second // how long the store repeats an answer
 	log := new(strings.Builder)
-	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := rig.Value(store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	defer st.Close()
 	s := startServer(t, Config{Store: st})
 	nc := storetest.Connect(t, ns.ClientURL())
@@ -512,9 +475,7 @@ func TestReadyIsCheap(t *testing.T) {
 		return 1 + int(time.Since(began)/fresh)
 	}
 	most := flood(200)
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, nc.Flush())
 	if n, _, err := writes.Pending(); err != nil || n == 0 || n > most {
 		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
 	}
@@ -533,9 +494,7 @@ func TestHealth(t *testing.T) {
 	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
 		t.Errorf("POST: %d", status)
 	}
-	if err := s.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Drain(t.Context()))
 	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 503 || string(body) != "draining\n" {
 		t.Errorf("readyz while draining: %d %s", status, body)
 	}
@@ -632,13 +591,10 @@ func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID
 	t.Helper()
 	timestamp := at.UTC().Format("2006-01-02T15:04:05Z")
 	signature := ed25519.Sign(private, []byte(runtimeID+":"+taskID+":"+timestamp))
-	text, err := json.Marshal(map[string]string{
+	text := rig.Value(json.Marshal(map[string]string{
 		"agent_runtime_id": runtimeID, "task_id": taskID, "timestamp": timestamp,
 		"signature": base64.StdEncoding.EncodeToString(signature),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return "AgentAssertion " + base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -702,9 +658,7 @@ func TestExecutorURL(t *testing.T) {
 	if status, reason := open(strings.Replace(oldLink, oldID, nextID, 1)); status != 401 || reason != ticket.RejectInvalidSignature {
 		t.Errorf("the URL of another key: %d %s", status, reason)
 	}
-	if _, err := st.RevokeKey(t.Context(), oldID); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(t.Context(), oldID))
 	if status, reason := open(oldLink); status != 403 || reason != ticket.RejectInvalidRole {
 		t.Errorf("the URL of a revoked key: %d %s", status, reason)
 	}

@@ -33,14 +33,11 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 	}
 	var list []string
 	for i := range n {
-		s, err := server.NewServer(&server.Options{
+		s := rig.Value(server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: t.TempDir(),
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		if !s.ReadyForConnections(soon) {

@@ -39,20 +39,14 @@ type signer struct {
 func newSigner(t *testing.T, st *store.Store, environments string) (s signer, text string) {
 	t.Helper()
 	text, id := createKey(t, st, ticket.Executor, environments, store.Limits{})
-	secret, err := st.AccessSecret(t.Context(), id, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := rig.Value(st.AccessSecret(t.Context(), id, text))
 	return signer{keys: sigv4.Keys{AccessKeyID: id, SecretAccessKey: secret}}, text
 }
 
 // sign adds what a signature needs to the header.
 func (s signer) sign(t *testing.T, method, target, body string, header http.Header) http.Header {
 	t.Helper()
-	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(target))
 	if s.host != "" {
 		u.Host = s.host
 	}
@@ -61,9 +55,7 @@ func (s signer) sign(t *testing.T, method, target, body string, header http.Head
 		at = time.Now()
 	}
 	r := &http.Request{Method: method, URL: u, Header: header}
-	if err := s.keys.Sign(t.Context(), r, []byte(body), sigv4.Scope{Region: signedScope, Service: "execute-api"}, at); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.keys.Sign(t.Context(), r, []byte(body), sigv4.Scope{Region: signedScope, Service: "execute-api"}, at))
 	return r.Header
 }
 
@@ -75,9 +67,7 @@ func (s *testServer) registerSigned(t *testing.T, who signer, environmentID, bod
 	status, _, text := s.do(t, http.MethodPost, path, body, header)
 	var answer wire.DirectResponse
 	if status == http.StatusOK {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(text, &answer))
 	}
 	return status, answer
 }
@@ -86,9 +76,7 @@ func (s *testServer) askDirect(t *testing.T, key, environmentID, path string) (s
 	t.Helper()
 	status, code, text := s.post(t, "Bearer "+key, wire.PathPrefix+environmentID+path, directBody)
 	if status == http.StatusOK {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(text, &answer))
 	}
 	return status, code, answer
 }
@@ -143,10 +131,7 @@ func (s *testServer) join(t *testing.T, key, environmentID string) (*transport.W
 
 func mustRead(t *testing.T, c *transport.WebSocket) string {
 	t.Helper()
-	message, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := rig.Value(c.Read())
 	return string(message)
 }
 
@@ -244,9 +229,7 @@ func TestSignedByRotatedKey(t *testing.T) {
 			t.Errorf("the new secret: got %d", status)
 		}
 	}
-	if _, err := st.RevokeKey(t.Context(), former.keys.AccessKeyID); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(t.Context(), former.keys.AccessKeyID))
 	if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusUnauthorized {
 		t.Errorf("a revoked key: got %d", status)
 	}
@@ -272,15 +255,9 @@ func TestSignedBehindProxy(t *testing.T) {
 	}
 	// What was signed for another server is not taken from it, whatever it says of its name.
 	for host, want := range map[string]int{"registry.example": http.StatusOK, "registry.example:8443": http.StatusOK, "other.example": http.StatusUnauthorized} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody)))
 		r.Header, r.Host = who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}}), host
-		response, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := rig.Value(http.DefaultTransport.RoundTrip(r))
 		if _ = response.Body.Close(); response.StatusCode != want {
 			t.Errorf("as %s: got %d", host, response.StatusCode)
 		}
@@ -304,10 +281,7 @@ func TestSignedNameless(t *testing.T) {
 		"a host of a proxy": {"registry.example", "registry.example", http.StatusUnauthorized},
 	} {
 		for _, signed := range []bool{true, false} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody)))
 			r.Host, r.Header = tt.host, http.Header{"Content-Type": {"application/json"}}
 			want := http.StatusOK
 			if signed {
@@ -318,10 +292,7 @@ func TestSignedNameless(t *testing.T) {
 			if tt.forwarded != "" {
 				r.Header.Set("X-Forwarded-Host", tt.forwarded)
 			}
-			response, err := http.DefaultTransport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := rig.Value(http.DefaultTransport.RoundTrip(r))
 			text, err := io.ReadAll(response.Body)
 			if _ = response.Body.Close(); err != nil || response.StatusCode != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
 				t.Errorf("%s, signed %v: got %d, %s, %v", name, signed, response.StatusCode, text, err)
@@ -410,10 +381,7 @@ func TestDirectURLs(t *testing.T) {
 			break
 		}
 	}
-	u, err := url.Parse(answer.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(answer.URL))
 	q := u.Query()
 	q.Set("role", "harness")
 	u.RawQuery = q.Encode()
@@ -451,9 +419,7 @@ func TestDirectPairs(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		message := fmt.Sprint(i)
-		if err := c.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Write([]byte(message)))
 		if got := mustRead(t, c); got != message {
 			t.Errorf("got %s, want %s", got, message)
 		}
@@ -487,9 +453,7 @@ func TestDirectPairs(t *testing.T) {
 		if i%2 == 1 {
 			from, to = last, early
 		}
-		if err := from.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, from.Write([]byte(message)))
 		if got := mustRead(t, to); got != message {
 			t.Errorf("%d bytes came, want %d", len(got), len(message))
 		}
@@ -578,10 +542,7 @@ func TestDirectPings(t *testing.T) {
 	s := startServer(t, Config{Store: st, Direct: "*"})
 	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	c, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond}))
 	defer c.Close()
 	if message, err := c.Read(); err == nil {
 		t.Errorf("got %q", message)

@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // environments asks as agent environments does.
@@ -55,9 +56,7 @@ func TestEnvironments(t *testing.T) {
 		case "ci-3":
 			p.Principal = store.KeyPrefix + labelled.ID
 		}
-		if _, err := st.SetOnline(t.Context(), p, store.Seen{}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(st.SetOnline(t.Context(), p, store.Seen{}))
 	}
 	since := time.Unix(1e9, 0).UTC()
 	want := []wire.Environment{
@@ -109,9 +108,7 @@ func TestEnvironmentsRefused(t *testing.T) {
 	if status, _, _ := s.listed(t, revoked, ""); status != http.StatusOK {
 		t.Errorf("before it is revoked: %d", status)
 	}
-	if _, err := st.RevokeKey(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(t.Context(), id))
 	over, _, err := st.CreateKey(t.Context(), store.Key{Role: string(ticket.Harness), Environments: "*", Expires: time.Now().Add(-time.Second)})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // startFront serves s behind a front.
@@ -55,14 +56,9 @@ type visitor struct {
 
 func visit(t testing.TB, address string) *visitor {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rig.Value(net.Dial("tcp", address))
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, conn.SetDeadline(time.Now().Add(soon)))
 	return &visitor{t, conn, bufio.NewReader(conn)}
 }
 
@@ -70,20 +66,13 @@ func visit(t testing.TB, address string) *visitor {
 // is over then.
 func (v *visitor) ask(method, path, authorization string, body any) (status int, over bool) {
 	v.t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if _, err := fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text); err != nil {
-		v.t.Fatal(err)
-	}
+	text := rig.Value(json.Marshal(body))
+	rig.Value(fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text))
 	response, err := http.ReadResponse(v.r, &http.Request{Method: method})
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		v.t.Fatal(err)
-	}
+	rig.Value(io.Copy(io.Discard, response.Body))
 	if response.Close {
 		if _, err := v.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			v.t.Errorf("%s %s: %v after the answer, want the end of the connection", method, path, err)
@@ -149,9 +138,7 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	_, address := startFront(t, s.Server)
 	answered, silent := visit(t, address), visit(t, address)
 	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
-	if _, err := io.WriteString(answered.conn, head); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(io.WriteString(answered.conn, head))
 	response, err := http.ReadResponse(answered.r, nil)
 	if err != nil || response.StatusCode != http.StatusUnauthorized {
 		t.Fatal(response, err)
@@ -162,9 +149,7 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	// A connection that has sent nothing lives for headerTimeout, which is not over.
 	// Reading would tell at once if it had ended. The deadline is a little in the
 	// future, since with one in the past nothing would be read.
-	if err := silent.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, silent.conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if _, err := silent.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("who has said nothing since has ended before: %v", err)
 	}
@@ -244,9 +229,7 @@ func TestSlowBody(t *testing.T) {
 	key, _ := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
-		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key))
 		answered := make(chan int, 1)
 		go func() {
 			response, err := http.ReadResponse(v.r, nil)
@@ -288,9 +271,7 @@ func TestStrangersAreFew(t *testing.T) {
 	signed.Host = address
 	strangers := 8000
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	strangers = min(strangers, int(limit.Cur)-3*maxStrangers)
 	if strangers < maxStrangers+1000 {
 		t.Skipf("%d descriptors are too few", limit.Cur)

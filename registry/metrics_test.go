@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/registry/internal/rendezvous"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // metricsPage reads the metrics with the parser of Prometheus.
@@ -117,10 +118,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 
-	text, err := os.ReadFile("../docs/remote.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rig.Value(os.ReadFile("../docs/remote.md"))
 	said := map[string]bool{}
 	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
 		said[name] = true
@@ -169,10 +167,7 @@ func TestMetricsWithoutStore(t *testing.T) {
 // TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rig.Value(os.ReadFile("../docs/metrics.md"))
 	_, section, _ := strings.Cut(string(text), "\n## Registry")
 	st, _ := storetest.Open(t)
 	s := startServer(t, Config{Store: st, CertificateNotAfter: time.Now})

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -62,10 +63,7 @@ func openBeside(t testing.TB, dir string) *Store {
 // testKey makes a key as an executor or harness has it.
 func testKey(t testing.TB) *wire.PublicKey {
 	t.Helper()
-	secret, err := mlkem.GenerateKey768()
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := rig.Value(mlkem.GenerateKey768())
 	key := &wire.PublicKey{Suite: wire.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
 	rand.Read(key.X25519)
 	return key
@@ -75,10 +73,7 @@ func TestStoreFolder(t *testing.T) {
 	t.Parallel()
 	_, dir := openTestStore(t)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := rig.Value(os.Stat(path))
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
@@ -106,9 +101,7 @@ func TestStoreIsPrivate(t *testing.T) {
 	}
 	// All folders up to the one of all temporary files, which everybody may enter.
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
-		if err := os.Chmod(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(path, 0o777))
 	}
 	path := filepath.Join(dir, besideFile)
 	dial := func(uid uint32) error {
@@ -137,10 +130,7 @@ func TestDialSocket(t *testing.T) {
 	if path == "" {
 		t.Skip("for another test")
 	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rig.Value(net.Dial("unix", path))
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(soon))
 	greeting := make([]byte, 4)
@@ -222,14 +212,8 @@ func TestRedacted(t *testing.T) {
 func TestStoreReopen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := st.SharedKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
+	key := rig.Value(st.SharedKey(t.Context()))
 	_, created, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})
 	if err != nil {
 		t.Fatal(err)
@@ -239,15 +223,9 @@ func TestStoreReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Announce(t.Context(), "node"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.Announce(t.Context(), "node"))
+	rig.Value(st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}))
+	rig.Must(t, st.Close())
 
 	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -303,9 +281,7 @@ func TestRegister(t *testing.T) {
 	one, dir := openTestStore(t)
 	two := openBeside(t, dir)
 	ctx := t.Context()
-	if err := one.Announce(ctx, "n1"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, one.Announce(ctx, "n1"))
 	a, b := testKey(t), testKey(t)
 	register := func(st *Store, key *wire.PublicKey, wantConflict bool) Registration {
 		t.Helper()
@@ -319,31 +295,19 @@ func TestRegister(t *testing.T) {
 	if again := register(two, a, false); again.ID != first.ID {
 		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
 	}
-	revision, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	revision := rig.Value(one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}))
 	register(two, b, true)
 	if again := register(two, a, false); again.ID != first.ID {
 		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
 	}
 	// A newer websocket at another server: the end of the older one changes nothing.
-	if err := two.Announce(ctx, "n2"); err != nil {
-		t.Fatal(err)
-	}
-	newer, err := two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.SetOffline(ctx, "env", revision); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, two.Announce(ctx, "n2"))
+	newer := rig.Value(two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{}))
+	rig.Must(t, one.SetOffline(ctx, "env", revision))
 	if p, online, err := one.Online(ctx, "env"); !online || p.Node != "n2" || err != nil {
 		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
 	}
-	if err := two.SetOffline(ctx, "env", newer); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, two.SetOffline(ctx, "env", newer))
 	if _, online, err := one.Online(ctx, "env"); online || err != nil {
 		t.Errorf("online %v, %v after the last websocket", online, err)
 	}
@@ -370,9 +334,7 @@ func TestRegisterRace(t *testing.T) {
 	one, dir := openTestStore(t)
 	stores := []*Store{one, openBeside(t, dir)}
 	ctx := t.Context()
-	if err := one.Announce(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, one.Announce(ctx, "n"))
 	var mu sync.Mutex
 	won := make(map[string]bool)
 	var wg sync.WaitGroup
@@ -424,23 +386,17 @@ func TestDeadNode(t *testing.T) {
 	st, _ := openTestStore(t)
 	ctx := t.Context()
 	for _, node := range []string{"dead", "alive"} {
-		if err := st.Announce(ctx, node); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, st.Announce(ctx, node))
 		reg, _, err := st.Register(ctx, "env-"+node, testKey(t), "key:x", always, never)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}))
 	}
 	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
 		t.Fatalf("online are %+v, %v", online, err)
 	}
-	if err := st.Withdraw(ctx, "dead"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.Withdraw(ctx, "dead"))
 	online, err := st.presences(ctx)
 	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
 		t.Errorf("online are %+v, %v", online, err)
@@ -451,9 +407,7 @@ func TestDeadNode(t *testing.T) {
 	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
 		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
 	}
-	if err := st.sweep(ctx, "alive"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.sweep(ctx, "alive"))
 	left, err := all[Presence](ctx, st.presence)
 	if err != nil || len(left) != 1 {
 		t.Errorf("after the sweep there are %+v, %v", left, err)
@@ -466,27 +420,15 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
 	ctx := t.Context()
-	if err := st.Announce(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.Announce(ctx, "n"))
 	reg, _, err := st.Register(ctx, "env", testKey(t), "key:x", always, never)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}); err != nil {
-		t.Fatal(err)
-	}
-	before, err := st.registrations.Get(ctx, "env")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.sweep(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
-	after, err := st.registrations.Get(ctx, "env")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}))
+	before := rig.Value(st.registrations.Get(ctx, "env"))
+	rig.Must(t, st.sweep(ctx, "n"))
+	after := rig.Value(st.registrations.Get(ctx, "env"))
 	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
 		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
 	}
@@ -509,10 +451,7 @@ func TestMarkersPass(t *testing.T) {
 		{st.secrets, 0, 0},
 		{st.replay, ReplayTTL, 0},
 	} {
-		status, err := tt.kv.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := rig.Value(tt.kv.Status(t.Context()))
 		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
 			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
 		}
@@ -539,10 +478,7 @@ func TestStoreKeepsRoom(t *testing.T) {
 	st, _ := openTestStore(t)
 	var filled int64
 	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
-		status, err := kv.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := rig.Value(kv.Status(t.Context()))
 		limit := status.Config().MaxBytes
 		if limit <= 0 {
 			t.Errorf("%s has no limit", kv.Bucket())
@@ -559,14 +495,9 @@ func TestStoreKeepsRoom(t *testing.T) {
 func TestStoreAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rig.Value(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"}))
 	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, l.Close())
 	st, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -589,17 +520,12 @@ func never(string) bool { return false }
 func TestRestartEnds(t *testing.T) {
 	t.Parallel()
 	bounded := false
-	e, err := startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
+	e := rig.Value(startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
 		_, bounded = ctx.Deadline()
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer e.close()
-	if err := e.restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, e.restart(t.Context()))
 	if !bounded {
 		t.Error("what is made then has no deadline")
 	}
@@ -614,9 +540,7 @@ func TestHealthWhileOpening(t *testing.T) {
 	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
 		t.Fatalf("it has %d streams, %v", len(made), err)
 	}
-	if err := os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700))
 	if health := st.embedded.server.Healthz(nil); health.Error == "" {
 		t.Fatal("NATS does not miss the stream")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,9 +129,7 @@ func (c *cluster) principalOf(k store.Key) string {
 // revoke takes a principal's key away.
 func (c *cluster) revoke(principal string) {
 	c.t.Helper()
-	if _, err := c.st.RevokeKey(c.t.Context(), principal[len(store.KeyPrefix):]); err != nil {
-		c.t.Fatal(err)
-	}
+	rig.Value(c.st.RevokeKey(c.t.Context(), principal[len(store.KeyPrefix):]))
 }
 
 func (c *cluster) register(environmentID string) store.Registration {

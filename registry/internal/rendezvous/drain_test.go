@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDrain: both ends move to another server, and a stream that acknowledges
@@ -40,9 +42,7 @@ func TestDrain(t *testing.T) {
 		if err := <-drained; err != nil {
 			c.t.Fatal(err)
 		}
-		if err := a.Close(); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, a.Close())
 		exchange(h, e, "acknowledged", 1)
 	})
 }
@@ -77,15 +77,11 @@ func TestDrainCancelled(t *testing.T) {
 		if err := s.Drain(ctx); !errors.Is(err, stop) {
 			c.t.Fatalf("got %v, want %v", err, stop)
 		}
-		if err := s.Close(); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, s.Close())
 		e.wantEnd()
 		h.wantEnd()
 		for range 2 {
-			if err := empty.Drain(c.t.Context()); err != nil {
-				c.t.Fatal(err)
-			}
+			rig.Must(c.t, empty.Drain(c.t.Context()))
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // end is one end of the relay, as the test plays it.
@@ -120,9 +121,7 @@ func (e *end) send(message []byte) {
 	e.t.Helper()
 	m := socket.NewMessage(len(message))
 	m.Bytes = append(m.Bytes, message...)
-	if err := e.lane.Send(m); err != nil {
-		e.t.Fatal(err)
-	}
+	rig.Must(e.t, e.lane.Send(m))
 }
 
 // trySend sends a frame on a websocket that may have ended.

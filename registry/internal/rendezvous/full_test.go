@@ -28,9 +28,7 @@ const diskVariable = "REGISTRY_TEST_DISK"
 func ownDisk(t *testing.T) (dir string, ok bool) {
 	t.Helper()
 	if dir := os.Getenv(diskVariable); dir != "" {
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"))
 		return dir, true
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
@@ -70,9 +68,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 		}
 	}
 	return func() {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Remove(path))
 	}
 }
 
@@ -195,9 +191,7 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("registration %s is %s now, %v", registered.ID, again.ID, err)
 		}
 		for _, key := range keys {
-			if _, err := st.AuthenticateKey(ctx, key); err != nil {
-				t.Fatal(err)
-			}
+			rig.Value(st.AuthenticateKey(ctx, key))
 		}
 		c.waitOnline(s)
 		s.wantOnline(true)
@@ -208,8 +202,6 @@ func TestDiskFull(t *testing.T) {
 		return
 	}
 	// What listens for changes hears of them as before, after some ten seconds.
-	if _, err := st.RevokeKey(ctx, harness.ID); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(ctx, harness.ID))
 	revoked.wantEnd()
 }

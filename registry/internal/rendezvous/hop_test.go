@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/registry/internal/notice"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestStoreComesBack: while the store is away, and no letter goes between servers, streams inside one
@@ -71,17 +72,13 @@ func TestServerCloses(t *testing.T) {
 		opened(plain, e, "plain", 0)
 		opened(far, e, "acknowledged", 1)
 		began := time.Now()
-		if err := a.Close(); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, a.Close())
 		e.wantReset("plain", resetHarnessGone)
 		plain, far = third.harness(), third.harness()
 		e.want(far.sendFrame(acked(resume("acknowledged"), 1)))
 		exchange(far, e, "acknowledged", 1)
 		opened(plain, e, "plain", 0)
-		if err := b.Close(); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, b.Close())
 		plain.wantEnd()
 		e = third.end(third.ticket(ticket.Executor))
 		far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
@@ -115,9 +112,7 @@ func TestExecutorMovesUnderLoad(t *testing.T) {
 			e.sendFrame(acked(resume("stream"), 1))
 			for range 100 {
 				var f frame.Frame
-				if err := frame.Decode(e.receive(), &f); err != nil {
-					c.t.Fatal(err)
-				}
+				rig.Must(c.t, frame.Decode(e.receive(), &f))
 				if f.Body != frame.Data || f.Seq <= last {
 					c.t.Fatalf("got %d seq %d after %d", f.Body, f.Seq, last)
 				}
@@ -205,9 +200,7 @@ func TestPresenceOrder(t *testing.T) {
 			`{"kind":"refused","registration":%q,"stream":"stream","intruder":true}`, `{"kind":"detach","registration":%q,"stream":"stream"}`,
 			`{"kind":"taken","registration":%q,"stream":"stream","bytes":-1}`,
 		} {
-			if err := s.hop.post.SendAll("impostor", fmt.Appendf(nil, text, c.registration.ID)); err != nil {
-				c.t.Fatal(err)
-			}
+			rig.Must(c.t, s.hop.post.SendAll("impostor", fmt.Appendf(nil, text, c.registration.ID)))
 		}
 		exchange(h, e, "stream", 0)
 	})

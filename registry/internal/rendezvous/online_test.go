@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/registry/internal/notice"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // single is a server that has the store for itself, as with an embedded one.
@@ -55,10 +56,7 @@ func TestOnlineExchanges(t *testing.T) {
 	s.end(s.ticket(ticket.Executor))
 	var exchanges []string
 	for { // until the server has said that the executor is online
-		message, err := all.NextMsg(soon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		message := rig.Value(all.NextMsg(soon))
 		if n, ok := decodeNotice(store.Letter{From: message.Reply, Data: message.Data}); ok && n.Kind == notice.Online {
 			break
 		}

@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"fmt"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTakeOverAfterRestart: the servers that knew whose a stream is have ended. A harness
@@ -19,9 +21,7 @@ func TestTakeOverAfterRestart(t *testing.T) {
 						before := c.server(settings{})
 						e, h := before.executor(), before.harness()
 						opened(h, e, "stream", 1)
-						if err := before.Close(); err != nil {
-							c.t.Fatal(err)
-						}
+						rig.Must(c.t, before.Close())
 						at, last := c.pair(servers, settings{})
 						e = at.executorOf(map[string]string{"stream": c.harnessKey})
 						c.waitOnline(at)
@@ -74,9 +74,7 @@ func TestTakeOverBeforeRestart(t *testing.T) {
 		opened(h, e, "stream", 1)
 		thief := first.stranger()
 		opened(thief, e, "of its own", 1)
-		if err := before.Close(); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, before.Close())
 		thief.sendFrame(resumed("stream"))
 		c.settles("it has the stream", func() bool { return first.metrics.Streams.Load() == 2 })
 		e = last.executorOf(map[string]string{"stream": c.harnessKey})

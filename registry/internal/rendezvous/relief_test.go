@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // smallMemory is what a server of these tests may take: it may hold 32 MiB for peers.
@@ -150,10 +151,7 @@ func TestMemoryShortOfHalves(t *testing.T) {
 				c.t.Fatal(err)
 			}
 			for range 40 { // of 256 KiB each, of which 8 MiB are let in
-				conn, err := s.dial(c.t.Context(), "tcp", s.host)
-				if err != nil {
-					c.t.Fatal(err)
-				}
+				conn := rig.Value(s.dial(c.t.Context(), "tcp", s.host))
 				c.t.Cleanup(func() { conn.Close() })
 				rawUpgrade(c.t, conn, u)
 				go conn.Write(half)

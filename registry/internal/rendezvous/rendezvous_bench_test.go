@@ -29,10 +29,7 @@ func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	c, _ := natsCluster(b)
 	s, other := c.pair(servers, settings{Limits: store.Limits{Bytes: -1}})
 	dial := func(ts *relayServer, r ticket.Role) *socket.Socket {
-		end, err := socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		end := rig.Value(socket.Dial(b.Context(), ts.url(ts.ticket(r)), nil, socket.Config{}))
 		b.Cleanup(func() { end.Close() })
 		return end
 	}
@@ -43,9 +40,7 @@ func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	for _, f := range []frame.Frame{resume("stream"), acked(data("stream", 0, "x"), ack)} {
 		m := socket.NewMessage(64)
 		m.Bytes = f.Append(m.Bytes)
-		if err := lane.Send(m); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, lane.Send(m))
 		readOne(b, e)
 	}
 	return h, e
@@ -97,18 +92,14 @@ func BenchmarkThroughput(b *testing.B) {
 					f := acked(data("stream", uint32(n), payload), ack)
 					m.Bytes = f.Append(m.Bytes)
 					n++
-					if err := lane.Send(m); err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, lane.Send(m))
 				}
 				finish <- n + 1
 				window <- struct{}{}
 				m := socket.NewMessage(len(payload) + 64)
 				f := data("stream", uint32(n), payload)
 				m.Bytes = f.Append(m.Bytes)
-				if err := lane.Send(m); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, lane.Send(m))
 				<-done
 			})
 		}
@@ -228,10 +219,7 @@ func memory(t testing.TB) (inUse, resident int64) {
 	if err != nil {
 		t.Skip("resident memory is not told here")
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := rig.Value(strconv.ParseInt(strings.Fields(string(text))[1], 10, 64))
 	return int64(m.HeapInuse + m.StackInuse), pages * int64(os.Getpagesize())
 }
 
@@ -239,10 +227,7 @@ func memory(t testing.TB) (inUse, resident int64) {
 func rawUpgrade(t testing.TB, conn net.Conn, u *url.URL) {
 	t.Helper()
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", u.RequestURI(), u.Host)
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := rig.Value(http.ReadResponse(bufio.NewReaderSize(conn, 512), nil))
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %s", resp.Status)
 	}
@@ -251,14 +236,8 @@ func rawUpgrade(t testing.TB, conn net.Conn, u *url.URL) {
 // rawConn opens a websocket over TCP and keeps nothing but the connection.
 func rawConn(t testing.TB, rawURL string) net.Conn {
 	t.Helper()
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.Dial("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(rawURL))
+	conn := rig.Value(net.Dial("tcp", u.Host))
 	rawUpgrade(t, conn, u)
 	return conn
 }

@@ -15,15 +15,14 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestRejection(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		s := c.server(settings{})
 		draining := c.server(settings{})
-		if err := draining.Drain(c.t.Context()); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, draining.Drain(c.t.Context()))
 		full := c.server(settings{Limits: store.Limits{Connections: 1}})
 		full.executor()
 		full.harness()
@@ -34,10 +33,7 @@ func TestRejection(t *testing.T) {
 			return s.url(k)
 		}
 		query := func(change func(url.Values)) string {
-			u, err := url.Parse(s.url(s.ticket(ticket.Executor)))
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			u := rig.Value(url.Parse(s.url(s.ticket(ticket.Executor))))
 			q := u.Query()
 			change(q)
 			u.RawQuery = q.Encode()
@@ -196,14 +192,10 @@ func TestFramesCount(t *testing.T) {
 		defer ws.Close()
 		const texts = 3
 		for range texts {
-			if err := ws.WriteMessage(websocket.TextMessage, []byte("x")); err != nil {
-				c.t.Fatal(err)
-			}
+			rig.Must(c.t, ws.WriteMessage(websocket.TextMessage, []byte("x")))
 		}
 		last := appended(resume("last"))
-		if err := ws.WriteMessage(websocket.BinaryMessage, last); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, ws.WriteMessage(websocket.BinaryMessage, last))
 		e.want(last)
 		if n := left(k.Principal); n > minByteBurst-texts*socket.MaxMessage {
 			c.t.Errorf("%d texts have left %d of %d bytes", texts, n, minByteBurst)

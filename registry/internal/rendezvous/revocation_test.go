@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestExpired: an audit ends the websockets of a key that has expired, and
@@ -115,9 +116,7 @@ func TestNarrowed(t *testing.T) {
 		add := func(environments string) {
 			c.t.Helper()
 			identity := store.Identity{RuntimeID: "agent", PublicKey: make([]byte, ed25519.PublicKeySize), Environments: environments}
-			if err := c.st.AddIdentity(c.t.Context(), identity); err != nil {
-				c.t.Fatal(err)
-			}
+			rig.Must(c.t, c.st.AddIdentity(c.t.Context(), identity))
 		}
 		add("env*")
 		c.executorKey = store.AgentPrefix + "agent"
@@ -155,9 +154,7 @@ func TestRevokedPrincipalIsTold(t *testing.T) {
 					e = last.executor()
 				default:
 					for _, s := range c.servers {
-						if err := s.Close(); err != nil {
-							c.t.Fatal(err)
-						}
+						rig.Must(c.t, s.Close())
 					}
 					c.revoke(c.harnessKey)
 					first = c.server(settings{})

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRoute: frames of many streams go both ways as they are and in order.
@@ -54,9 +55,7 @@ func testRoute(c *cluster, servers int) {
 	for range streams * frames {
 		got := e.receive()
 		var f frame.Frame
-		if err := frame.Decode(got, &f); err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, frame.Decode(got, &f))
 		stream := string(f.StreamID)
 		if want := sent[stream][atExecutor[stream]]; !bytes.Equal(got, want) {
 			c.t.Fatalf("executor got %s as number %d", printable(got), atExecutor[stream])
