@@ -78,9 +78,7 @@ func TestVerifyAssertion(t *testing.T) {
 	t.Parallel()
 	public, private := testKeys(t)
 	another, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	made := func(change func(*Assertion)) *Assertion {
 		a := &Assertion{RuntimeID: "agent-rt-1", TaskID: "task", Time: time.Now().UTC()}
 		rig.Value(a.header(private))

@@ -72,9 +72,7 @@ func TestParseFrame(t *testing.T) {
 func openCredentials(t *testing.T, first string) (*Credentials, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
 	write(t, w, first)
 	c := rig.Value(ReadCredentials(t.Context(), r, "env-1"))

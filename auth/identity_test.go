@@ -128,9 +128,7 @@ func TestAgentIdentity(t *testing.T) {
 
 	h := headersOf(t, s)
 	a := rig.Value(ParseAssertion(h.Get("Authorization")))
-	if err := a.Verify(public); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, a.Verify(public))
 	if age := time.Since(a.Time); a.TaskID != v.Encrypted.Plaintext || age < 0 || age > time.Minute {
 		t.Errorf("assertion %+v", a)
 	}
@@ -237,9 +235,7 @@ func TestAgentIdentityRefused(t *testing.T) {
 	v := readVectors(t)
 	rsaDER := rig.Value(x509.MarshalPKCS8PrivateKey(rsaKey()))
 	_, foreign, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	service := identityService(t, answerText(`{"task_id":"task-1"}`))
 	base := service.server.URL
 	token := func(changes map[string]any) string { return signedJWT(t, v.Header, identityClaims(t, changes)) }

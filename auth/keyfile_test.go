@@ -29,9 +29,7 @@ func TestKeyFile(t *testing.T) {
 	var log bytes.Buffer
 	var refused error
 	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	sends := func(want string) {
 		t.Helper()
 		header := http.Header{}

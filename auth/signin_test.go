@@ -118,9 +118,7 @@ func TestOpenSignIn(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
@@ -200,9 +198,7 @@ func TestRefresh(t *testing.T) {
 			rig.Must(t, os.Symlink("real.json", path))
 			before := readJSON(t, path)
 			original, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			s := open(t, dir, service)
 			if tt.forced {
 				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
@@ -382,9 +378,7 @@ func TestRefreshUnsaved(t *testing.T) {
 	}
 	dir := home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)})
 	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.RemoveAll(dir))
 		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": newToken})
 	})
 	var log bytes.Buffer

@@ -23,9 +23,7 @@ import (
 func pipe(t *testing.T, text string, ended bool) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -77,9 +75,7 @@ func TestReadBearer(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if got, want := headersOf(t, s).Get("Authorization"), "Bearer "+tt.want; got != want {
 				t.Errorf("Authorization = %.40q, want %.40q", got, want)
 			}
@@ -145,9 +141,7 @@ func TestReadChatGPTToken(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}

@@ -21,13 +21,9 @@ func TestAgentIdentity(t *testing.T) {
 	one := startServer(t, Config{Store: st})
 	two := startServer(t, Config{Store: storetest.Beside(t, dir), ClockSkew: 40 * time.Second})
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, stranger, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rig.Must(t, st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent-rt-1", PublicKey: public, Environments: "env-*"}))
 	body := registerBody(storetest.Key(t))
 	register := func(s *testServer, header, environmentID string) int {
@@ -85,9 +81,7 @@ func TestAgentFloodIsNotRemembered(t *testing.T) {
 	st, dir := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	limits := store.Limits{Requests: 0.001, RequestBurst: 2}
 	rig.Must(t, st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}))
 	now := time.Now()

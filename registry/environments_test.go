@@ -110,9 +110,7 @@ func TestEnvironmentsRefused(t *testing.T) {
 	}
 	rig.Value(st.RevokeKey(t.Context(), id))
 	over, _, err := st.CreateKey(t.Context(), store.Key{Role: string(ticket.Harness), Environments: "*", Expires: time.Now().Add(-time.Second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for key, want := range map[string]int{"": 401, "xa_nonsense": 401, revoked: 401, over: 401, executor: 403} {
 		if status, _, _ := s.listed(t, key, ""); status != want {
 			t.Errorf("%.6s: %d, want %d", key, status, want)

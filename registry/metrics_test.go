@@ -148,22 +148,6 @@ func TestRelayedIsAll(t *testing.T) {
 	}
 }
 
-// TestMetricsWithoutStore: the metrics say so when the store has gone.
-func TestMetricsWithoutStore(t *testing.T) {
-	t.Parallel()
-	ns := storetest.NATS(t, t.TempDir(), nil)
-	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
-	families, _ := metricsPage(t, s)
-	if up := value(t, families, "registry_store_up"); up != 1 {
-		t.Errorf("with a store it is %v", up)
-	}
-	storetest.Stop(ns)
-	eventually(t, "the store is down", func() bool {
-		families, _ := metricsPage(t, s)
-		return value(t, families, "registry_store_up") == 0
-	})
-}
-
 // TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,13 @@ import (
 // accepted is the status with which a registry lists the environments for a key.
 func accepted(t *testing.T, url, key string) int {
 	t.Helper()
-	request := rig.Value(http.NewRequestWithContext(t.Context(), "GET", url+"/cloud/environments", nil))
+	return ask(t, "GET", url+"/cloud/environments", key)
+}
+
+// ask is the status of the answer to a request with a key, and with a body that says nothing.
+func ask(t *testing.T, method, url, key string) int {
+	t.Helper()
+	request := rig.Value(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}")))
 	request.Header.Set("Authorization", "Bearer "+key)
 	response := rig.Value(http.DefaultClient.Do(request))
 	response.Body.Close()
@@ -55,9 +61,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the backup is %v, %v", info, err)
 	}
 	text, err := os.ReadFile(in("backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
 		t.Error("a key is in the backup")
 	}

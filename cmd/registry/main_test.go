@@ -94,14 +94,7 @@ func TestServeAndCommands(t *testing.T) {
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
 	after := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=env-1", "--expires=1h", "--streams=3", "--data", data))
 
-	status := func(key, operation string) int {
-		t.Helper()
-		request := rig.Value(http.NewRequestWithContext(t.Context(), "POST", server.url+"/cloud/environment/env-1/"+operation, strings.NewReader("{}")))
-		request.Header.Set("Authorization", "Bearer "+key)
-		response := rig.Value(http.DefaultClient.Do(request))
-		response.Body.Close()
-		return response.StatusCode
-	}
+	status := func(key, operation string) int { return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key) }
 	// Status 400 means that the key and its role were accepted: only the body {} is
 	// wrong.
 	for _, tt := range []struct {
@@ -139,9 +132,7 @@ func TestServeAndCommands(t *testing.T) {
 	}
 
 	public, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	der := rig.Value(x509.MarshalPKIXPublicKey(public))
 	raw := base64.StdEncoding.EncodeToString(public)
 	mustRun(t, "identities", "add", "agent-1", "--public-key", raw, "--environment=*", "--data", data)
@@ -327,10 +318,7 @@ func TestServeTLS(t *testing.T) {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der := rig.Value(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))
-	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	privateDER := rig.Value(x509.MarshalPKCS8PrivateKey(private))
 	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for path, block := range map[string]*pem.Block{certPath: {Type: "CERTIFICATE", Bytes: der}, keyPath: {Type: "PRIVATE KEY", Bytes: privateDER}} {
 		rig.Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
@@ -343,9 +331,7 @@ func TestServeTLS(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(server.url, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	request := rig.Value(http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/readyz", nil))
 	response := rig.Value(client.Do(request))
 	response.Body.Close()
@@ -403,14 +389,7 @@ func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	data, out := filepath.Join(dir, "data"), filepath.Join(dir, "key")
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
-	status := func(key string) int {
-		t.Helper()
-		request := rig.Value(http.NewRequestWithContext(t.Context(), "GET", server.url+"/cloud/environments", nil))
-		request.Header.Set("Authorization", "Bearer "+key)
-		response := rig.Value(http.DefaultClient.Do(request))
-		response.Body.Close()
-		return response.StatusCode
-	}
+	status := func(key string) int { return accepted(t, server.url, key) }
 	create := []string{"keys", "create", "--role=harness", "--environment=env-*", "--out", out, "--data", data}
 	if printed := mustRun(t, create...); printed != "" {
 		t.Errorf("it prints %q", printed)

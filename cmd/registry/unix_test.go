@@ -22,9 +22,7 @@ import (
 func TestListenUnix(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "registry") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	rig.Must(t, os.Chmod(dir, 0o755))
 	path, data := filepath.Join(dir, "socket"), filepath.Join(dir, "data")
@@ -64,9 +62,7 @@ func TestListenUnix(t *testing.T) {
 	}
 	program := filepath.Join(dir, "client") // other users cannot reach the test's own file
 	text, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rig.Must(t, rig.WriteProgram(program, text))
 	const one, other = 65533, 65532
 	server = start(t, "--listen=unix://"+path, "--trust-proxy", "--allow-uid=65533", "--data", data)

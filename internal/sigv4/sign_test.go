@@ -108,9 +108,7 @@ func TestVerify(t *testing.T) {
 			rig.Must(t, keys.Sign(t.Context(), sent, []byte(vectorBody), vectorScope, vectorTime))
 			q := &request{r: arrived(t, sent), body: vectorBody, secret: keys.SecretAccessKey, now: vectorTime}
 			claim, err := ParseClaim(q.r.Header.Get("Authorization"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			tt.change(q)
 			err = claim.Verify(t.Context(), q.r, []byte(q.body), q.secret, q.now, q.at...)
 			if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrNotSigned) {

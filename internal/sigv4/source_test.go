@@ -282,9 +282,7 @@ func TestEndpoints(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			i.do(func() {
 				if last := i.requests[len(i.requests)-1]; last != tt.asked {
 					t.Errorf("asked %s, want %s", last, tt.asked)
@@ -304,9 +302,7 @@ func TestRenewal(t *testing.T) {
 	i := newImitation(t)
 	e := host(t, "", "").with(environment{varRelativeURI: "/v2/credentials/uuid"})
 	s, err := Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := func(id string) {
 		t.Helper()
 		if k, err := s.keys(t.Context()); err != nil || k.AccessKeyID != id {
@@ -343,10 +339,7 @@ func TestInstanceRegion(t *testing.T) {
 func TestFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	e := host(t, "[default]\naws_access_key_id=ONE\naws_secret_access_key=x\n", "")
-	s, err := Open(t.Context(), Config{Lookup: e.lookup})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rig.Value(Open(t.Context(), Config{Lookup: e.lookup}))
 	for _, id := range []string{"ONE", "TWO"} {
 		r := newRequest(t, http.MethodGet, vectorGet)
 		rig.Must(t, s.SignRequest(t.Context(), r, nil))

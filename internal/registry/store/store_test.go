@@ -33,30 +33,16 @@ const soon = 3 * time.Minute
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir, Timeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st = rig.Value(Open(t.Context(), Config{Dir: dir, Timeout: soon}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	return st, dir
 }
 
 // openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st, err := Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st := rig.Value(Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	return st
 }
 
@@ -130,7 +116,8 @@ func TestDialSocket(t *testing.T) {
 	if path == "" {
 		t.Skip("for another test")
 	}
-	conn := rig.Value(net.Dial("unix", path))
+	conn, err := net.Dial("unix", path)
+	rig.Must(t, err)
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(soon))
 	greeting := make([]byte, 4)
@@ -144,13 +131,9 @@ func TestStoreLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
 	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, st.Close())
 		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the socket is left behind: %v", err)
 		}
@@ -215,14 +198,10 @@ func TestStoreReopen(t *testing.T) {
 	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
 	key := rig.Value(st.SharedKey(t.Context()))
 	_, created, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	executorKey := testKey(t)
 	reg, _, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rig.Must(t, st.Announce(t.Context(), "node"))
 	rig.Value(st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}))
 	rig.Must(t, st.Close())
@@ -262,9 +241,7 @@ func TestSharedKeyIsOne(t *testing.T) {
 		}
 		wg.Go(func() {
 			key, err := st.SharedKey(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 			keys[i] = string(key)
 		})
 	}
@@ -273,57 +250,6 @@ func TestSharedKeyIsOne(t *testing.T) {
 		if key != keys[0] || len(key) != 32 {
 			t.Fatalf("keys are %q", keys)
 		}
-	}
-}
-
-func TestRegister(t *testing.T) {
-	t.Parallel()
-	one, dir := openTestStore(t)
-	two := openBeside(t, dir)
-	ctx := t.Context()
-	rig.Must(t, one.Announce(ctx, "n1"))
-	a, b := testKey(t), testKey(t)
-	register := func(st *Store, key *wire.PublicKey, wantConflict bool) Registration {
-		t.Helper()
-		reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
-		if err != nil || conflict != wantConflict {
-			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
-		}
-		return reg
-	}
-	first := register(one, a, false)
-	if again := register(two, a, false); again.ID != first.ID {
-		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
-	}
-	revision := rig.Value(one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}))
-	register(two, b, true)
-	if again := register(two, a, false); again.ID != first.ID {
-		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
-	}
-	// A newer websocket at another server: the end of the older one changes nothing.
-	rig.Must(t, two.Announce(ctx, "n2"))
-	newer := rig.Value(two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{}))
-	rig.Must(t, one.SetOffline(ctx, "env", revision))
-	if p, online, err := one.Online(ctx, "env"); !online || p.Node != "n2" || err != nil {
-		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
-	}
-	rig.Must(t, two.SetOffline(ctx, "env", newer))
-	if _, online, err := one.Online(ctx, "env"); online || err != nil {
-		t.Errorf("online %v, %v after the last websocket", online, err)
-	}
-	second := register(two, b, false)
-	if second.ID == first.ID {
-		t.Error("another key got the same registration")
-	}
-	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}); !errors.Is(err, errSuperseded) {
-		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
-	}
-	if _, online, err := one.Online(ctx, "env"); online || err != nil {
-		t.Errorf("online %v, %v after that", online, err)
-	}
-	// After all that the environment can be used as before.
-	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, Seen{}); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -388,9 +314,7 @@ func TestDeadNode(t *testing.T) {
 	for _, node := range []string{"dead", "alive"} {
 		rig.Must(t, st.Announce(ctx, node))
 		reg, _, err := st.Register(ctx, "env-"+node, testKey(t), "key:x", always, never)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}))
 	}
 	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
@@ -422,9 +346,7 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	ctx := t.Context()
 	rig.Must(t, st.Announce(ctx, "n"))
 	reg, _, err := st.Register(ctx, "env", testKey(t), "key:x", always, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}))
 	before := rig.Value(st.registrations.Get(ctx, "env"))
 	rig.Must(t, st.sweep(ctx, "n"))
@@ -498,18 +420,9 @@ func TestStoreAfterKill(t *testing.T) {
 	l := rig.Value(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"}))
 	l.SetUnlinkOnClose(false)
 	rig.Must(t, l.Close())
-	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err := openBeside(t, dir).SharedKey(t.Context()); err != nil {
-		t.Error(err)
-	}
+	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
+	rig.Check(t, rig.Err(openBeside(t, dir).SharedKey(t.Context())))
 }
 
 func always() bool { return true }
@@ -544,7 +457,5 @@ func TestHealthWhileOpening(t *testing.T) {
 	if health := st.embedded.server.Healthz(nil); health.Error == "" {
 		t.Fatal("NATS does not miss the stream")
 	}
-	if err := writeError(st.embedded.server); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, writeError(st.embedded.server))
 }

@@ -120,9 +120,7 @@ func (c *cluster) principalOf(k store.Key) string {
 		_, k, err = c.st.CreateKey(c.t.Context(), k)
 		return err
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	rig.Must(c.t, err)
 	return store.KeyPrefix + k.ID
 }
 
@@ -153,9 +151,7 @@ func always() bool { return true }
 func (c *cluster) presenceRevision() uint64 {
 	c.t.Helper()
 	_, revision, _, err := c.st.Presence(c.t.Context(), c.environmentID)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	rig.Must(c.t, err)
 	return revision
 }
 
@@ -239,17 +235,13 @@ func (c *cluster) server(cfg settings) *relayServer {
 		key, err = st.SharedKey(c.t.Context())
 		return err
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	rig.Must(c.t, err)
 	l := limits.New(cfg.Limits, cfg.Memory)
 	s, err := New(c.t.Context(), Config{
 		Store: st, Signer: ticket.NewSigner(key), Limits: l, Log: limits.NewLog(logger, l), Metrics: new(Metrics),
 		Self: store.Server{Node: rand.Text()}, Grace: cmp.Or(cfg.Grace, time.Minute),
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	rig.Must(c.t, err)
 	ts := &relayServer{Routes: s, c: c, http: &http.Server{Handler: s}}
 	var listener net.Listener
 	if c.fake != nil {
@@ -271,9 +263,7 @@ func (c *cluster) server(cfg settings) *relayServer {
 	c.t.Cleanup(func() {
 		ts.http.Close()
 		<-served
-		if err := s.Close(); err != nil {
-			c.t.Error(err)
-		}
+		rig.Check(c.t, s.Close())
 		m := s.metrics
 		if n := m.Streams.Load() + m.Executors.Load() + m.Harnesses.Load() + m.Waiting.Load(); n != 0 || len(s.meetings) != 0 || l.Usage("").Waiting != 0 {
 			c.t.Errorf("%d things, %d meetings and %d bytes are left", n, len(s.meetings), l.Usage("").Waiting)

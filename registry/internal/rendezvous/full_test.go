@@ -44,9 +44,7 @@ func ownDisk(t *testing.T) (dir string, ok bool) {
 		t.Skipf("no mount namespace: %v", err)
 	}
 	t.Logf("%s", out)
-	if err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, err)
 	return "", false
 }
 
@@ -55,9 +53,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer f.Close()
 	for block := make([]byte, 64<<10); len(block) > 0; {
 		if _, err := f.Write(block); err != nil {
@@ -83,34 +79,21 @@ func TestDiskFull(t *testing.T) {
 	}
 	ctx := t.Context()
 	dir := filepath.Join(disk, "data")
-	st, err := store.Open(ctx, store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st := rig.Value(store.Open(ctx, store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	c := newCluster(t, st, func() state { return st })
 	s := c.server(settings{})
 	_, harness, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Harness), Environments: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var keys []string
 	for range 50 {
 		text, _, err := st.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		keys = append(keys, text)
 	}
 	known := storetest.Key(t)
 	registered, _, err := s.take("known", known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	e, h, own := s.executor(), s.harness(), s.ticket(ticket.Harness)
 	own.Principal = store.KeyPrefix + harness.ID
 	revoked := s.end(own)
@@ -162,18 +145,14 @@ func TestDiskFull(t *testing.T) {
 		} else {
 			// Nobody but a command of the operator needs the disk.
 			beside, err := store.Open(ctx, store.Config{Dir: dir, Shared: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			for n := 0; err == nil && n < 100; n++ {
 				_, _, err = beside.CreateKey(ctx, store.Key{Role: string(ticket.Executor), Environments: "*"})
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("creating a key beside the registry: %v", err)
 			}
-			if err := beside.Close(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, beside.Close())
 		}
 		empty()
 

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/registry/internal/notice"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestHandshakesAreRequests: a handshake counts as a request of the harness's principal,
@@ -132,10 +133,7 @@ func TestOfflineOnce(t *testing.T) {
 // hears calls take with each notice to all servers until stop.
 func (c *cluster) hears(take func(notice.Notice)) (stop func()) {
 	c.t.Helper()
-	post, err := c.st.OpenPost(c.t.Context(), "listener", 1<<20)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	post := rig.Value(c.st.OpenPost(c.t.Context(), "listener", 1<<20))
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var listening sync.WaitGroup
 	listening.Go(func() {
@@ -148,8 +146,6 @@ func (c *cluster) hears(take func(notice.Notice)) (stop func()) {
 	return func() {
 		cancel()
 		listening.Wait()
-		if err := post.Close(); err != nil {
-			c.t.Error(err)
-		}
+		rig.Check(c.t, post.Close())
 	}
 }

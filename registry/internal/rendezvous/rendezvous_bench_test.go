@@ -118,9 +118,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			send := func(lane *socket.Lane) {
 				m := socket.NewMessage(len(text))
 				m.Bytes = append(m.Bytes, text...)
-				if err := lane.Send(m); err != nil {
-					b.Error(err)
-				}
+				rig.Check(b, lane.Send(m))
 			}
 			done := make(chan struct{})
 			go func() {

@@ -100,9 +100,7 @@ func TestRejection(t *testing.T) {
 			"http://" + s.host + ticket.RendezvousPath:                         ticket.RejectMissingRole,
 		} {
 			resp, err := client.Get(url) // and no upgrade
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			rig.Must(c.t, err)
 			resp.Body.Close()
 			if got := resp.Header.Get(wire.HeaderRejectionReason); resp.StatusCode != http.StatusBadRequest || got != want {
 				c.t.Errorf("got %s, reason %q, want %q", resp.Status, got, want)
@@ -186,9 +184,7 @@ func TestFramesCount(t *testing.T) {
 		k := s.strange()
 		dialer := websocket.Dialer{NetDialContext: s.dial}
 		ws, _, err := dialer.Dial(s.url(k), nil)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		rig.Must(c.t, err)
 		defer ws.Close()
 		const texts = 3
 		for range texts {

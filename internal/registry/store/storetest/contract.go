@@ -34,6 +34,7 @@ type Contract interface {
 	CreateKey(ctx context.Context, k store.Key) (text string, created store.Key, err error)
 	RevokeKey(ctx context.Context, id string) (store.Key, error)
 	AddIdentity(ctx context.Context, i store.Identity) error
+	RemoveIdentity(ctx context.Context, runtimeID string) error
 	Register(ctx context.Context, environmentID string, key *wire.PublicKey, principal string, allowed func() bool, here func(registrationID string) bool) (reg store.Registration, conflict bool, err error)
 }
 
@@ -126,6 +127,9 @@ func principals(t testing.TB, ctx context.Context, st, other Contract) (keyID st
 		hears("agent:agent")
 		is("agent:agent", &store.Principal{ID: "agent:agent", Role: ticket.Executor, Environments: environments})
 	}
+	must(t, st.RemoveIdentity(ctx, "agent"))
+	hears("agent:agent")
+	is("agent:agent", nil)
 	_, err = st.RevokeKey(ctx, k.ID)
 	must(t, err)
 	hears(keyID)
@@ -206,6 +210,10 @@ func presences(t testing.TB, ctx context.Context, st, other Contract) {
 	if next := register(Key(t), no, true); next.ID == reg.ID {
 		t.Error("another key gets the same registration")
 	}
+	if _, err := online(reg.ID, store.Seen{}); err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the executor of the registration before goes online: %v", err)
+	}
+	is(false, true)
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	st.Heartbeat(over, store.Server{Node: "node"}) // returns

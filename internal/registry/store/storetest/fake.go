@@ -153,6 +153,14 @@ func (f *Fake) AddIdentity(_ context.Context, i store.Identity) error {
 	return f.reachedLocked()
 }
 
+func (f *Fake) RemoveIdentity(_ context.Context, runtimeID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.identities, runtimeID)
+	f.changedLocked(store.AgentPrefix + runtimeID)
+	return f.reachedLocked()
+}
+
 func (s *fakeState) changedLocked(principalID string) {
 	for _, q := range s.watches {
 		q.put(principalID, 0)
