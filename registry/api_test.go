@@ -34,8 +34,12 @@ type testServer struct {
 	log *bytes.Buffer // complete after the test's requests are answered
 }
 
+// startServer starts a registry, on a store of its own if the test names none.
 func startServer(t testing.TB, cfg Config) *testServer {
 	t.Helper()
+	if cfg.Store == nil {
+		cfg.Store, _ = storetest.Open(t)
+	}
 	log := new(bytes.Buffer)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -78,11 +82,12 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	return status, failure.Error.Code, answer
 }
 
+// do sends a request, to the host that the header names if it does.
 func (s *testServer) do(t testing.TB, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
 	request := rig.Value(http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body)))
 	if header != nil {
-		request.Header = header
+		request.Header, request.Host = header, header.Get("Host")
 	}
 	response := rig.Value((&http.Client{Timeout: 3 * soon}).Do(request))
 	defer response.Body.Close()
@@ -94,18 +99,24 @@ func registerBody(key *wire.PublicKey) wire.RegisterRequest {
 	return wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 }
 
+// mustPost is post for a request that has to succeed, and decodes the answer.
+func mustPost[T any](t testing.TB, s *testServer, key, path string, body any) (answer T) {
+	t.Helper()
+	status, _, text := s.post(t, "Bearer "+key, wire.PathPrefix+path, body)
+	if status != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, status, text)
+	}
+	rig.Must(t, json.Unmarshal(text, &answer))
+	return answer
+}
+
 func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *wire.PublicKey) (id, link string) {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/register", registerBody(public))
-	if status != http.StatusOK {
-		t.Fatalf("register: %d %s", status, answer)
+	answer := mustPost[wire.RegisterResponse](t, s, key, environmentID+wire.PathRegister, registerBody(public))
+	if *answer.EnvironmentID != environmentID || *answer.SecurityProfile != wire.SecurityProfile {
+		t.Fatalf("answer is %+v", answer)
 	}
-	var response wire.RegisterResponse
-	rig.Must(t, json.Unmarshal(answer, &response))
-	if *response.EnvironmentID != environmentID || *response.SecurityProfile != wire.SecurityProfile {
-		t.Fatalf("answer is %s", answer)
-	}
-	return *response.ExecutorRegistrationID, *response.URL
+	return *answer.ExecutorRegistrationID, *answer.URL
 }
 
 // goOnline stands for an open websocket.
@@ -116,24 +127,12 @@ func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string
 
 func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *wire.PublicKey) wire.ConnectResponse {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/connect", wire.ConnectRequest{HarnessPublicKey: public})
-	if status != http.StatusOK {
-		t.Fatalf("connect: %d %s", status, answer)
-	}
-	var response wire.ConnectResponse
-	rig.Must(t, json.Unmarshal(answer, &response))
-	return response
+	return mustPost[wire.ConnectResponse](t, s, key, environmentID+wire.PathConnect, wire.ConnectRequest{HarnessPublicKey: public})
 }
 
 func (s *testServer) validate(t testing.TB, key, environmentID string, request wire.ValidateRequest) bool {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/validate", request)
-	if status != http.StatusOK {
-		t.Fatalf("validate: %d %s", status, answer)
-	}
-	var response wire.ValidateResponse
-	rig.Must(t, json.Unmarshal(answer, &response))
-	return response.Valid
+	return mustPost[wire.ValidateResponse](t, s, key, environmentID+"/validate", request).Valid
 }
 
 // TestConversation lets an executor and a harness find each other at two servers: register,
@@ -456,8 +455,7 @@ func TestReadyIsCheap(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
 		t.Errorf("POST: %d", status)
 	}
@@ -543,10 +541,9 @@ func BenchmarkValidate(b *testing.B) {
 
 func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID, harnessID string) {
 	b.Helper()
-	st, _ := storetest.Open(b)
-	s = startServer(b, Config{Store: st, Limits: store.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
-	executor, _ = createKey(b, st, ticket.Executor, "*", store.Limits{})
-	harness, harnessID = createKey(b, st, ticket.Harness, "*", store.Limits{})
+	s = startServer(b, Config{Limits: store.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
+	executor, _ = createKey(b, s.store, ticket.Executor, "*", store.Limits{})
+	harness, harnessID = createKey(b, s.store, ticket.Harness, "*", store.Limits{})
 	id, _ := s.mustRegister(b, executor, "env", storetest.Key(b))
 	s.goOnline(b, "env", id)
 	return s, executor, harness, id, harnessID
@@ -568,9 +565,8 @@ func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID
 // TestStrangersDoNotFillTheLog: requests without a credential write no line to the log.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
 	log := new(bytes.Buffer)
-	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s := startServer(t, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
 		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
 			t.Errorf("%s: %d", path, status)

@@ -136,10 +136,9 @@ func mustRead(t *testing.T, c *transport.WebSocket) string {
 // TestSignedRegistration: who may register by a signature, and what its URL is good for.
 func TestSignedRegistration(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
 	log := new(rig.Transcript)
-	s := startServer(t, Config{Store: st, Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	good, text := newSigner(t, st, "ci-*")
+	s := startServer(t, Config{Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	good, text := newSigner(t, s.store, "ci-*")
 	status, answer := s.registerSigned(t, good, "ci-1", directBody)
 	if status != http.StatusOK || answer.EnvironmentID != "ci-1" || answer.Transport != wire.TransportDirect || answer.RegistrationID == "" || answer.Websockets != rooms.Websockets {
 		t.Fatalf("got %d, %+v", status, answer)
@@ -180,7 +179,7 @@ func TestSignedRegistration(t *testing.T) {
 	}
 
 	// The URL needs a signature of the same key, made for it.
-	other, _ := newSigner(t, st, "ci-*")
+	other, _ := newSigner(t, s.store, "ci-*")
 	for name, tt := range map[string]struct {
 		header http.Header
 		status int
@@ -204,14 +203,13 @@ func TestSignedRegistration(t *testing.T) {
 // as that text.
 func TestSignedByRotatedKey(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	former, _ := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*"})
+	former, _ := newSigner(t, s.store, "*")
 	next := former
 	for _, grace := range []time.Duration{time.Hour, 0} {
-		text, key, err := st.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
+		text, key, err := s.store.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
 		rig.Must(t, err)
-		if next.keys.SecretAccessKey, err = st.AccessSecret(t.Context(), key.ID, text); err != nil {
+		if next.keys.SecretAccessKey, err = s.store.AccessSecret(t.Context(), key.ID, text); err != nil {
 			t.Fatal(err)
 		}
 		want := http.StatusOK
@@ -225,7 +223,7 @@ func TestSignedByRotatedKey(t *testing.T) {
 			t.Errorf("the new secret: got %d", status)
 		}
 	}
-	rig.Value(st.RevokeKey(t.Context(), former.keys.AccessKeyID))
+	rig.Value(s.store.RevokeKey(t.Context(), former.keys.AccessKeyID))
 	if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusUnauthorized {
 		t.Errorf("a revoked key: got %d", status)
 	}
@@ -234,9 +232,8 @@ func TestSignedByRotatedKey(t *testing.T) {
 // TestSignedBehindProxy: a signature is for the host and path that the client knows.
 func TestSignedBehindProxy(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", PublicURL: "https://registry.example/base"})
-	who, _ := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*", PublicURL: "https://registry.example/base"})
+	who, _ := newSigner(t, s.store, "*")
 	path := wire.PathPrefix + "e" + wire.PathDirectRegister
 	for target, want := range map[string]int{
 		"https://registry.example/base" + path: http.StatusOK,
@@ -251,11 +248,10 @@ func TestSignedBehindProxy(t *testing.T) {
 	}
 	// What was signed for another server is not taken from it, whatever it says of its name.
 	for host, want := range map[string]int{"registry.example": http.StatusOK, "registry.example:8443": http.StatusOK, "other.example": http.StatusUnauthorized} {
-		r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody)))
-		r.Header, r.Host = who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}}), host
-		response := rig.Value(http.DefaultTransport.RoundTrip(r))
-		if _ = response.Body.Close(); response.StatusCode != want {
-			t.Errorf("as %s: got %d", host, response.StatusCode)
+		header := who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}})
+		header.Set("Host", host)
+		if status, _, _ := s.do(t, http.MethodPost, path, directBody, header); status != want {
+			t.Errorf("as %s: got %d", host, status)
 		}
 	}
 }
@@ -264,9 +260,8 @@ func TestSignedBehindProxy(t *testing.T) {
 // only the request names, nor for one of a proxy, and says why. Bearers need no name.
 func TestSignedNameless(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", TrustProxy: true})
-	who, key := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*", TrustProxy: true})
+	who, key := newSigner(t, s.store, "*")
 	path := wire.PathPrefix + "e" + wire.PathDirectRegister
 	for name, tt := range map[string]struct {
 		host, forwarded string
@@ -277,21 +272,17 @@ func TestSignedNameless(t *testing.T) {
 		"a host of a proxy": {"registry.example", "registry.example", http.StatusUnauthorized},
 	} {
 		for _, signed := range []bool{true, false} {
-			r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody)))
-			r.Host, r.Header = tt.host, http.Header{"Content-Type": {"application/json"}}
-			want := http.StatusOK
+			header, want := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + key}}, http.StatusOK
 			if signed {
-				r.Header, want = who.sign(t, http.MethodPost, "https://"+tt.host+path, directBody, r.Header), tt.want
-			} else {
-				r.Header.Set("Authorization", "Bearer "+key)
+				header, want = who.sign(t, http.MethodPost, "https://"+tt.host+path, directBody, header), tt.want
 			}
+			header.Set("Host", tt.host)
 			if tt.forwarded != "" {
-				r.Header.Set("X-Forwarded-Host", tt.forwarded)
+				header.Set("X-Forwarded-Host", tt.forwarded)
 			}
-			response := rig.Value(http.DefaultTransport.RoundTrip(r))
-			text, err := io.ReadAll(response.Body)
-			if _ = response.Body.Close(); err != nil || response.StatusCode != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
-				t.Errorf("%s, signed %v: got %d, %s, %v", name, signed, response.StatusCode, text, err)
+			status, _, text := s.do(t, http.MethodPost, path, directBody, header)
+			if status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
+				t.Errorf("%s, signed %v: got %d, %s", name, signed, status, text)
 			}
 		}
 	}
@@ -365,9 +356,8 @@ func TestDirectOrNoise(t *testing.T) {
 // TestDirectURLs: what an executor and a harness are answered by whose URL nobody has signed.
 func TestDirectURLs(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, _, answer := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	if _, status := open(t, answer.URL+"x", nil); status != http.StatusConflict {
 		t.Errorf("a forged URL of an executor: got %d, want 409", status)
@@ -385,10 +375,9 @@ func TestDirectURLs(t *testing.T) {
 // end of the other, and a harness that comes early waits.
 func TestDirectPairs(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	const pairs = 5
 	for range pairs {
@@ -458,10 +447,9 @@ func TestDirectPairs(t *testing.T) {
 // theirs alone, while websockets of the executor end and are opened again.
 func TestDirectStorm(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", Limits: store.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*", Limits: store.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	over := make(chan struct{})
 	var executors, harnesses sync.WaitGroup
@@ -529,9 +517,8 @@ func TestDirectStorm(t *testing.T) {
 // TestDirectPings: a peer that floods the rendezvous with pings is dropped.
 func TestDirectPings(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond}))
 	defer c.Close()

@@ -76,10 +76,9 @@ func (v *visitor) ask(method, path, authorization string, body any) (status int,
 // credential stays open, until a request without one comes on it.
 func TestStrangersLeave(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "env", store.Limits{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "env", store.Limits{})
 	const api = wire.PathPrefix
 	register := registerBody(storetest.Key(t))
 	for _, tt := range []struct {
@@ -124,8 +123,7 @@ func TestStrangersLeave(t *testing.T) {
 // does not wait for the rest of the body.
 func TestAnsweredStrangersGo(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	_, address := startFront(t, s.Server)
 	answered, silent := visit(t, address), visit(t, address)
 	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
@@ -175,11 +173,10 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // request was the last on them. Those of a proxy carry requests of many.
 func TestKeptConnections(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	few, fewID := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 2})
-	many, manyID := createKey(t, st, ticket.Executor, "env", store.Limits{})
+	few, fewID := createKey(t, s.store, ticket.Executor, "env", store.Limits{Connections: 2})
+	many, manyID := createKey(t, s.store, ticket.Executor, "env", store.Limits{})
 	body := registerBody(storetest.Key(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
@@ -214,10 +211,9 @@ func TestKeptConnections(t *testing.T) {
 // of strangers with requests whose bodies do not come.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	key, _ := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 1})
+	key, _ := createKey(t, s.store, ticket.Executor, "env", store.Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
 		rig.Value(fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key))
@@ -250,10 +246,9 @@ func TestSlowBody(t *testing.T) {
 // bounded, and keep out nobody with a key or a signed URL.
 func TestStrangersAreFew(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, link := s.mustRegister(t, executor, "signed", storetest.Key(t))
 	signed, err := url.Parse(link)
 	rig.Must(t, err)

@@ -153,8 +153,7 @@ func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
 	text := rig.Value(os.ReadFile("../docs/metrics.md"))
 	_, section, _ := strings.Cut(string(text), "\n## Registry")
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, CertificateNotAfter: time.Now})
+	s := startServer(t, Config{CertificateNotAfter: time.Now})
 	s.do(t, "GET", "/nowhere", "", nil)     // so that requests have been counted
 	s.metrics.Refused(ticket.RejectExpired) // and a refused upgrade
 	families, _ := metricsPage(t, s)
