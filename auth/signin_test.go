@@ -107,22 +107,12 @@ func TestOpenSignIn(t *testing.T) {
 		{name: "account that is no header", changes: map[string]any{"tokens.account_id": "s3cret\n"}, wantErr: "account_id has blanks"},
 		{name: "key of another kind", changes: map[string]any{"OPENAI_API_KEY": 1}, wantErr: "OPENAI_API_KEY is not a string"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			changes := map[string]any{"tokens.access_token": access}
-			maps.Copy(changes, tt.changes)
-			s, err := OpenSignIn(home(t, changes), SignInConfig{APIKey: tt.key})
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-					t.Fatalf("OpenSignIn: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			rig.Must(t, err)
-			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
-		})
+		changes := map[string]any{"tokens.access_token": access}
+		maps.Copy(changes, tt.changes)
+		s, err := OpenSignIn(home(t, changes), SignInConfig{APIKey: tt.key})
+		if !failed(t, tt.name, err, tt.wantErr) {
+			wantHeaders(t, tt.name, s, tt.want)
+		}
 	}
 }
 
@@ -207,9 +197,7 @@ func TestRefresh(t *testing.T) {
 			}
 			want := http.Header{"Authorization": {"Bearer " + newToken}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
 			for range 2 {
-				if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
-					t.Errorf("headers (-want +got):\n%s", diff)
-				}
+				wantHeaders(t, tt.name, s, want)
 			}
 
 			requests := service.requests()
@@ -295,9 +283,7 @@ func TestRefreshByAnother(t *testing.T) {
 	if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
 		t.Fatalf("Unauthorized = %v, %v", retry, err)
 	}
-	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+theirs {
-		t.Errorf("Authorization = %q, want the other program's", got)
-	}
+	wantAuthorization(t, "of the other program", s, "Bearer "+theirs)
 	if got := len(service.requests()); got != 0 {
 		t.Errorf("%d refreshes, want none", got)
 	}
@@ -345,9 +331,7 @@ func TestRefreshFails(t *testing.T) {
 			// The registry gets the old tokens; the token service is left alone for a
 			// while.
 			for range 3 {
-				if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+stale {
-					t.Errorf("Authorization = %q, want the old token", got)
-				}
+				wantAuthorization(t, "the old token", s, "Bearer "+stale)
 			}
 			if got := len(service.requests()); got != 1 {
 				t.Errorf("%d refreshes, want 1", got)
@@ -383,9 +367,7 @@ func TestRefreshUnsaved(t *testing.T) {
 	})
 	var log bytes.Buffer
 	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
-	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+newToken {
-		t.Errorf("Authorization = %q, want the new token", got)
-	}
+	wantAuthorization(t, "the new token", s, "Bearer "+newToken)
 	if !strings.Contains(log.String(), "cannot be saved") {
 		t.Errorf("log: %s", log.String())
 	}

@@ -66,20 +66,10 @@ func TestReadBearer(t *testing.T) {
 		{name: "not ASCII", stdin: "s3crét\n", wantErr: "ASCII"},
 		{name: "delete", stdin: "s3cret\x7f\n", wantErr: "ASCII"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := ReadBearer(t.Context(), pipe(t, tt.stdin, tt.ended))
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cr") {
-					t.Fatalf("ReadBearer: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			rig.Must(t, err)
-			if got, want := headersOf(t, s).Get("Authorization"), "Bearer "+tt.want; got != want {
-				t.Errorf("Authorization = %.40q, want %.40q", got, want)
-			}
-		})
+		s, err := ReadBearer(t.Context(), pipe(t, tt.stdin, tt.ended))
+		if !failed(t, tt.name, err, tt.wantErr) {
+			wantAuthorization(t, tt.name, s, "Bearer "+tt.want)
+		}
 	}
 }
 
@@ -132,23 +122,14 @@ func TestReadChatGPTToken(t *testing.T) {
 		{name: "too long", stdin: strings.Repeat("s", maxToken) + "\n", wantErr: "too long"},
 		{name: "blanks", stdin: " " + good + "\n", wantErr: "blanks"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := ReadChatGPTToken(t.Context(), pipe(t, tt.stdin, true), tt.account)
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-					t.Fatalf("ReadChatGPTToken: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			rig.Must(t, err)
-			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
-			if _, err := CheckBase("http://127.0.0.1", s); err == nil {
-				t.Error("CheckBase allows plain http, want https only")
-			}
-		})
+		s, err := ReadChatGPTToken(t.Context(), pipe(t, tt.stdin, true), tt.account)
+		if failed(t, tt.name, err, tt.wantErr) {
+			continue
+		}
+		wantHeaders(t, tt.name, s, tt.want)
+		if _, err := CheckBase("http://127.0.0.1", s); err == nil {
+			t.Error("CheckBase allows plain http, want https only")
+		}
 	}
 }
 
@@ -161,10 +142,7 @@ func TestReadChatGPTTokenOfSocket(t *testing.T) {
 	token := unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "acct-1", "chatgpt_account_is_fedramp": true}})
 	rig.Value(io.WriteString(far, token+"\n"))
 	s := rig.Value(ReadChatGPTToken(t.Context(), near, ""))
-	want := http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
-	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
+	wantHeaders(t, "by a socket", s, http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}})
 }
 
 // TestLines reads lines byte by byte and at once, to the byte of the limit.
