@@ -95,6 +95,16 @@ func (s *testServer) do(t testing.TB, method, path, body string, header http.Hea
 	return response.StatusCode, response.Header, answer
 }
 
+// wantStatus sends a request without a credential and without a body.
+func (s *testServer) wantStatus(t testing.TB, method, path string, want int) (answer []byte) {
+	t.Helper()
+	status, _, answer := s.do(t, method, path, "", nil)
+	if status != want {
+		t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, answer)
+	}
+	return answer
+}
+
 func registerBody(key *wire.PublicKey) wire.RegisterRequest {
 	return wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 }
@@ -383,9 +393,7 @@ func TestStoreGone(t *testing.T) {
 	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
 	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
-	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
-		t.Errorf("readyz: %d %s", status, body)
-	}
+	s.wantStatus(t, "GET", "/readyz", 200)
 	storetest.Stop(ns)
 	for _, tt := range []struct {
 		key, path  string
@@ -408,9 +416,7 @@ func TestStoreGone(t *testing.T) {
 	if up := value(t, families, "registry_store_up"); up != 0 {
 		t.Errorf("registry_store_up is %v", up)
 	}
-	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
-		t.Errorf("healthz: %d", status)
-	}
+	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
 // TestReadyIsCheap: however many requests ask at once whether the registry is ready, it
@@ -431,9 +437,7 @@ func TestReadyIsCheap(t *testing.T) {
 		for range 50 {
 			wg.Go(func() {
 				for range 10 {
-					if status, _, _ := s.do(t, "GET", "/readyz", "", nil); status != want {
-						t.Errorf("readyz: %d, want %d", status, want)
-					}
+					s.wantStatus(t, "GET", "/readyz", want)
 				}
 			})
 		}
@@ -456,16 +460,12 @@ func TestReadyIsCheap(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Config{})
-	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
-		t.Errorf("POST: %d", status)
-	}
+	s.wantStatus(t, "POST", "/healthz", 405)
 	rig.Must(t, s.Drain(t.Context()))
-	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 503 || string(body) != "draining\n" {
-		t.Errorf("readyz while draining: %d %s", status, body)
+	if body := s.wantStatus(t, "GET", "/readyz", 503); string(body) != "draining\n" {
+		t.Errorf("readyz while draining: %s", body)
 	}
-	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
-		t.Errorf("healthz while draining: %d", status)
-	}
+	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
 func TestBase(t *testing.T) {
@@ -603,38 +603,29 @@ func TestExecutorURL(t *testing.T) {
 	if id != again {
 		t.Errorf("registration %q is %q of another key", id, again)
 	}
-	open := func(link string) (status int, reason string) {
+	opens := func(what, link string, want socket.RefusedError) {
 		t.Helper()
 		ws, err := socket.Dial(t.Context(), link, nil, socket.Config{})
+		var got socket.RefusedError
 		if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
-			return refused.Status, refused.Reason
+			got = *refused
+		} else {
+			rig.Must(t, err)
+			ws.Close()
 		}
-		rig.Must(t, err)
-		ws.Close()
-		return 101, ""
+		if got != want {
+			t.Errorf("the URL of %s: %+v, want %+v", what, got, want)
+		}
 	}
-	if status, reason := open(oldLink); status != 101 {
-		t.Errorf("the URL is refused: %d %s", status, reason)
-	}
-	if status, reason := open(strings.Replace(oldLink, oldID, nextID, 1)); status != 401 || reason != ticket.RejectInvalidSignature {
-		t.Errorf("the URL of another key: %d %s", status, reason)
-	}
+	opens("a key", oldLink, socket.RefusedError{})
+	opens("another key", strings.Replace(oldLink, oldID, nextID, 1), socket.RefusedError{Status: 401, Reason: ticket.RejectInvalidSignature})
 	rig.Value(st.RevokeKey(t.Context(), oldID))
-	if status, reason := open(oldLink); status != 403 || reason != ticket.RejectInvalidRole {
-		t.Errorf("the URL of a revoked key: %d %s", status, reason)
-	}
-	if status, reason := open(nextLink); status != 101 {
-		t.Errorf("the URL of the key that has followed is refused: %d %s", status, reason)
-	}
+	opens("a revoked key", oldLink, socket.RefusedError{Status: 403, Reason: ticket.RejectInvalidRole})
+	opens("the key that has followed", nextLink, socket.RefusedError{})
 
 	brief := startServer(t, Config{Store: st, ExecutorURLs: time.Second})
 	_, link := brief.mustRegister(t, next, "brief", storetest.Key(t))
-	made := rig.Value(url.Parse(link))
-	if _, rejection := brief.signer.Open(made.Query(), time.Now().Add(time.Second)); rejection != ticket.RejectExpired {
+	if _, rejection := brief.signer.Open(rig.Value(url.Parse(link)).Query(), time.Now().Add(time.Second)); rejection != ticket.RejectExpired {
 		t.Errorf("after its time it is %q", rejection)
-	}
-	over := ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env", RegistrationID: id, Principal: store.KeyPrefix + nextID, Expires: time.Now().Add(-time.Second)}
-	if status, reason := open(s.signer.URL(&url.URL{Scheme: "ws", Host: made.Host}, over)); status != 401 || reason != ticket.RejectExpired {
-		t.Errorf("the URL of a time that is over: %d %s", status, reason)
 	}
 }

@@ -206,6 +206,12 @@ func TestSignedByRotatedKey(t *testing.T) {
 	s := startServer(t, Config{Direct: "*"})
 	former, _ := newSigner(t, s.store, "*")
 	next := former
+	wants := func(what string, who signer, want int) {
+		t.Helper()
+		if status, _ := s.registerSigned(t, who, "e", directBody); status != want {
+			t.Errorf("%s: got %d, want %d", what, status, want)
+		}
+	}
 	for _, grace := range []time.Duration{time.Hour, 0} {
 		text, key, err := s.store.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
 		rig.Must(t, err)
@@ -216,17 +222,11 @@ func TestSignedByRotatedKey(t *testing.T) {
 		if grace == 0 {
 			want = http.StatusUnauthorized
 		}
-		if status, _ := s.registerSigned(t, former, "e", directBody); status != want {
-			t.Errorf("the former secret: got %d, want %d", status, want)
-		}
-		if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusOK {
-			t.Errorf("the new secret: got %d", status)
-		}
+		wants("the former secret", former, want)
+		wants("the new secret", next, http.StatusOK)
 	}
 	rig.Value(s.store.RevokeKey(t.Context(), former.keys.AccessKeyID))
-	if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusUnauthorized {
-		t.Errorf("a revoked key: got %d", status)
-	}
+	wants("a revoked key", next, http.StatusUnauthorized)
 }
 
 // TestSignedBehindProxy: a signature is for the host and path that the client knows.

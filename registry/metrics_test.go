@@ -70,9 +70,7 @@ func TestMetrics(t *testing.T) {
 	s.mustRegister(t, key, "env", storetest.Key(t))
 	s.metrics.Frames.Add(3)
 	s.metrics.Refused(ticket.RejectExpired)
-	if status, _, _ := s.do(t, "GET", "/nowhere", "", nil); status != 404 {
-		t.Errorf("no path: %d", status)
-	}
+	s.wantStatus(t, "GET", "/nowhere", 404)
 	families, page := metricsPage(t, s)
 	for _, tt := range []struct {
 		name   string
