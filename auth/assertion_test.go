@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // vectors is what the reference said live.
@@ -36,24 +38,16 @@ type vectors struct {
 
 func readVectors(t testing.TB) *vectors {
 	t.Helper()
-	data, err := os.ReadFile("testdata/agent-identity.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rig.Value(os.ReadFile("testdata/agent-identity.json"))
 	v := new(vectors)
-	if err := json.Unmarshal(data, v); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(data, v))
 	return v
 }
 
 // testKeys are those of the vectors.
 func testKeys(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 	t.Helper()
-	seed, err := hex.DecodeString(readVectors(t).Seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seed := rig.Value(hex.DecodeString(readVectors(t).Seed))
 	key := ed25519.NewKeyFromSeed(seed)
 	return key.Public().(ed25519.PublicKey), key
 }
@@ -62,10 +56,7 @@ func TestAssertionVector(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
 	public, private := testKeys(t)
-	at, err := time.Parse(time.RFC3339, v.Assertion.Timestamp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := rig.Value(time.Parse(time.RFC3339, v.Assertion.Timestamp))
 	a := &Assertion{RuntimeID: v.RuntimeID, TaskID: v.Assertion.TaskID, Time: at.Add(999 * time.Millisecond)}
 	if got := string(a.text()); got != v.Assertion.Text {
 		t.Errorf("signed text = %q, want %q", got, v.Assertion.Text)
@@ -74,10 +65,7 @@ func TestAssertionVector(t *testing.T) {
 	if err != nil || header != v.Assertion.Header {
 		t.Errorf("header = %q, %v, want %q", header, err, v.Assertion.Header)
 	}
-	parsed, err := ParseAssertion(v.Assertion.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := rig.Value(ParseAssertion(v.Assertion.Header))
 	if parsed.RuntimeID != v.RuntimeID || parsed.TaskID != v.Assertion.TaskID || !parsed.Time.Equal(at) {
 		t.Errorf("parsed %+v", parsed)
 	}
@@ -90,14 +78,10 @@ func TestVerifyAssertion(t *testing.T) {
 	t.Parallel()
 	public, private := testKeys(t)
 	another, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	made := func(change func(*Assertion)) *Assertion {
 		a := &Assertion{RuntimeID: "agent-rt-1", TaskID: "task", Time: time.Now().UTC()}
-		if _, err := a.header(private); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(a.header(private))
 		change(a)
 		return a
 	}
@@ -196,10 +180,7 @@ func FuzzParseAssertion(f *testing.F) {
 		if parts := strings.SplitN(string(a.text()), ":", 2); parts[0] != a.RuntimeID {
 			t.Errorf("the signed text %q can be read in two ways", a.text())
 		}
-		header, err := a.header(private)
-		if err != nil {
-			t.Fatal(err)
-		}
+		header := rig.Value(a.header(private))
 		again, err := ParseAssertion(header)
 		if err != nil {
 			t.Fatalf("what %q became is refused: %v", text, err)

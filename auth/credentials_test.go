@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // frameLine is one frame that is valid for a minute.
@@ -55,13 +57,8 @@ func TestParseFrame(t *testing.T) {
 		{"cut", `{"version":1`, "", "JSON"}, {"empty object", `{}`, "", "JSON"}, {"no JSON", `tok1`, "", "JSON"},
 	} {
 		f, err := parseFrame([]byte(tt.line), "env-1", now)
-		switch {
-		case tt.wantErr != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "tok1") {
-				t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
-			}
-		case err != nil || f.token != tt.want:
-			t.Errorf("%s: error %v", tt.name, err)
+		if !failed(t, tt.name, err, tt.wantErr) && f.token != tt.want {
+			t.Errorf("%s: token %.40q", tt.name, f.token)
 		}
 	}
 }
@@ -70,32 +67,23 @@ func TestParseFrame(t *testing.T) {
 func openCredentials(t *testing.T, first string) (*Credentials, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
 	write(t, w, first)
-	c, err := ReadCredentials(t.Context(), r, "env-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rig.Value(ReadCredentials(t.Context(), r, "env-1"))
 	t.Cleanup(c.Close)
 	return c, w
 }
 
 func write(t *testing.T, w io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(io.WriteString(w, text))
 }
 
 func TestCredentialsRotate(t *testing.T) {
 	t.Parallel()
 	c, w := openCredentials(t, frameLine("tok1"))
-	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
-		t.Errorf("Authorization = %q, want tok1", got)
-	}
+	wantAuthorization(t, "the first frame", c, "Bearer tok1")
 	long := strings.Repeat("t", maxFrameLine-len(frameLine("")))
 	write(t, w, frameLine("tok2")+frameLine(long)+frameLine("tok3"))
 	w.Close()
@@ -103,9 +91,7 @@ func TestCredentialsRotate(t *testing.T) {
 	if err := c.Err(); err != nil {
 		t.Errorf("Err after an orderly end: %v", err)
 	}
-	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok3" {
-		t.Errorf("Authorization = %.20q, want tok3", got)
-	}
+	wantAuthorization(t, "the last frame", c, "Bearer tok3")
 }
 
 func TestCredentialsEnd(t *testing.T) {
@@ -125,15 +111,8 @@ func TestCredentialsEnd(t *testing.T) {
 			write(t, w, tt.later)
 			w.Close()
 			<-c.Done()
-			switch err := c.Err(); {
-			case tt.wantErr == "" && err != nil, tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)):
-				t.Errorf("Err = %v, want one with %q", err, tt.wantErr)
-			case err != nil && strings.Contains(err.Error(), "tok"):
-				t.Errorf("Err = %v shows a token", err)
-			}
-			if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
-				t.Errorf("Authorization = %q, want tok1 still", got)
-			}
+			failed(t, "the end", c.Err(), tt.wantErr)
+			wantAuthorization(t, "after it", c, "Bearer tok1")
 		})
 	}
 }
@@ -150,9 +129,7 @@ func TestCredentialsWithoutFirst(t *testing.T) {
 		{"no newline", strings.TrimSpace(frameLine("tok1")), "no newline"},
 	} {
 		_, err := ReadCredentials(t.Context(), pipe(t, tt.stdin, true), "env-1")
-		if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
-		}
+		failed(t, tt.name, err, tt.wantErr)
 	}
 	cause := errors.New("told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -160,9 +137,8 @@ func TestCredentialsWithoutFirst(t *testing.T) {
 	if _, err := ReadCredentials(ctx, pipe(t, "", false), "env-1"); !errors.Is(err, cause) {
 		t.Errorf("interrupted: error %v, want %v", err, cause)
 	}
-	if _, err := readCredentials(t.Context(), pipe(t, "", false), "env-1", time.Millisecond); err == nil || !strings.Contains(err.Error(), "within 1ms") {
-		t.Errorf("late: error %v, want one that names the time", err)
-	}
+	_, err := readCredentials(t.Context(), pipe(t, "", false), "env-1", time.Millisecond)
+	failed(t, "late", err, "within 1ms")
 }
 
 func TestCredentialsClose(t *testing.T) {
@@ -175,9 +151,7 @@ func TestCredentialsClose(t *testing.T) {
 		t.Errorf("Err after Close = %v", err)
 	}
 	write(t, w, "{}\n")
-	if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
-		t.Errorf("Authorization after Close = %q, want tok1", got)
-	}
+	wantAuthorization(t, "after Close", c, "Bearer tok1")
 }
 
 func TestCredentialsExpire(t *testing.T) {
@@ -185,24 +159,18 @@ func TestCredentialsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Credentials{environmentID: "env-1"}
 		take := func(token string, d time.Duration) {
-			if err := c.take([]byte(frameUntil(token, time.Now().Add(d)))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, c.take([]byte(frameUntil(token, time.Now().Add(d)))))
 		}
 		take("tok1", 10*time.Second)
 		time.Sleep(9999 * time.Millisecond)
-		if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok1" {
-			t.Errorf("just before: Authorization = %q", got)
-		}
+		wantAuthorization(t, "just before", c, "Bearer tok1")
 		time.Sleep(time.Millisecond)
 		h := http.Header{}
 		if err := c.Authorize(t.Context(), h); !errors.Is(err, ErrExpired) || len(h) != 0 {
 			t.Errorf("at the expiry: error %v, headers %v, want ErrExpired and none", err, h)
 		}
 		take("tok2", time.Second)
-		if got := headersOf(t, c).Get("Authorization"); got != "Bearer tok2" {
-			t.Errorf("after a new frame: Authorization = %q", got)
-		}
+		wantAuthorization(t, "after a new frame", c, "Bearer tok2")
 	})
 }
 

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // recorder is a service that notes what it is asked and answers what the test says.
@@ -93,13 +95,10 @@ func TestAgentIdentity(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"encrypted_task_id": v.Encrypted.ID})
 	})
 	token := signedJWT(t, v.Header, identityClaims(t, map[string]any{"chatgpt_account_is_fedramp": true}))
-	s, err := NewAgentIdentity(t.Context(), IdentityConfig{
+	s := rig.Value(NewAgentIdentity(t.Context(), IdentityConfig{
 		Token: " " + token + "\n", JWKSBase: service.server.URL + "/backend-api/", AuthAPIBase: service.server.URL + "/accounts//",
 		HTTP: HTTPConfig{UserAgent: "codex_cli_rs/0.169.0 (Test)"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 
 	requests := service.requests()
 	if len(requests) != 2 {
@@ -121,22 +120,15 @@ func TestAgentIdentity(t *testing.T) {
 		}
 	}
 	var registration struct{ Timestamp, Signature string }
-	if err := json.Unmarshal([]byte(requests[1].body), &registration); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(requests[1].body), &registration))
 	signature, err := base64.StdEncoding.DecodeString(registration.Signature)
 	if err != nil || !ed25519.Verify(public, []byte("agent-rt-1:"+registration.Timestamp), signature) {
 		t.Errorf("task registration %s is not signed", requests[1].body)
 	}
 
 	h := headersOf(t, s)
-	a, err := ParseAssertion(h.Get("Authorization"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Verify(public); err != nil {
-		t.Error(err)
-	}
+	a := rig.Value(ParseAssertion(h.Get("Authorization")))
+	rig.Check(t, a.Verify(public))
 	if age := time.Since(a.Time); a.TaskID != v.Encrypted.Plaintext || age < 0 || age > time.Minute {
 		t.Errorf("assertion %+v", a)
 	}
@@ -151,15 +143,9 @@ func TestTaskRegistrationVector(t *testing.T) {
 	v := readVectors(t)
 	_, key := testKeys(t)
 	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) { answerText(`{"taskId":"task-1"}`)(0, w) })
-	at, err := time.Parse(time.RFC3339, v.Task.Timestamp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := rig.Value(time.Parse(time.RFC3339, v.Task.Timestamp))
 	id := &identity{runtimeID: v.RuntimeID, key: &key}
-	base, err := url.Parse(service.server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := rig.Value(url.Parse(service.server.URL))
 	task, err := id.registerTask(t.Context(), newIssuer(HTTPConfig{}), base, at)
 	if err != nil || task != "task-1" {
 		t.Errorf("registerTask = %q, %v", task, err)
@@ -226,9 +212,7 @@ func TestAgentIdentityTries(t *testing.T) {
 		_, err := NewAgentIdentity(t.Context(), IdentityConfig{
 			Token: signedJWT(t, v.Header, identityClaims(t, nil)), JWKSBase: service.server.URL, AuthAPIBase: service.server.URL,
 		})
-		if tt.wantErr == "" && err != nil || tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) {
-			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
-		}
+		failed(t, tt.name, err, tt.wantErr)
 		requests := service.requests()
 		if got := len(requests) - 1; got != tt.wantTries {
 			t.Errorf("%s: %d tries, want %d", tt.name, got, tt.wantTries)
@@ -247,14 +231,9 @@ func TestAgentIdentityTries(t *testing.T) {
 func TestAgentIdentityRefused(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
-	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rsaDER := rig.Value(x509.MarshalPKCS8PrivateKey(rsaKey()))
 	_, foreign, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	service := identityService(t, answerText(`{"task_id":"task-1"}`))
 	base := service.server.URL
 	token := func(changes map[string]any) string { return signedJWT(t, v.Header, identityClaims(t, changes)) }
@@ -285,9 +264,7 @@ func TestAgentIdentityRefused(t *testing.T) {
 		{"tasks unreachable", IdentityConfig{Token: token(nil), JWKSBase: base, AuthAPIBase: "http://127.0.0.1:1"}, "registering"},
 	} {
 		_, err := NewAgentIdentity(t.Context(), tt.cfg)
-		if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.wantErr)
-		}
+		failed(t, tt.name, err, tt.wantErr)
 		if unreachable := strings.Contains(tt.name, "unreachable"); unreachable != errors.Is(err, ErrTemporary) {
 			t.Errorf("%s: error %v, want temporary %v", tt.name, err, unreachable)
 		}

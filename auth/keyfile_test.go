@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestKeyFile: a new key counts from the next request on, and where the registry says no; a file
@@ -21,17 +23,13 @@ func TestKeyFile(t *testing.T) {
 	old := time.Now().Add(-time.Hour) // what is newer is read again each time
 	put := func(text string) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Chtimes(path+".new", old, old), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Chtimes(path+".new", old, old), os.Rename(path+".new", path)))
 	}
 	put(" sk-first\n")
 	var log bytes.Buffer
 	var refused error
 	source, err := OpenKeyFile(path, KeyFileConfig{Check: func(string) error { return refused }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	sends := func(want string) {
 		t.Helper()
 		header := http.Header{}
@@ -52,9 +50,7 @@ func TestKeyFile(t *testing.T) {
 	again(true) // the answer may be to a request with the former key
 
 	// The same length, file and time as before.
-	if err := errors.Join(os.WriteFile(path, []byte("sk-third"), 0o600), os.Chtimes(path, old, old)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.WriteFile(path, []byte("sk-third"), 0o600), os.Chtimes(path, old, old)))
 	sends("sk-other")
 	again(true)
 	sends("sk-third")
@@ -65,9 +61,7 @@ func TestKeyFile(t *testing.T) {
 	refused = errors.New("others can change it")
 	sends("sk-third")
 	refused = nil
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Remove(path))
 	sends("sk-third")
 	put("sk-last")
 	sends("sk-last")
@@ -83,15 +77,12 @@ func TestKeyFileIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty": " \n", "words": "sk-secret two", "long": strings.Repeat("x", maxToken+1)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for name, want := range map[string]string{
 		"missing": "no such file", "empty": "is empty", "words": "has blanks", "long": "longer than", ".": "is no regular file",
 	} {
-		if _, err := OpenKeyFile(filepath.Join(dir, name), KeyFileConfig{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-secret") {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
+		_, err := OpenKeyFile(filepath.Join(dir, name), KeyFileConfig{})
+		failed(t, name, err, want)
 	}
 }

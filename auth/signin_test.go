@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 var (
@@ -47,26 +49,16 @@ func home(t *testing.T, changes map[string]any) string {
 		}
 	}
 	dir := t.TempDir()
-	data, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "auth.json"), data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	data := rig.Value(json.Marshal(file))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), data, 0o644))
 	return dir
 }
 
 func readJSON(t *testing.T, path string) map[string]any {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rig.Value(os.ReadFile(path))
 	var m map[string]any
-	if err := json.Unmarshal(data, &m); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(data, &m))
 	return m
 }
 
@@ -80,10 +72,7 @@ func tokenService(t *testing.T) *recorder {
 
 func open(t *testing.T, dir string, service *recorder) TokenSource {
 	t.Helper()
-	s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL + "/oauth/token"}))
 	return s
 }
 
@@ -118,24 +107,12 @@ func TestOpenSignIn(t *testing.T) {
 		{name: "account that is no header", changes: map[string]any{"tokens.account_id": "s3cret\n"}, wantErr: "account_id has blanks"},
 		{name: "key of another kind", changes: map[string]any{"OPENAI_API_KEY": 1}, wantErr: "OPENAI_API_KEY is not a string"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			changes := map[string]any{"tokens.access_token": access}
-			maps.Copy(changes, tt.changes)
-			s, err := OpenSignIn(home(t, changes), SignInConfig{APIKey: tt.key})
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-					t.Fatalf("OpenSignIn: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
-		})
+		changes := map[string]any{"tokens.access_token": access}
+		maps.Copy(changes, tt.changes)
+		s, err := OpenSignIn(home(t, changes), SignInConfig{APIKey: tt.key})
+		if !failed(t, tt.name, err, tt.wantErr) {
+			wantHeaders(t, tt.name, s, tt.want)
+		}
 	}
 }
 
@@ -146,9 +123,7 @@ func TestOpenSignInFiles(t *testing.T) {
 		"too long": bytes.Repeat([]byte(" "), maxAuthFile+1),
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "auth.json"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, "auth.json"), content, 0o600))
 		if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || errors.Is(err, ErrNoCredential) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: error %v, want one that names the file", name, err)
 		}
@@ -159,9 +134,7 @@ func TestOpenSignInFiles(t *testing.T) {
 			t.Errorf("OpenSignIn(%q): error %v, want ErrNoCredential", home, err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, "auth.json"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(dir, "auth.json"), 0o700))
 	if _, err := OpenSignIn(dir, SignInConfig{}); err == nil || !strings.Contains(err.Error(), "regular file") {
 		t.Errorf("auth.json is a folder: error %v", err)
 	}
@@ -211,17 +184,11 @@ func TestRefresh(t *testing.T) {
 			dir := home(t, tt.changes)
 			// Some users keep the file elsewhere, behind a link.
 			path := filepath.Join(dir, "auth.json")
-			if err := os.Rename(path, filepath.Join(dir, "real.json")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink("real.json", path); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(path, filepath.Join(dir, "real.json")))
+			rig.Must(t, os.Symlink("real.json", path))
 			before := readJSON(t, path)
 			original, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			s := open(t, dir, service)
 			if tt.forced {
 				if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
@@ -230,9 +197,7 @@ func TestRefresh(t *testing.T) {
 			}
 			want := http.Header{"Authorization": {"Bearer " + newToken}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
 			for range 2 {
-				if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
-					t.Errorf("headers (-want +got):\n%s", diff)
-				}
+				wantHeaders(t, tt.name, s, want)
 			}
 
 			requests := service.requests()
@@ -314,22 +279,16 @@ func TestRefreshByAnother(t *testing.T) {
 	s := open(t, dir, service)
 	theirs := accessToken(2 * time.Hour)
 	other := home(t, map[string]any{"tokens.access_token": theirs})
-	if err := os.Rename(filepath.Join(other, "auth.json"), filepath.Join(dir, "auth.json")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(filepath.Join(other, "auth.json"), filepath.Join(dir, "auth.json")))
 	if retry, err := s.Unauthorized(t.Context()); !retry || err != nil {
 		t.Fatalf("Unauthorized = %v, %v", retry, err)
 	}
-	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+theirs {
-		t.Errorf("Authorization = %q, want the other program's", got)
-	}
+	wantAuthorization(t, "of the other program", s, "Bearer "+theirs)
 	if got := len(service.requests()); got != 0 {
 		t.Errorf("%d refreshes, want none", got)
 	}
 	stranger := home(t, map[string]any{"tokens.account_id": "acct-2"})
-	if err := os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(filepath.Join(stranger, "auth.json"), filepath.Join(dir, "auth.json")))
 	fresh := open(t, home(t, nil), service).(*signIn)
 	fresh.path = filepath.Join(dir, "auth.json")
 	if _, err := fresh.Unauthorized(t.Context()); err == nil || !strings.Contains(err.Error(), "another sign-in") {
@@ -368,16 +327,11 @@ func TestRefreshFails(t *testing.T) {
 			dir := home(t, map[string]any{"tokens.access_token": stale})
 			before := readJSON(t, filepath.Join(dir, "auth.json"))
 			var log bytes.Buffer
-			s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 			// The registry gets the old tokens; the token service is left alone for a
 			// while.
 			for range 3 {
-				if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+stale {
-					t.Errorf("Authorization = %q, want the old token", got)
-				}
+				wantAuthorization(t, "the old token", s, "Bearer "+stale)
 			}
 			if got := len(service.requests()); got != 1 {
 				t.Errorf("%d refreshes, want 1", got)
@@ -408,19 +362,12 @@ func TestRefreshUnsaved(t *testing.T) {
 	}
 	dir := home(t, map[string]any{"tokens.access_token": accessToken(-time.Hour)})
 	service := newRecorder(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.RemoveAll(dir))
 		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": newToken})
 	})
 	var log bytes.Buffer
-	s, err := OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := headersOf(t, s).Get("Authorization"); got != "Bearer "+newToken {
-		t.Errorf("Authorization = %q, want the new token", got)
-	}
+	s := rig.Value(OpenSignIn(dir, SignInConfig{RefreshURL: service.server.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	wantAuthorization(t, "the new token", s, "Bearer "+newToken)
 	if !strings.Contains(log.String(), "cannot be saved") {
 		t.Errorf("log: %s", log.String())
 	}
@@ -465,13 +412,9 @@ func FuzzParseAuthFile(f *testing.F) {
 func TestWriteAuthFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "auth.json")
-	if err := os.WriteFile(path, []byte("before"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("before"), 0o640))
 	for _, text := range []string{"much longer than before", "short", ""} {
-		if err := writeAuthFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, writeAuthFile(path, []byte(text)))
 		if got, err := os.ReadFile(path); string(got) != text || err != nil {
 			t.Errorf("the file holds %q, %v, want %q", got, err, text)
 		}

@@ -30,6 +30,35 @@ func headersOf(t *testing.T, s TokenSource) http.Header {
 	return h
 }
 
+// wantHeaders compares what a source sets.
+func wantHeaders(t *testing.T, what string, s TokenSource, want http.Header) {
+	t.Helper()
+	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
+		t.Errorf("%s: headers (-want +got):\n%s", what, diff)
+	}
+}
+
+func wantAuthorization(t *testing.T, what string, s TokenSource, want string) {
+	t.Helper()
+	if got := headersOf(t, s).Get("Authorization"); got != want {
+		t.Errorf("%s: Authorization = %.40q, want %.40q", what, got, want)
+	}
+}
+
+// failed tells whether err is one, which has to say so and tell no secret; "" is for none.
+func failed(t *testing.T, what string, err error, says string) bool {
+	t.Helper()
+	if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: error %v, want one with %q", what, err, says)
+	}
+	for _, secret := range []string{"s3cr", "sk-secret", "tok1", "tok2"} {
+		if err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: error %v tells a secret", what, err)
+		}
+	}
+	return err != nil
+}
+
 func TestBearer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -41,10 +70,7 @@ func TestBearer(t *testing.T) {
 		{"bearer", "Bearer tok", Bearer("tok")},
 		{"bearer of odd characters", `Bearer t"k,x:y;`, Bearer(`t"k,x:y;`)},
 	} {
-		want := http.Header{"Authorization": {tt.want}}
-		if diff := cmp.Diff(want, headersOf(t, tt.source)); diff != "" {
-			t.Errorf("%s: headers (-want +got):\n%s", tt.name, diff)
-		}
+		wantHeaders(t, tt.name, tt.source, http.Header{"Authorization": {tt.want}})
 		if retry, err := tt.source.Unauthorized(t.Context()); retry || err != nil {
 			t.Errorf("%s: Unauthorized = %v, %v, want false, nil", tt.name, retry, err)
 		}

@@ -14,6 +14,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pipe returns the reading end of a pipe with text in it; its writing end is open
@@ -21,9 +23,7 @@ import (
 func pipe(t *testing.T, text string, ended bool) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -66,22 +66,10 @@ func TestReadBearer(t *testing.T) {
 		{name: "not ASCII", stdin: "s3crét\n", wantErr: "ASCII"},
 		{name: "delete", stdin: "s3cret\x7f\n", wantErr: "ASCII"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := ReadBearer(t.Context(), pipe(t, tt.stdin, tt.ended))
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cr") {
-					t.Fatalf("ReadBearer: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, want := headersOf(t, s).Get("Authorization"), "Bearer "+tt.want; got != want {
-				t.Errorf("Authorization = %.40q, want %.40q", got, want)
-			}
-		})
+		s, err := ReadBearer(t.Context(), pipe(t, tt.stdin, tt.ended))
+		if !failed(t, tt.name, err, tt.wantErr) {
+			wantAuthorization(t, tt.name, s, "Bearer "+tt.want)
+		}
 	}
 }
 
@@ -99,13 +87,8 @@ func TestReadBearerInterrupted(t *testing.T) {
 func TestReadBearerOfFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte("tok\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("tok\n"), 0o600))
+	f := rig.Value(os.Open(path))
 	defer f.Close()
 	if s, err := ReadBearer(t.Context(), f); err != nil || headersOf(t, s).Get("Authorization") != "Bearer tok" {
 		t.Errorf("ReadBearer of a file: %v", err)
@@ -139,49 +122,27 @@ func TestReadChatGPTToken(t *testing.T) {
 		{name: "too long", stdin: strings.Repeat("s", maxToken) + "\n", wantErr: "too long"},
 		{name: "blanks", stdin: " " + good + "\n", wantErr: "blanks"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, err := ReadChatGPTToken(t.Context(), pipe(t, tt.stdin, true), tt.account)
-			if tt.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-					t.Fatalf("ReadChatGPTToken: error %v, want one with %q", err, tt.wantErr)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, headersOf(t, s)); diff != "" {
-				t.Errorf("headers (-want +got):\n%s", diff)
-			}
-			if _, err := CheckBase("http://127.0.0.1", s); err == nil {
-				t.Error("CheckBase allows plain http, want https only")
-			}
-		})
+		s, err := ReadChatGPTToken(t.Context(), pipe(t, tt.stdin, true), tt.account)
+		if failed(t, tt.name, err, tt.wantErr) {
+			continue
+		}
+		wantHeaders(t, tt.name, s, tt.want)
+		if _, err := CheckBase("http://127.0.0.1", s); err == nil {
+			t.Error("CheckBase allows plain http, want https only")
+		}
 	}
 }
 
 func TestReadChatGPTTokenOfSocket(t *testing.T) {
 	t.Parallel()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fds := rig.Value(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 	near, far := os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far")
 	defer near.Close()
 	defer far.Close()
 	token := unsignedJWT(map[string]any{claimAuth: map[string]any{"chatgpt_account_id": "acct-1", "chatgpt_account_is_fedramp": true}})
-	if _, err := io.WriteString(far, token+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	s, err := ReadChatGPTToken(t.Context(), near, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}}
-	if diff := cmp.Diff(want, headersOf(t, s)); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
+	rig.Value(io.WriteString(far, token+"\n"))
+	s := rig.Value(ReadChatGPTToken(t.Context(), near, ""))
+	wantHeaders(t, "by a socket", s, http.Header{"Authorization": {"Bearer " + token}, "Chatgpt-Account-Id": {"acct-1"}, "X-Openai-Fedramp": {"true"}})
 }
 
 // TestLines reads lines byte by byte and at once, to the byte of the limit.

@@ -3,8 +3,9 @@ package auth
 import (
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestIsLoopback(t *testing.T) {
@@ -48,14 +49,8 @@ func TestCheckURL(t *testing.T) {
 		{raw: "https://example.com\n/s3cret", wantErr: "not a URL"},
 	} {
 		u, err := checkURL(tt.raw)
-		if tt.wantErr != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("CheckURL(%q): error %v, want one with %q", tt.raw, err, tt.wantErr)
-			}
-			continue
-		}
-		if err != nil || u.String() != tt.want {
-			t.Errorf("CheckURL(%q) = %v, %v, want %q", tt.raw, u, err, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
+			t.Errorf("CheckURL(%q) = %v, want %q", tt.raw, u, tt.want)
 		}
 	}
 }
@@ -79,14 +74,8 @@ func TestCheckBase(t *testing.T) {
 		{raw: "http://example.com/", wantErr: "plain http"},
 	} {
 		u, err := CheckBase(tt.raw, tt.tokens)
-		if tt.wantErr != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("CheckBase(%q, %T): error %v, want one with %q", tt.raw, tt.tokens, err, tt.wantErr)
-			}
-			continue
-		}
-		if err != nil || u.String() != tt.want {
-			t.Errorf("CheckBase(%q, %T) = %v, %v, want %q", tt.raw, tt.tokens, u, err, tt.want)
+		if !failed(t, tt.raw, err, tt.wantErr) && u.String() != tt.want {
+			t.Errorf("CheckBase(%q, %T) = %v, want %q", tt.raw, tt.tokens, u, tt.want)
 		}
 	}
 }
@@ -96,10 +85,7 @@ func TestDirect(t *testing.T) {
 	proxy := &url.URL{Scheme: "http", Host: "proxy.test"}
 	direct := besideLoopback(func(*http.Request) (*url.URL, error) { return proxy, nil })
 	for host, want := range map[string]*url.URL{"LOCALHOST:1": nil, "localhost": nil, "[::1%25lo]:1": nil, "127.0.0.1:1": nil, "example.com": proxy} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rig.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/", nil))
 		if got, err := direct(r); got != want || err != nil {
 			t.Errorf("%s: proxy %v, %v, want %v", host, got, err, want)
 		}

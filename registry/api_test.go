@@ -2,7 +2,6 @@ package registry
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -22,6 +21,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -34,22 +34,21 @@ type testServer struct {
 	log *bytes.Buffer // complete after the test's requests are answered
 }
 
+// startServer starts a registry, on a store of its own if the test names none.
 func startServer(t testing.TB, cfg Config) *testServer {
 	t.Helper()
+	if cfg.Store == nil {
+		cfg.Store, _ = storetest.Open(t)
+	}
 	log := new(bytes.Buffer)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	s, err := New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rig.Value(New(t.Context(), cfg))
 	web := httptest.NewServer(s)
 	t.Cleanup(func() {
 		web.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, s.Close())
 	})
 	return &testServer{Server: s, url: web.URL, log: log}
 }
@@ -61,9 +60,7 @@ func createKey(t testing.TB, st *store.Store, r ticket.Role, environments string
 		text, key, err = st.CreateKey(t.Context(), store.Key{Role: string(r), Environments: environments, Limits: limits})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return text, key.ID
 }
 
@@ -72,10 +69,7 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	t.Helper()
 	text, ok := body.(string)
 	if !ok {
-		encoded, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := rig.Value(json.Marshal(body))
 		text = string(encoded)
 	}
 	status, _, answer = s.do(t, http.MethodPost, path, text, http.Header{"Authorization": {authorization}})
@@ -88,79 +82,67 @@ func (s *testServer) post(t testing.TB, authorization, path string, body any) (s
 	return status, failure.Error.Code, answer
 }
 
+// do sends a request, to the host that the header names if it does.
 func (s *testServer) do(t testing.TB, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := rig.Value(http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body)))
 	if header != nil {
-		request.Header = header
+		request.Header, request.Host = header, header.Get("Host")
 	}
-	response, err := (&http.Client{Timeout: 3 * soon}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := rig.Value((&http.Client{Timeout: 3 * soon}).Do(request))
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := rig.Value(io.ReadAll(response.Body))
 	return response.StatusCode, response.Header, answer
+}
+
+// wantStatus sends a request without a credential and without a body.
+func (s *testServer) wantStatus(t testing.TB, method, path string, want int) (answer []byte) {
+	t.Helper()
+	status, _, answer := s.do(t, method, path, "", nil)
+	if status != want {
+		t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, answer)
+	}
+	return answer
 }
 
 func registerBody(key *wire.PublicKey) wire.RegisterRequest {
 	return wire.RegisterRequest{SecurityProfile: wire.SecurityProfile, ExecutorPublicKey: key}
 }
 
+// mustPost is post for a request that has to succeed, and decodes the answer.
+func mustPost[T any](t testing.TB, s *testServer, key, path string, body any) (answer T) {
+	t.Helper()
+	status, _, text := s.post(t, "Bearer "+key, wire.PathPrefix+path, body)
+	if status != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, status, text)
+	}
+	rig.Must(t, json.Unmarshal(text, &answer))
+	return answer
+}
+
 func (s *testServer) mustRegister(t testing.TB, key, environmentID string, public *wire.PublicKey) (id, link string) {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/register", registerBody(public))
-	if status != http.StatusOK {
-		t.Fatalf("register: %d %s", status, answer)
+	answer := mustPost[wire.RegisterResponse](t, s, key, environmentID+wire.PathRegister, registerBody(public))
+	if *answer.EnvironmentID != environmentID || *answer.SecurityProfile != wire.SecurityProfile {
+		t.Fatalf("answer is %+v", answer)
 	}
-	var response wire.RegisterResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
-	if *response.EnvironmentID != environmentID || *response.SecurityProfile != wire.SecurityProfile {
-		t.Fatalf("answer is %s", answer)
-	}
-	return *response.ExecutorRegistrationID, *response.URL
+	return *answer.ExecutorRegistrationID, *answer.URL
 }
 
 // goOnline stands for an open websocket.
 func (s *testServer) goOnline(t testing.TB, environmentID, registrationID string) {
 	t.Helper()
-	if _, err := s.store.SetOnline(t.Context(), store.Presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, store.Seen{}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(s.store.SetOnline(t.Context(), store.Presence{EnvironmentID: environmentID, RegistrationID: registrationID, Node: s.node, Since: time.Now()}, store.Seen{}))
 }
 
 func (s *testServer) mustConnect(t testing.TB, key, environmentID string, public *wire.PublicKey) wire.ConnectResponse {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/connect", wire.ConnectRequest{HarnessPublicKey: public})
-	if status != http.StatusOK {
-		t.Fatalf("connect: %d %s", status, answer)
-	}
-	var response wire.ConnectResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
-	return response
+	return mustPost[wire.ConnectResponse](t, s, key, environmentID+wire.PathConnect, wire.ConnectRequest{HarnessPublicKey: public})
 }
 
 func (s *testServer) validate(t testing.TB, key, environmentID string, request wire.ValidateRequest) bool {
 	t.Helper()
-	status, _, answer := s.post(t, "Bearer "+key, "/cloud/environment/"+environmentID+"/validate", request)
-	if status != http.StatusOK {
-		t.Fatalf("validate: %d %s", status, answer)
-	}
-	var response wire.ValidateResponse
-	if err := json.Unmarshal(answer, &response); err != nil {
-		t.Fatal(err)
-	}
-	return response.Valid
+	return mustPost[wire.ValidateResponse](t, s, key, environmentID+"/validate", request).Valid
 }
 
 // TestConversation lets an executor and a harness find each other at two servers: register,
@@ -186,9 +168,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("the executor's URL does not lead to the public one")
 	}
 	u, err := url.Parse(link2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got, rejection := one.signer.Open(u.Query(), time.Now())
 	if want := (ticket.Ticket{Role: ticket.Executor, EnvironmentID: "env-1", RegistrationID: id, Principal: store.KeyPrefix + executorID, Expires: got.Expires}); got != want || rejection != "" {
 		t.Errorf("ticket is %+v, %q, want %+v", got, rejection, want)
@@ -275,25 +255,17 @@ func TestRefusals(t *testing.T) {
 	executor, _ := createKey(t, st, ticket.Executor, "env-*", store.Limits{})
 	harness, _ := createKey(t, st, ticket.Harness, "env-*", store.Limits{})
 	expired, _, err := st.CreateKey(t.Context(), store.Key{Role: "executor", Environments: "*", Expires: time.Now().Add(-time.Second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	limited, _ := createKey(t, st, ticket.Executor, "env-*", store.Limits{Requests: 0.001, RequestBurst: 1})
 	s.post(t, "Bearer "+limited, "/cloud/environment/env-1/register", "{}")
 
-	key, err := json.Marshal(storetest.Key(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := rig.Value(json.Marshal(storetest.Key(t)))
 	register := `{"security_profile":"noise_hybrid_ik_v1","executor_public_key":` + string(key) + `}`
 	badKEM := storetest.Key(t)
 	for i := range badKEM.MLKEM768 {
 		badKEM.MLKEM768[i] = 0xff // coefficients beyond the modulus
 	}
-	badKEMText, err := json.Marshal(badKEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	badKEMText := rig.Value(json.Marshal(badKEM))
 	const path = "/cloud/environment/env-1/"
 	for _, tt := range []struct {
 		name, authorization, path, body string
@@ -403,46 +375,17 @@ func TestRevocation(t *testing.T) {
 		t.Fatal("an honest harness is not valid")
 	}
 
-	// A watch hears of the revocation, too.
-	ctx, cancel := context.WithCancel(t.Context())
-	revocations, err := other.WatchRevocations(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan string, 4)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		revocations.Run(ctx, func(id string) { gone <- id })
-	}()
-
-	if _, err := st.RevokeKey(t.Context(), harnessID); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(st.RevokeKey(t.Context(), harnessID))
 	if status, code, _ := s.post(t, "Bearer "+harness, "/cloud/environment/env/connect", wire.ConnectRequest{HarnessPublicKey: harnessKey}); status != 401 || code != codeUnauthorized {
 		t.Errorf("a revoked key connects: %d %s", status, code)
 	}
 	if s.validate(t, executor, "env", request) {
 		t.Error("the authorization outlives its key")
 	}
-	if got, want := within(t, gone), store.KeyPrefix+harnessID; got != want {
-		t.Errorf("%q is gone, want %q", got, want)
-	}
-	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent/1", Environments: "*", PublicKey: make([]byte, ed25519.PublicKeySize)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.RemoveIdentity(t.Context(), "agent/1"); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := within(t, gone), store.AgentPrefix+"agent/1"; got != want {
-		t.Errorf("%q is gone, want %q", got, want)
-	}
-	cancel()
-	within(t, done)
 }
 
 // TestStoreGone: while the store is gone, an executor that registers gets the answer that
-// makes it try again, and harnesses get a 503.
+// makes it try again, and harnesses get a 503. The metrics say so, too.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
 	ns := storetest.NATS(t, t.TempDir(), nil)
@@ -450,9 +393,7 @@ func TestStoreGone(t *testing.T) {
 	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
 	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
 	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
-	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 200 {
-		t.Errorf("readyz: %d %s", status, body)
-	}
+	s.wantStatus(t, "GET", "/readyz", 200)
 	storetest.Stop(ns)
 	for _, tt := range []struct {
 		key, path  string
@@ -467,18 +408,15 @@ func TestStoreGone(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", tt.path, status, code, tt.wantStatus, tt.wantCode)
 		}
 	}
-	for deadline := time.Now().Add(soon); ; { // the answer from before holds for a moment
+	eventually(t, "readyz tells", func() bool { // the answer from before holds for a moment
 		status, _, _ := s.do(t, "GET", "/readyz", "", nil)
-		if status == 503 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("readyz: %d", status)
-		}
+		return status == 503
+	})
+	families, _ := metricsPage(t, s)
+	if up := value(t, families, "registry_store_up"); up != 0 {
+		t.Errorf("registry_store_up is %v", up)
 	}
-	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
-		t.Errorf("healthz: %d", status)
-	}
+	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
 // TestReadyIsCheap: however many requests ask at once whether the registry is ready, it
@@ -488,10 +426,7 @@ func TestReadyIsCheap(t *testing.T) {
 	ns := storetest.NATS(t, t.TempDir(), nil)
 	const fresh = time.Second // how long the store repeats an answer
 	log := new(strings.Builder)
-	st, err := store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := rig.Value(store.Open(t.Context(), store.Config{URL: ns.ClientURL(), Timeout: soon, Logger: slog.New(slog.NewTextHandler(log, nil))}))
 	defer st.Close()
 	s := startServer(t, Config{Store: st})
 	nc := storetest.Connect(t, ns.ClientURL())
@@ -502,9 +437,7 @@ func TestReadyIsCheap(t *testing.T) {
 		for range 50 {
 			wg.Go(func() {
 				for range 10 {
-					if status, _, _ := s.do(t, "GET", "/readyz", "", nil); status != want {
-						t.Errorf("readyz: %d, want %d", status, want)
-					}
+					s.wantStatus(t, "GET", "/readyz", want)
 				}
 			})
 		}
@@ -512,9 +445,7 @@ func TestReadyIsCheap(t *testing.T) {
 		return 1 + int(time.Since(began)/fresh)
 	}
 	most := flood(200)
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, nc.Flush())
 	if n, _, err := writes.Pending(); err != nil || n == 0 || n > most {
 		t.Errorf("%d writes, %v, want 1 to %d", n, err, most)
 	}
@@ -528,20 +459,13 @@ func TestReadyIsCheap(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	if status, _, _ := s.do(t, "POST", "/healthz", "", nil); status != 405 {
-		t.Errorf("POST: %d", status)
+	s := startServer(t, Config{})
+	s.wantStatus(t, "POST", "/healthz", 405)
+	rig.Must(t, s.Drain(t.Context()))
+	if body := s.wantStatus(t, "GET", "/readyz", 503); string(body) != "draining\n" {
+		t.Errorf("readyz while draining: %s", body)
 	}
-	if err := s.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if status, _, body := s.do(t, "GET", "/readyz", "", nil); status != 503 || string(body) != "draining\n" {
-		t.Errorf("readyz while draining: %d %s", status, body)
-	}
-	if status, _, _ := s.do(t, "GET", "/healthz", "", nil); status != 200 {
-		t.Errorf("healthz while draining: %d", status)
-	}
+	s.wantStatus(t, "GET", "/healthz", 200)
 }
 
 func TestBase(t *testing.T) {
@@ -617,10 +541,9 @@ func BenchmarkValidate(b *testing.B) {
 
 func benchServer(b *testing.B) (s *testServer, executor, harness, registrationID, harnessID string) {
 	b.Helper()
-	st, _ := storetest.Open(b)
-	s = startServer(b, Config{Store: st, Limits: store.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
-	executor, _ = createKey(b, st, ticket.Executor, "*", store.Limits{})
-	harness, harnessID = createKey(b, st, ticket.Harness, "*", store.Limits{})
+	s = startServer(b, Config{Limits: store.Limits{Requests: -1}, Logger: slog.New(slog.DiscardHandler)})
+	executor, _ = createKey(b, s.store, ticket.Executor, "*", store.Limits{})
+	harness, harnessID = createKey(b, s.store, ticket.Harness, "*", store.Limits{})
 	id, _ := s.mustRegister(b, executor, "env", storetest.Key(b))
 	s.goOnline(b, "env", id)
 	return s, executor, harness, id, harnessID
@@ -632,22 +555,18 @@ func assertionHeader(t testing.TB, private ed25519.PrivateKey, runtimeID, taskID
 	t.Helper()
 	timestamp := at.UTC().Format("2006-01-02T15:04:05Z")
 	signature := ed25519.Sign(private, []byte(runtimeID+":"+taskID+":"+timestamp))
-	text, err := json.Marshal(map[string]string{
+	text := rig.Value(json.Marshal(map[string]string{
 		"agent_runtime_id": runtimeID, "task_id": taskID, "timestamp": timestamp,
 		"signature": base64.StdEncoding.EncodeToString(signature),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return "AgentAssertion " + base64.RawURLEncoding.EncodeToString(text)
 }
 
 // TestStrangersDoNotFillTheLog: requests without a credential write no line to the log.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
 	log := new(bytes.Buffer)
-	s := startServer(t, Config{Store: st, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s := startServer(t, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	for _, path := range []string{ticket.RendezvousPath, ticket.RendezvousPath + "?role=environment", "/cloud/environment/env/connect", "/"} {
 		if status, _, _ := s.do(t, http.MethodGet, path, "", nil); status < 400 {
 			t.Errorf("%s: %d", path, status)
@@ -684,38 +603,29 @@ func TestExecutorURL(t *testing.T) {
 	if id != again {
 		t.Errorf("registration %q is %q of another key", id, again)
 	}
-	open := func(link string) (status int, reason string) {
+	opens := func(what, link string, want socket.RefusedError) {
 		t.Helper()
 		ws, err := socket.Dial(t.Context(), link, nil, socket.Config{})
+		var got socket.RefusedError
 		if refused, ok := errors.AsType[*socket.RefusedError](err); ok {
-			return refused.Status, refused.Reason
+			got = *refused
+		} else {
+			rig.Must(t, err)
+			ws.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
+		if got != want {
+			t.Errorf("the URL of %s: %+v, want %+v", what, got, want)
 		}
-		ws.Close()
-		return 101, ""
 	}
-	if status, reason := open(oldLink); status != 101 {
-		t.Errorf("the URL is refused: %d %s", status, reason)
-	}
-	if status, reason := open(strings.Replace(oldLink, oldID, nextID, 1)); status != 401 || reason != ticket.RejectInvalidSignature {
-		t.Errorf("the URL of another key: %d %s", status, reason)
-	}
-	if _, err := st.RevokeKey(t.Context(), oldID); err != nil {
-		t.Fatal(err)
-	}
-	if status, reason := open(oldLink); status != 403 || reason != ticket.RejectInvalidRole {
-		t.Errorf("the URL of a revoked key: %d %s", status, reason)
-	}
-	if status, reason := open(nextLink); status != 101 {
-		t.Errorf("the URL of the key that has followed is refused: %d %s", status, reason)
-	}
+	opens("a key", oldLink, socket.RefusedError{})
+	opens("another key", strings.Replace(oldLink, oldID, nextID, 1), socket.RefusedError{Status: 401, Reason: ticket.RejectInvalidSignature})
+	rig.Value(st.RevokeKey(t.Context(), oldID))
+	opens("a revoked key", oldLink, socket.RefusedError{Status: 403, Reason: ticket.RejectInvalidRole})
+	opens("the key that has followed", nextLink, socket.RefusedError{})
 
 	brief := startServer(t, Config{Store: st, ExecutorURLs: time.Second})
 	_, link := brief.mustRegister(t, next, "brief", storetest.Key(t))
-	eventually(t, "its time is over", func() bool {
-		status, reason := open(link)
-		return status == 401 && reason == ticket.RejectExpired
-	})
+	if _, rejection := brief.signer.Open(rig.Value(url.Parse(link)).Query(), time.Now().Add(time.Second)); rejection != ticket.RejectExpired {
+		t.Errorf("after its time it is %q", rejection)
+	}
 }

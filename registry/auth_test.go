@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/store/storetest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestAgentIdentity goes through the API with assertions, at two servers.
@@ -20,16 +21,10 @@ func TestAgentIdentity(t *testing.T) {
 	one := startServer(t, Config{Store: st})
 	two := startServer(t, Config{Store: storetest.Beside(t, dir), ClockSkew: 40 * time.Second})
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, stranger, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent-rt-1", PublicKey: public, Environments: "env-*"}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent-rt-1", PublicKey: public, Environments: "env-*"}))
 	body := registerBody(storetest.Key(t))
 	register := func(s *testServer, header, environmentID string) int {
 		t.Helper()
@@ -70,9 +65,7 @@ func TestAgentIdentity(t *testing.T) {
 	if strings.Contains(one.log.String(), strings.TrimPrefix(good, "AgentAssertion ")) {
 		t.Error("the log holds an assertion")
 	}
-	if err := st.RemoveIdentity(t.Context(), "agent-rt-1"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.RemoveIdentity(t.Context(), "agent-rt-1"))
 	if got := register(two, assertionHeader(t, private, "agent-rt-1", "task-4", time.Now()), "env-1"); got != 401 {
 		t.Errorf("a removed agent: %d", got)
 	}
@@ -88,13 +81,9 @@ func TestAgentFloodIsNotRemembered(t *testing.T) {
 	st, dir := storetest.Open(t)
 	s := startServer(t, Config{Store: st})
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	limits := store.Limits{Requests: 0.001, RequestBurst: 2}
-	if err := st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.AddIdentity(t.Context(), store.Identity{RuntimeID: "agent", PublicKey: public, Environments: "env", Limits: limits}))
 	now := time.Now()
 	for i := range 5 {
 		header := assertionHeader(t, private, "agent", "task-"+strconv.Itoa(i), now)

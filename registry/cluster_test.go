@@ -33,14 +33,11 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 	}
 	var list []string
 	for i := range n {
-		s, err := server.NewServer(&server.Options{
+		s := rig.Value(server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: t.TempDir(),
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		if !s.ReadyForConnections(soon) {
@@ -55,13 +52,12 @@ func startCluster(t *testing.T, n int) (servers []*server.Server, urls string) {
 // TestCluster: when one of three NATS servers goes, the store works again after a while,
 // with all that was in it.
 func TestCluster(t *testing.T) {
+	rig.Tier(t, rig.Merge) // an election takes seconds
 	t.Parallel()
 	servers, urls := startCluster(t, 3)
 	ctx := t.Context()
 	st, err := store.Open(ctx, store.Config{URL: urls, Replicas: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer st.Close()
 	nc := storetest.Connect(t, urls)
 	for _, name := range []string{"keys", "identities", "registrations", "presence", "nodes", "secrets", "replay", "health"} {

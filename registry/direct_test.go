@@ -39,20 +39,14 @@ type signer struct {
 func newSigner(t *testing.T, st *store.Store, environments string) (s signer, text string) {
 	t.Helper()
 	text, id := createKey(t, st, ticket.Executor, environments, store.Limits{})
-	secret, err := st.AccessSecret(t.Context(), id, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := rig.Value(st.AccessSecret(t.Context(), id, text))
 	return signer{keys: sigv4.Keys{AccessKeyID: id, SecretAccessKey: secret}}, text
 }
 
 // sign adds what a signature needs to the header.
 func (s signer) sign(t *testing.T, method, target, body string, header http.Header) http.Header {
 	t.Helper()
-	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(target))
 	if s.host != "" {
 		u.Host = s.host
 	}
@@ -61,9 +55,7 @@ func (s signer) sign(t *testing.T, method, target, body string, header http.Head
 		at = time.Now()
 	}
 	r := &http.Request{Method: method, URL: u, Header: header}
-	if err := s.keys.Sign(t.Context(), r, []byte(body), sigv4.Scope{Region: signedScope, Service: "execute-api"}, at); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.keys.Sign(t.Context(), r, []byte(body), sigv4.Scope{Region: signedScope, Service: "execute-api"}, at))
 	return r.Header
 }
 
@@ -75,9 +67,7 @@ func (s *testServer) registerSigned(t *testing.T, who signer, environmentID, bod
 	status, _, text := s.do(t, http.MethodPost, path, body, header)
 	var answer wire.DirectResponse
 	if status == http.StatusOK {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(text, &answer))
 	}
 	return status, answer
 }
@@ -86,9 +76,7 @@ func (s *testServer) askDirect(t *testing.T, key, environmentID, path string) (s
 	t.Helper()
 	status, code, text := s.post(t, "Bearer "+key, wire.PathPrefix+environmentID+path, directBody)
 	if status == http.StatusOK {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(text, &answer))
 	}
 	return status, code, answer
 }
@@ -100,9 +88,7 @@ func open(t *testing.T, link string, header http.Header) (*transport.WebSocket, 
 	if refused, ok := errors.AsType[*transport.StatusError](err); ok {
 		return nil, refused.Status
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, http.StatusSwitchingProtocols
 }
@@ -143,20 +129,16 @@ func (s *testServer) join(t *testing.T, key, environmentID string) (*transport.W
 
 func mustRead(t *testing.T, c *transport.WebSocket) string {
 	t.Helper()
-	message, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := rig.Value(c.Read())
 	return string(message)
 }
 
 // TestSignedRegistration: who may register by a signature, and what its URL is good for.
 func TestSignedRegistration(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
 	log := new(rig.Transcript)
-	s := startServer(t, Config{Store: st, Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	good, text := newSigner(t, st, "ci-*")
+	s := startServer(t, Config{Direct: "ci-*", Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	good, text := newSigner(t, s.store, "ci-*")
 	status, answer := s.registerSigned(t, good, "ci-1", directBody)
 	if status != http.StatusOK || answer.EnvironmentID != "ci-1" || answer.Transport != wire.TransportDirect || answer.RegistrationID == "" || answer.Websockets != rooms.Websockets {
 		t.Fatalf("got %d, %+v", status, answer)
@@ -197,7 +179,7 @@ func TestSignedRegistration(t *testing.T) {
 	}
 
 	// The URL needs a signature of the same key, made for it.
-	other, _ := newSigner(t, st, "ci-*")
+	other, _ := newSigner(t, s.store, "ci-*")
 	for name, tt := range map[string]struct {
 		header http.Header
 		status int
@@ -221,43 +203,37 @@ func TestSignedRegistration(t *testing.T) {
 // as that text.
 func TestSignedByRotatedKey(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	former, _ := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*"})
+	former, _ := newSigner(t, s.store, "*")
 	next := former
-	for _, grace := range []time.Duration{time.Hour, 0} {
-		text, key, err := st.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
-		if err != nil {
-			t.Fatal(err)
+	wants := func(what string, who signer, want int) {
+		t.Helper()
+		if status, _ := s.registerSigned(t, who, "e", directBody); status != want {
+			t.Errorf("%s: got %d, want %d", what, status, want)
 		}
-		if next.keys.SecretAccessKey, err = st.AccessSecret(t.Context(), key.ID, text); err != nil {
+	}
+	for _, grace := range []time.Duration{time.Hour, 0} {
+		text, key, err := s.store.RotateKey(t.Context(), former.keys.AccessKeyID, grace)
+		rig.Must(t, err)
+		if next.keys.SecretAccessKey, err = s.store.AccessSecret(t.Context(), key.ID, text); err != nil {
 			t.Fatal(err)
 		}
 		want := http.StatusOK
 		if grace == 0 {
 			want = http.StatusUnauthorized
 		}
-		if status, _ := s.registerSigned(t, former, "e", directBody); status != want {
-			t.Errorf("the former secret: got %d, want %d", status, want)
-		}
-		if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusOK {
-			t.Errorf("the new secret: got %d", status)
-		}
+		wants("the former secret", former, want)
+		wants("the new secret", next, http.StatusOK)
 	}
-	if _, err := st.RevokeKey(t.Context(), former.keys.AccessKeyID); err != nil {
-		t.Fatal(err)
-	}
-	if status, _ := s.registerSigned(t, next, "e", directBody); status != http.StatusUnauthorized {
-		t.Errorf("a revoked key: got %d", status)
-	}
+	rig.Value(s.store.RevokeKey(t.Context(), former.keys.AccessKeyID))
+	wants("a revoked key", next, http.StatusUnauthorized)
 }
 
 // TestSignedBehindProxy: a signature is for the host and path that the client knows.
 func TestSignedBehindProxy(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", PublicURL: "https://registry.example/base"})
-	who, _ := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*", PublicURL: "https://registry.example/base"})
+	who, _ := newSigner(t, s.store, "*")
 	path := wire.PathPrefix + "e" + wire.PathDirectRegister
 	for target, want := range map[string]int{
 		"https://registry.example/base" + path: http.StatusOK,
@@ -272,17 +248,10 @@ func TestSignedBehindProxy(t *testing.T) {
 	}
 	// What was signed for another server is not taken from it, whatever it says of its name.
 	for host, want := range map[string]int{"registry.example": http.StatusOK, "registry.example:8443": http.StatusOK, "other.example": http.StatusUnauthorized} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header, r.Host = who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}}), host
-		response, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _ = response.Body.Close(); response.StatusCode != want {
-			t.Errorf("as %s: got %d", host, response.StatusCode)
+		header := who.sign(t, http.MethodPost, "https://"+host+path, directBody, http.Header{"Content-Type": {"application/json"}})
+		header.Set("Host", host)
+		if status, _, _ := s.do(t, http.MethodPost, path, directBody, header); status != want {
+			t.Errorf("as %s: got %d", host, status)
 		}
 	}
 }
@@ -291,9 +260,8 @@ func TestSignedBehindProxy(t *testing.T) {
 // only the request names, nor for one of a proxy, and says why. Bearers need no name.
 func TestSignedNameless(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", TrustProxy: true})
-	who, key := newSigner(t, st, "*")
+	s := startServer(t, Config{Direct: "*", TrustProxy: true})
+	who, key := newSigner(t, s.store, "*")
 	path := wire.PathPrefix + "e" + wire.PathDirectRegister
 	for name, tt := range map[string]struct {
 		host, forwarded string
@@ -304,27 +272,17 @@ func TestSignedNameless(t *testing.T) {
 		"a host of a proxy": {"registry.example", "registry.example", http.StatusUnauthorized},
 	} {
 		for _, signed := range []bool{true, false} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(directBody))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Host, r.Header = tt.host, http.Header{"Content-Type": {"application/json"}}
-			want := http.StatusOK
+			header, want := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + key}}, http.StatusOK
 			if signed {
-				r.Header, want = who.sign(t, http.MethodPost, "https://"+tt.host+path, directBody, r.Header), tt.want
-			} else {
-				r.Header.Set("Authorization", "Bearer "+key)
+				header, want = who.sign(t, http.MethodPost, "https://"+tt.host+path, directBody, header), tt.want
 			}
+			header.Set("Host", tt.host)
 			if tt.forwarded != "" {
-				r.Header.Set("X-Forwarded-Host", tt.forwarded)
+				header.Set("X-Forwarded-Host", tt.forwarded)
 			}
-			response, err := http.DefaultTransport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(response.Body)
-			if _ = response.Body.Close(); err != nil || response.StatusCode != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
-				t.Errorf("%s, signed %v: got %d, %s, %v", name, signed, response.StatusCode, text, err)
+			status, _, text := s.do(t, http.MethodPost, path, directBody, header)
+			if status != want || want != http.StatusOK && !strings.Contains(string(text), "--public-url") {
+				t.Errorf("%s, signed %v: got %d, %s", name, signed, status, text)
 			}
 		}
 	}
@@ -395,25 +353,16 @@ func TestDirectOrNoise(t *testing.T) {
 	want("where it is not allowed", status, code, 403, codeForbidden)
 }
 
-// TestDirectURLs: what an executor and a harness are answered by whose URL is not good.
+// TestDirectURLs: what an executor and a harness are answered by whose URL nobody has signed.
 func TestDirectURLs(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", ExecutorURLs: time.Second})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, _, answer := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	if _, status := open(t, answer.URL+"x", nil); status != http.StatusConflict {
 		t.Errorf("a forged URL of an executor: got %d, want 409", status)
 	}
-	for { // until it has expired
-		if _, status := open(t, answer.URL, nil); status == http.StatusConflict {
-			break
-		}
-	}
-	u, err := url.Parse(answer.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(answer.URL))
 	q := u.Query()
 	q.Set("role", "harness")
 	u.RawQuery = q.Encode()
@@ -426,10 +375,9 @@ func TestDirectURLs(t *testing.T) {
 // end of the other, and a harness that comes early waits.
 func TestDirectPairs(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	const pairs = 5
 	for range pairs {
@@ -439,9 +387,7 @@ func TestDirectPairs(t *testing.T) {
 			if err == nil {
 				err = c.Write(message)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		}()
 	}
 	for i := range pairs {
@@ -451,9 +397,7 @@ func TestDirectPairs(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		message := fmt.Sprint(i)
-		if err := c.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, c.Write([]byte(message)))
 		if got := mustRead(t, c); got != message {
 			t.Errorf("got %s, want %s", got, message)
 		}
@@ -471,9 +415,7 @@ func TestDirectPairs(t *testing.T) {
 	}()
 	pings := make(chan string, 8)
 	last, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{Ping: func(payload string) { pings <- payload }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer last.Close()
 	came := <-opened
 	if came.err != nil {
@@ -487,9 +429,7 @@ func TestDirectPairs(t *testing.T) {
 		if i%2 == 1 {
 			from, to = last, early
 		}
-		if err := from.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, from.Write([]byte(message)))
 		if got := mustRead(t, to); got != message {
 			t.Errorf("%d bytes came, want %d", len(got), len(message))
 		}
@@ -507,10 +447,9 @@ func TestDirectPairs(t *testing.T) {
 // theirs alone, while websockets of the executor end and are opened again.
 func TestDirectStorm(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*", Limits: store.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	harness, _ := createKey(t, st, ticket.Harness, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*", Limits: store.Limits{Requests: -1, RequestBurst: -1, Connections: -1}})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	harness, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
 	over := make(chan struct{})
 	var executors, harnesses sync.WaitGroup
@@ -542,9 +481,13 @@ func TestDirectStorm(t *testing.T) {
 			}
 		})
 	}
+	rounds := 5
+	if rig.Runs(rig.Merge) {
+		rounds = 25
+	}
 	for i := range 8 {
 		harnesses.Go(func() {
-			for round := 0; round < 25; {
+			for round := 0; round < rounds; {
 				_, _, answer := s.askDirect(t, harness, "e", wire.PathDirectConnect)
 				if answer.URL == "" {
 					continue // no executor just now
@@ -574,14 +517,10 @@ func TestDirectStorm(t *testing.T) {
 // TestDirectPings: a peer that floods the rendezvous with pings is dropped.
 func TestDirectPings(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Direct: "*"})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{Direct: "*"})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, _, at := s.askDirect(t, executor, "e", wire.PathDirectRegister)
-	c, err := transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rig.Value(transport.Dial(t.Context(), at.URL, transport.DialConfig{PingInterval: time.Millisecond}))
 	defer c.Close()
 	if message, err := c.Read(); err == nil {
 		t.Errorf("got %q", message)

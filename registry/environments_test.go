@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // environments asks as agent environments does.
@@ -35,17 +36,16 @@ func (s *testServer) listed(t *testing.T, key, query string) (status int, code s
 // others (remote.md 3.6).
 func TestEnvironments(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	var labelled store.Key
 	if err := store.Persist(t.Context(), func() (err error) {
-		_, labelled, err = st.CreateKey(t.Context(), store.Key{Role: string(ticket.Executor), Environments: "*", Label: "build machines"})
+		_, labelled, err = s.store.CreateKey(t.Context(), store.Key{Role: string(ticket.Executor), Environments: "*", Label: "build machines"})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	harness, _ := createKey(t, st, ticket.Harness, "ci-*", store.Limits{})
+	harness, _ := createKey(t, s.store, ticket.Harness, "ci-*", store.Limits{})
 	for _, id := range []string{"ci-2", "ci-1", "ci-3", "prod-1", "xci-1"} {
 		registration, _ := s.mustRegister(t, executor, id, storetest.Key(t))
 		p := store.Presence{EnvironmentID: id, RegistrationID: registration, Node: s.node, Principal: "agent:rt-1", Since: time.Unix(1e9, 0).UTC()}
@@ -55,9 +55,7 @@ func TestEnvironments(t *testing.T) {
 		case "ci-3":
 			p.Principal = store.KeyPrefix + labelled.ID
 		}
-		if _, err := st.SetOnline(t.Context(), p, store.Seen{}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(s.store.SetOnline(t.Context(), p, store.Seen{}))
 	}
 	since := time.Unix(1e9, 0).UTC()
 	want := []wire.Environment{
@@ -80,7 +78,7 @@ func TestEnvironments(t *testing.T) {
 		}
 	}
 	// A key whose pattern fits nothing learns nothing, and not how much there is.
-	other, _ := createKey(t, st, ticket.Harness, "other", store.Limits{})
+	other, _ := createKey(t, s.store, ticket.Harness, "other", store.Limits{})
 	if status, _, answer := s.listed(t, other, ""); status != http.StatusOK || len(answer.Environments) > 0 || answer.Next != "" {
 		t.Errorf("another key: %d, %+v", status, answer)
 	}
@@ -102,26 +100,21 @@ func TestEnvironments(t *testing.T) {
 // too many requests.
 func TestEnvironmentsRefused(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	revoked, id := createKey(t, st, ticket.Harness, "*", store.Limits{})
+	s := startServer(t, Config{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	revoked, id := createKey(t, s.store, ticket.Harness, "*", store.Limits{})
 	if status, _, _ := s.listed(t, revoked, ""); status != http.StatusOK {
 		t.Errorf("before it is revoked: %d", status)
 	}
-	if _, err := st.RevokeKey(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	over, _, err := st.CreateKey(t.Context(), store.Key{Role: string(ticket.Harness), Environments: "*", Expires: time.Now().Add(-time.Second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(s.store.RevokeKey(t.Context(), id))
+	over, _, err := s.store.CreateKey(t.Context(), store.Key{Role: string(ticket.Harness), Environments: "*", Expires: time.Now().Add(-time.Second)})
+	rig.Must(t, err)
 	for key, want := range map[string]int{"": 401, "xa_nonsense": 401, revoked: 401, over: 401, executor: 403} {
 		if status, _, _ := s.listed(t, key, ""); status != want {
 			t.Errorf("%.6s: %d, want %d", key, status, want)
 		}
 	}
-	slow, _ := createKey(t, st, ticket.Harness, "*", store.Limits{Requests: 0.001, RequestBurst: 2})
+	slow, _ := createKey(t, s.store, ticket.Harness, "*", store.Limits{Requests: 0.001, RequestBurst: 2})
 	for n, want := range []int{200, 200, 429} {
 		if status, _, _ := s.listed(t, slow, ""); status != want {
 			t.Errorf("request %d: %d, want %d", n+1, status, want)
@@ -172,21 +165,20 @@ func TestEnvironmentsPages(t *testing.T) {
 // TestDirectory: requests share one reading for a second, and a failure is not kept.
 func TestDirectory(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	s.mustRegister(t, executor, "e-1", storetest.Key(t))
-	known, err := s.directory.read(t.Context(), st)
+	known, err := s.directory.read(t.Context(), s.store)
 	if err != nil || len(known) != 1 {
 		t.Fatalf("%+v, %v", known, err)
 	}
 	s.mustRegister(t, executor, "e-2", storetest.Key(t))
 	s.directory.at = time.Now().Add(time.Hour) // a busy machine may take a second for the above
-	if known, err = s.directory.read(t.Context(), st); err != nil || len(known) != 1 {
+	if known, err = s.directory.read(t.Context(), s.store); err != nil || len(known) != 1 {
 		t.Errorf("within the second: %+v, %v", known, err)
 	}
 	s.directory.at = time.Now().Add(-directoryFresh)
-	if known, err = s.directory.read(t.Context(), st); err != nil || len(known) != 2 {
+	if known, err = s.directory.read(t.Context(), s.store); err != nil || len(known) != 2 {
 		t.Errorf("after it: %+v, %v", known, err)
 	}
 }

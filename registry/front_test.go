@@ -23,25 +23,19 @@ import (
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // startFront serves s behind a front.
 func startFront(t testing.TB, s *Server) (front *Front, address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	front = NewFront(s, l, nil)
 	served := make(chan error, 1)
 	go func() { served <- front.Serve() }()
 	t.Cleanup(func() {
-		if err := front.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := within(t, served); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, front.Close())
+		rig.Check(t, within(t, served))
 	})
 	return front, l.Addr().String()
 }
@@ -55,14 +49,9 @@ type visitor struct {
 
 func visit(t testing.TB, address string) *visitor {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rig.Value(net.Dial("tcp", address))
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, conn.SetDeadline(time.Now().Add(soon)))
 	return &visitor{t, conn, bufio.NewReader(conn)}
 }
 
@@ -70,20 +59,11 @@ func visit(t testing.TB, address string) *visitor {
 // is over then.
 func (v *visitor) ask(method, path, authorization string, body any) (status int, over bool) {
 	v.t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if _, err := fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text); err != nil {
-		v.t.Fatal(err)
-	}
+	text := rig.Value(json.Marshal(body))
+	rig.Value(fmt.Fprintf(v.conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, authorization, len(text), text))
 	response, err := http.ReadResponse(v.r, &http.Request{Method: method})
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		v.t.Fatal(err)
-	}
+	rig.Must(v.t, err)
+	rig.Value(io.Copy(io.Discard, response.Body))
 	if response.Close {
 		if _, err := v.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			v.t.Errorf("%s %s: %v after the answer, want the end of the connection", method, path, err)
@@ -96,10 +76,9 @@ func (v *visitor) ask(method, path, authorization string, body any) (status int,
 // credential stays open, until a request without one comes on it.
 func TestStrangersLeave(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "env", store.Limits{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "env", store.Limits{})
 	const api = wire.PathPrefix
 	register := registerBody(storetest.Key(t))
 	for _, tt := range []struct {
@@ -144,14 +123,11 @@ func TestStrangersLeave(t *testing.T) {
 // does not wait for the rest of the body.
 func TestAnsweredStrangersGo(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	_, address := startFront(t, s.Server)
 	answered, silent := visit(t, address), visit(t, address)
 	head := "POST " + wire.PathPrefix + "env/register HTTP/1.1\r\nHost: x\r\nContent-Length: 6000\r\n\r\nhalf of it"
-	if _, err := io.WriteString(answered.conn, head); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(io.WriteString(answered.conn, head))
 	response, err := http.ReadResponse(answered.r, nil)
 	if err != nil || response.StatusCode != http.StatusUnauthorized {
 		t.Fatal(response, err)
@@ -162,9 +138,7 @@ func TestAnsweredStrangersGo(t *testing.T) {
 	// A connection that has sent nothing lives for headerTimeout, which is not over.
 	// Reading would tell at once if it had ended. The deadline is a little in the
 	// future, since with one in the past nothing would be read.
-	if err := silent.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, silent.conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if _, err := silent.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("who has said nothing since has ended before: %v", err)
 	}
@@ -199,11 +173,10 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // request was the last on them. Those of a proxy carry requests of many.
 func TestKeptConnections(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	few, fewID := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 2})
-	many, manyID := createKey(t, st, ticket.Executor, "env", store.Limits{})
+	few, fewID := createKey(t, s.store, ticket.Executor, "env", store.Limits{Connections: 2})
+	many, manyID := createKey(t, s.store, ticket.Executor, "env", store.Limits{})
 	body := registerBody(storetest.Key(t))
 	ask := func(v *visitor, key string, wantOver bool) {
 		t.Helper()
@@ -238,15 +211,12 @@ func TestKeptConnections(t *testing.T) {
 // of strangers with requests whose bodies do not come.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	key, _ := createKey(t, st, ticket.Executor, "env", store.Limits{Connections: 1})
+	key, _ := createKey(t, s.store, ticket.Executor, "env", store.Limits{Connections: 1})
 	begin := func() <-chan int {
 		v := visit(t, address)
-		if _, err := fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key); err != nil {
-			t.Fatal(err)
-		}
+		rig.Value(fmt.Fprintf(v.conn, "POST %senv/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 6000\r\n\r\n{", wire.PathPrefix, key))
 		answered := make(chan int, 1)
 		go func() {
 			response, err := http.ReadResponse(v.r, nil)
@@ -276,23 +246,20 @@ func TestSlowBody(t *testing.T) {
 // bounded, and keep out nobody with a key or a signed URL.
 func TestStrangersAreFew(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	front, address := startFront(t, s.Server)
-	executor, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	executor, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	_, link := s.mustRegister(t, executor, "signed", storetest.Key(t))
 	signed, err := url.Parse(link)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	signed.Host = address
-	strangers := 8000
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
+	strangers := maxStrangers + 1000
+	if rig.Runs(rig.Merge) {
+		strangers = 2 * maxStrangers
 	}
-	strangers = min(strangers, int(limit.Cur)-3*maxStrangers)
-	if strangers < maxStrangers+1000 {
+	var limit syscall.Rlimit
+	rig.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if strangers = min(strangers, int(limit.Cur)-3*maxStrangers); strangers < maxStrangers+1000 {
 		t.Skipf("%d descriptors are too few", limit.Cur)
 	}
 	heads := []string{"", "GET / HTTP/1.1\r\n", "POST " + wire.PathPrefix + "env/connect HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer xa_" +

@@ -22,9 +22,8 @@ import (
 // can still register. If that was answered 429, the executor would end.
 func TestValidationsAreApart(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Limits: store.Limits{Requests: 0.001, RequestBurst: 4}})
-	key, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{Limits: store.Limits{Requests: 0.001, RequestBurst: 4}})
+	key, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	id, _ := s.mustRegister(t, key, "env", storetest.Key(t))
 	question := wire.ValidateRequest{ExecutorRegistrationID: id, HarnessPublicKey: storetest.Key(t), HarnessKeyAuthorization: "not one"}
 	answers := map[int]int{}
@@ -42,10 +41,9 @@ func TestValidationsAreApart(t *testing.T) {
 // refused another one, and keeps those that it has. Others are not refused.
 func TestNewEnvironments(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	busy, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
-	other, _ := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{})
+	busy, id := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
+	other, _ := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	public := storetest.Key(t)
 	a := s.limits.Allowance(store.KeyPrefix + id)
 	a.Created.SetLimit(0) // nothing is given back meanwhile
@@ -68,10 +66,9 @@ func TestNewEnvironments(t *testing.T) {
 // counted. The lines about others are all there.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, Limits: store.Limits{Connections: 2, RequestBurst: 2}})
+	s := startServer(t, Config{Limits: store.Limits{Connections: 2, RequestBurst: 2}})
 	register := func(environmentID string) (lines *rate.Limiter, old string) {
-		key, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
+		key, id := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 		lines = s.limits.Allowance(store.KeyPrefix + id).Lines
 		lines.SetLimit(0) // nothing is given back meanwhile
 		_, old = s.mustRegister(t, key, environmentID, storetest.Key(t))
@@ -106,8 +103,7 @@ func TestLines(t *testing.T) {
 // TestLinesOfTrouble: when the store fails that is logged, but not for each request.
 func TestLinesOfTrouble(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
+	s := startServer(t, Config{})
 	start := time.Now()
 	for range 1000 {
 		s.broken("connect", "env", store.ErrUnavailable)
@@ -122,9 +118,8 @@ func TestLinesOfTrouble(t *testing.T) {
 // than one after another. Attempts that fail do not count.
 func TestNewEnvironmentsAtOnce(t *testing.T) {
 	t.Parallel()
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st})
-	key, id := createKey(t, st, ticket.Executor, "*", store.Limits{})
+	s := startServer(t, Config{})
+	key, id := createKey(t, s.store, ticket.Executor, "*", store.Limits{})
 	a := s.limits.Allowance(store.KeyPrefix + id)
 	a.Created.SetLimit(0) // nothing is given back meanwhile
 	a.Created.AllowN(time.Now(), limits.MaxNewEnvironments-3)

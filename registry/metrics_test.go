@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/registry/internal/rendezvous"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // metricsPage reads the metrics with the parser of Prometheus.
@@ -69,9 +70,7 @@ func TestMetrics(t *testing.T) {
 	s.mustRegister(t, key, "env", storetest.Key(t))
 	s.metrics.Frames.Add(3)
 	s.metrics.Refused(ticket.RejectExpired)
-	if status, _, _ := s.do(t, "GET", "/nowhere", "", nil); status != 404 {
-		t.Errorf("no path: %d", status)
-	}
+	s.wantStatus(t, "GET", "/nowhere", 404)
 	families, page := metricsPage(t, s)
 	for _, tt := range []struct {
 		name   string
@@ -117,10 +116,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 
-	text, err := os.ReadFile("../docs/remote.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rig.Value(os.ReadFile("../docs/remote.md"))
 	said := map[string]bool{}
 	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
 		said[name] = true
@@ -150,32 +146,12 @@ func TestRelayedIsAll(t *testing.T) {
 	}
 }
 
-// TestMetricsWithoutStore: the metrics say so when the store has gone.
-func TestMetricsWithoutStore(t *testing.T) {
-	t.Parallel()
-	ns := storetest.NATS(t, t.TempDir(), nil)
-	s := startServer(t, Config{Store: storetest.At(t, ns.ClientURL())})
-	families, _ := metricsPage(t, s)
-	if up := value(t, families, "registry_store_up"); up != 1 {
-		t.Errorf("with a store it is %v", up)
-	}
-	storetest.Stop(ns)
-	eventually(t, "the store is down", func() bool {
-		families, _ := metricsPage(t, s)
-		return value(t, families, "registry_store_up") == 0
-	})
-}
-
 // TestMetricsInDocs: the table of docs/metrics.md has what the page has, and nothing else.
 func TestMetricsInDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rig.Value(os.ReadFile("../docs/metrics.md"))
 	_, section, _ := strings.Cut(string(text), "\n## Registry")
-	st, _ := storetest.Open(t)
-	s := startServer(t, Config{Store: st, CertificateNotAfter: time.Now})
+	s := startServer(t, Config{CertificateNotAfter: time.Now})
 	s.do(t, "GET", "/nowhere", "", nil)     // so that requests have been counted
 	s.metrics.Refused(ticket.RejectExpired) // and a refused upgrade
 	families, _ := metricsPage(t, s)

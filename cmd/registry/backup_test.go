@@ -9,20 +9,21 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/registry/store"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // accepted is the status with which a registry lists the environments for a key.
 func accepted(t *testing.T, url, key string) int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "GET", url+"/cloud/environments", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return ask(t, "GET", url+"/cloud/environments", key)
+}
+
+// ask is the status of the answer to a request with a key, and with a body that says nothing.
+func ask(t *testing.T, method, url, key string) int {
+	t.Helper()
+	request := rig.Value(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}")))
 	request.Header.Set("Authorization", "Bearer "+key)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := rig.Value(http.DefaultClient.Do(request))
 	response.Body.Close()
 	return response.StatusCode
 }
@@ -30,15 +31,9 @@ func accepted(t *testing.T, url, key string) int {
 // sharedKey is the key of a store that all processes sign with.
 func sharedKey(t *testing.T, data string) []byte {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Config{Dir: data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := rig.Value(store.Open(t.Context(), store.Config{Dir: data}))
 	defer st.Close()
-	key, err := st.SharedKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := rig.Value(st.SharedKey(t.Context()))
 	return key
 }
 
@@ -66,9 +61,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the backup is %v, %v", info, err)
 	}
 	text, err := os.ReadFile(in("backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
 		t.Error("a key is in the backup")
 	}
@@ -79,9 +72,7 @@ func TestBackup(t *testing.T) {
 	if code, _, stderr := command(t, "restore", in("backup"), "--data", in("restored")); code != exitFailure || !strings.Contains(stderr, "not empty") {
 		t.Errorf("restored a second time: %d, %s", code, stderr)
 	}
-	if err := os.CopyFS(in("copied"), os.DirFS(in("data"))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.CopyFS(in("copied"), os.DirFS(in("data"))))
 	want := sharedKey(t, in("data"))
 	for _, there := range []string{"restored", "copied"} {
 		if !bytes.Equal(sharedKey(t, in(there)), want) {
@@ -110,9 +101,7 @@ func TestBackup(t *testing.T) {
 		"of a later version": bytes.Replace(text, []byte(`"version":1`), []byte(`"version":2`), 1),
 		"another bucket":     bytes.Replace(text, []byte(`"bucket":"keys"`), []byte(`"bucket":"queues"`), 1),
 	} {
-		if err := os.WriteFile(in("wrong"), wrong, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(in("wrong"), wrong, 0o600))
 		if code, _, stderr := command(t, "restore", in("wrong"), "--data", in("untouched")); code != exitFailure || !strings.Contains(stderr, "backup") {
 			t.Errorf("%s: %d, %s", name, code, stderr)
 		}

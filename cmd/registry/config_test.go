@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/cmd/internal/cli"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // withFile is command for a user who has a file.
 func withFile(t *testing.T, text string, args ...string) (code int, stdout, stderr, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	var out, complaints bytes.Buffer
 	code = run(system{args: args, home: t.TempDir(), config: path, stdout: &out, stderr: &complaints})
 	return code, out.String(), complaints.String(), path

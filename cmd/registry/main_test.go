@@ -94,20 +94,7 @@ func TestServeAndCommands(t *testing.T) {
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
 	after := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=env-1", "--expires=1h", "--streams=3", "--data", data))
 
-	status := func(key, operation string) int {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), "POST", server.url+"/cloud/environment/env-1/"+operation, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+key)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response.StatusCode
-	}
+	status := func(key, operation string) int { return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key) }
 	// Status 400 means that the key and its role were accepted: only the body {} is
 	// wrong.
 	for _, tt := range []struct {
@@ -120,9 +107,7 @@ func TestServeAndCommands(t *testing.T) {
 	}
 
 	var keys []store.Key
-	if err := json.Unmarshal([]byte(mustRun(t, "keys", "list", "--json", "--data", data)), &keys); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(mustRun(t, "keys", "list", "--json", "--data", data)), &keys))
 	if len(keys) != 2 {
 		t.Fatalf("keys are %+v", keys)
 	}
@@ -147,13 +132,8 @@ func TestServeAndCommands(t *testing.T) {
 	}
 
 	public, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	der := rig.Value(x509.MarshalPKIXPublicKey(public))
 	raw := base64.StdEncoding.EncodeToString(public)
 	mustRun(t, "identities", "add", "agent-1", "--public-key", raw, "--environment=*", "--data", data)
 	mustRun(t, "identities", "add", "agent-2", "--public-key", base64.StdEncoding.EncodeToString(der), "--environment=env-*", "--data", data)
@@ -162,9 +142,7 @@ func TestServeAndCommands(t *testing.T) {
 	}
 	mustRun(t, "identities", "remove", "agent-1", "--data", data)
 	var identities []store.Identity
-	if err := json.Unmarshal([]byte(mustRun(t, "identities", "list", "--json", "--data", data)), &identities); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal([]byte(mustRun(t, "identities", "list", "--json", "--data", data)), &identities))
 	if len(identities) != 1 || identities[0].RuntimeID != "agent-2" {
 		t.Errorf("identities are %+v", identities)
 	}
@@ -334,52 +312,28 @@ func TestParseExpiry(t *testing.T) {
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := rig.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := rig.Value(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))
+	privateDER := rig.Value(x509.MarshalPKCS8PrivateKey(private))
 	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for path, block := range map[string]*pem.Block{certPath: {Type: "CERTIFICATE", Bytes: der}, keyPath: {Type: "PRIVATE KEY", Bytes: privateDER}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
-	if err := os.Chmod(keyPath, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(keyPath, 0o644))
 	server := start(t, "serve", "--listen=0.0.0.0:0", "--tls-cert", certPath, "--tls-key", keyPath, "--data", filepath.Join(dir, "data"))
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := rig.Value(x509.ParseCertificate(der))
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(server.url, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/readyz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	request := rig.Value(http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/readyz", nil))
+	response := rig.Value(client.Do(request))
 	response.Body.Close()
 	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
 		t.Errorf("got %d by %s", response.StatusCode, response.Proto)
@@ -411,10 +365,7 @@ func TestMetricsListen(t *testing.T) {
 		{"http://" + address + "/metrics", 200}, {"http://" + address + "/readyz", 200}, {"http://" + address + "/healthz", 200},
 		{"http://" + address + "/cloud/environments", 404},
 	} {
-		response, err := http.Get(tt.url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := rig.Value(http.Get(tt.url))
 		response.Body.Close()
 		if response.StatusCode != tt.want {
 			t.Errorf("%s: %d, want %d", tt.url, response.StatusCode, tt.want)
@@ -438,28 +389,12 @@ func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	data, out := filepath.Join(dir, "data"), filepath.Join(dir, "key")
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
-	status := func(key string) int {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), "GET", server.url+"/cloud/environments", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+key)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response.StatusCode
-	}
+	status := func(key string) int { return accepted(t, server.url, key) }
 	create := []string{"keys", "create", "--role=harness", "--environment=env-*", "--out", out, "--data", data}
 	if printed := mustRun(t, create...); printed != "" {
 		t.Errorf("it prints %q", printed)
 	}
-	text, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rig.Value(os.ReadFile(out))
 	if info, err := os.Stat(out); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
@@ -486,10 +421,7 @@ func TestKeyFiles(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustRun(t, "keys", "rotate", id, "--grace=0", "-o", "json", "--out", next, "--data", data)), &made); err != nil || made.File != next {
 		t.Fatalf("rotated: %+v, %v", made, err)
 	}
-	text, err = os.ReadFile(next)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text = rig.Value(os.ReadFile(next))
 	if status(first) != 401 || status(made.Key) != 401 || status(strings.TrimSpace(string(text))) != 200 {
 		t.Error("after rotating without grace not the new one alone is valid")
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestCompletion: the script of bash completes commands below others, flags and words, and
@@ -18,9 +20,7 @@ func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script := filepath.Join(dir, shell)
-		if err := os.WriteFile(script, []byte(mustRun(t, "completion", shell)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(script, []byte(mustRun(t, "completion", shell)), 0o644))
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}

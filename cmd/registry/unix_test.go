@@ -22,13 +22,9 @@ import (
 func TestListenUnix(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "registry") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	path, data := filepath.Join(dir, "socket"), filepath.Join(dir, "data")
 	server := start(t, "--listen=unix://"+path, "--trust-proxy", "--data", data)
 	if server.url != "unix://"+path {
@@ -43,10 +39,7 @@ func TestListenUnix(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}},
 	}}
-	front, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	front := rig.Value(net.Listen("tcp", "127.0.0.1:0"))
 	go proxy.Serve(front)
 	t.Cleanup(func() { proxy.Close() })
 	key := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=*", "--data", data))
@@ -69,12 +62,8 @@ func TestListenUnix(t *testing.T) {
 	}
 	program := filepath.Join(dir, "client") // other users cannot reach the test's own file
 	text, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rig.WriteProgram(program, text); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.WriteProgram(program, text))
 	const one, other = 65533, 65532
 	server = start(t, "--listen=unix://"+path, "--trust-proxy", "--allow-uid=65533", "--data", data)
 	for uid, want := range map[uint32]bool{one: true, other: false} {
@@ -96,10 +85,7 @@ func TestUnixClient(t *testing.T) {
 	if path == "" {
 		t.Skip("this is a program of TestListenUnix")
 	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rig.Value(net.Dial("unix", path))
 	defer conn.Close()
 	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n")); err != nil {
 		t.Log(err) // the server has closed it

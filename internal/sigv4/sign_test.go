@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Those of the vectors of capabilities.md 7, which the reference has signed.
@@ -25,10 +27,7 @@ const (
 
 func newRequest(t *testing.T, method, target string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rig.Value(http.NewRequestWithContext(t.Context(), method, target, nil))
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "*/*")
@@ -43,9 +42,7 @@ func TestVectors(t *testing.T) {
 		{http.MethodGet, vectorGet, "", "host;x-amz-date", "bce9c3ea36dc185bf4889fb737c1ae6b9b1cc4e4fbfe36fbb6441fd928932b62"},
 	} {
 		r := newRequest(t, tt.method, tt.target)
-		if err := vectorKeys.Sign(t.Context(), r, []byte(tt.body), vectorScope, vectorTime); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, vectorKeys.Sign(t.Context(), r, []byte(tt.body), vectorScope, vectorTime))
 		want := "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261122/eu-west-1/svc/aws4_request, SignedHeaders=" + tt.signed + ", Signature=" + tt.signature
 		if got := r.Header.Get("Authorization"); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.method, got, want)
@@ -59,10 +56,7 @@ func TestVectors(t *testing.T) {
 // arrived is r as a server sees it.
 func arrived(t *testing.T, r *http.Request) *http.Request {
 	t.Helper()
-	u, err := url.ParseRequestURI(r.URL.RequestURI())
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.ParseRequestURI(r.URL.RequestURI()))
 	return &http.Request{Method: r.Method, URL: u, Host: r.URL.Host, Header: r.Header.Clone()}
 }
 
@@ -111,14 +105,10 @@ func TestVerify(t *testing.T) {
 			keys := vectorKeys
 			keys.SessionToken = "token"
 			sent := newRequest(t, http.MethodPost, vectorPost)
-			if err := keys.Sign(t.Context(), sent, []byte(vectorBody), vectorScope, vectorTime); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, keys.Sign(t.Context(), sent, []byte(vectorBody), vectorScope, vectorTime))
 			q := &request{r: arrived(t, sent), body: vectorBody, secret: keys.SecretAccessKey, now: vectorTime}
 			claim, err := ParseClaim(q.r.Header.Get("Authorization"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			tt.change(q)
 			err = claim.Verify(t.Context(), q.r, []byte(q.body), q.secret, q.now, q.at...)
 			if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrNotSigned) {
@@ -134,14 +124,9 @@ func TestVerifyGet(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{vectorGet, "ws://127.0.0.1:7370/a%20b/%C3%A4?x=%2F&y=+", "wss://example.com/", "wss://example.com"} {
 		sent := newRequest(t, http.MethodGet, target)
-		if err := vectorKeys.Sign(t.Context(), sent, nil, vectorScope, vectorTime); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, vectorKeys.Sign(t.Context(), sent, nil, vectorScope, vectorTime))
 		r := arrived(t, sent)
-		claim, err := ParseClaim(r.Header.Get("Authorization"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		claim := rig.Value(ParseClaim(r.Header.Get("Authorization")))
 		if err := claim.Verify(t.Context(), r, nil, vectorKeys.SecretAccessKey, vectorTime); err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
@@ -151,9 +136,7 @@ func TestVerifyGet(t *testing.T) {
 func TestParseClaim(t *testing.T) {
 	t.Parallel()
 	good := "AWS4-HMAC-SHA256 Credential=AK/20261122/eu-west-1/svc/aws4_request, SignedHeaders=host;x-amz-date, Signature=" + strings.Repeat("0a", 32)
-	if _, err := ParseClaim(good); err != nil {
-		t.Fatal(err)
-	}
+	rig.Value(ParseClaim(good))
 	for name, header := range map[string]string{
 		"empty":             "",
 		"bearer":            "Bearer x",

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/auth"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var _ auth.RequestSigner = (*Source)(nil)
@@ -33,14 +34,10 @@ func (e environment) lookup(name string) (string, bool) {
 func host(t *testing.T, credentials, settings string) environment {
 	t.Helper()
 	home := t.TempDir()
-	if err := os.Mkdir(filepath.Join(home, ".aws"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(home, ".aws"), 0o700))
 	for name, text := range map[string]string{"credentials": credentials, "config": settings} {
 		if text != "" {
-			if err := os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600))
 		}
 	}
 	return environment{"HOME": home, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -246,9 +243,7 @@ func (i *imitation) transport() http.RoundTripper {
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("pod token\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(token, []byte("pod token\n"), 0o600))
 	for name, tt := range map[string]struct {
 		variables environment
 		asked     string // the last request; "": no keys
@@ -279,10 +274,7 @@ func TestEndpoints(t *testing.T) {
 			t.Parallel()
 			i := newImitation(t)
 			e := host(t, "", "").with(environment{"AWS_EC2_METADATA_DISABLED": ""}).with(tt.variables)
-			s, err := Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := rig.Value(Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()}))
 			k, err := s.keys(t.Context())
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "hidden") {
@@ -290,9 +282,7 @@ func TestEndpoints(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			i.do(func() {
 				if last := i.requests[len(i.requests)-1]; last != tt.asked {
 					t.Errorf("asked %s, want %s", last, tt.asked)
@@ -312,9 +302,7 @@ func TestRenewal(t *testing.T) {
 	i := newImitation(t)
 	e := host(t, "", "").with(environment{varRelativeURI: "/v2/credentials/uuid"})
 	s, err := Open(t.Context(), Config{Lookup: e.lookup, Transport: i.transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := func(id string) {
 		t.Helper()
 		if k, err := s.keys(t.Context()); err != nil || k.AccessKeyID != id {
@@ -351,22 +339,15 @@ func TestInstanceRegion(t *testing.T) {
 func TestFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	e := host(t, "[default]\naws_access_key_id=ONE\naws_secret_access_key=x\n", "")
-	s, err := Open(t.Context(), Config{Lookup: e.lookup})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rig.Value(Open(t.Context(), Config{Lookup: e.lookup}))
 	for _, id := range []string{"ONE", "TWO"} {
 		r := newRequest(t, http.MethodGet, vectorGet)
-		if err := s.SignRequest(t.Context(), r, nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.SignRequest(t.Context(), r, nil))
 		if got := r.Header.Get("Authorization"); !strings.Contains(got, "Credential="+id+"/") {
 			t.Errorf("signed by %s, want %s", got, id)
 		}
 		text := "[default]\naws_access_key_id=TWO\naws_secret_access_key=x\n"
-		if err := os.WriteFile(filepath.Join(e["HOME"], ".aws", "credentials"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(e["HOME"], ".aws", "credentials"), []byte(text), 0o600))
 	}
 }
 
@@ -375,9 +356,7 @@ func TestFileIsReadAgain(t *testing.T) {
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, syscall.Mkfifo(pipe, 0o600))
 	for name, variables := range map[string]environment{
 		"file of credentials": {"AWS_SHARED_CREDENTIALS_FILE": pipe},
 		"file of a token":     {varFullURI: "http://localhost:9/v1/credentials", varTokenFile: pipe},

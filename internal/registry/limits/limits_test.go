@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestLimitRequests(t *testing.T) {
@@ -87,9 +88,7 @@ func TestLimitBytes(t *testing.T) {
 		p := &store.Principal{ID: "key:1"}
 		start := time.Now()
 		for range 8 {
-			if err := l.Bytes(nil, p, 512<<10); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, l.Bytes(nil, p, 512<<10))
 		}
 		if took := time.Since(start); took < 3*time.Second-time.Millisecond || took > 3*time.Second+time.Millisecond {
 			t.Errorf("4 MiB at 1 MiB/s after a burst of 1 MiB took %v", took)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestKeys(t *testing.T) {
@@ -18,9 +19,7 @@ func TestKeys(t *testing.T) {
 	other := openBeside(t, dir)
 	ctx := t.Context()
 	text, created, err := st.CreateKey(ctx, Key{Role: "harness", Environments: "ci-*", Label: "laptop", Limits: Limits{Streams: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !strings.HasPrefix(text, "xa_") || len(text) != 46 {
 		t.Errorf("a key has %d bytes", len(text))
 	}
@@ -32,18 +31,13 @@ func TestKeys(t *testing.T) {
 		t.Errorf("by its id: %+v, %v, %v", same, found, err)
 	}
 	// Whoever steals the store gets no key that he could use.
-	entry, err := st.keys.Get(ctx, created.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := rig.Value(st.keys.Get(ctx, created.ID))
 	if strings.Contains(string(entry.Value()), text[3:]) {
 		t.Error("the key itself is stored")
 	}
 	// A key whose hash only begins with the same bytes, those of the id, is another key.
 	var record keyRecord
-	if err := json.Unmarshal(entry.Value(), &record); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(entry.Value(), &record))
 	record.Hash[31] ^= 1
 	if _, ok, err := st.put(ctx, st.keys, created.ID, record, entry.Revision()); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -105,9 +99,7 @@ func TestIdentities(t *testing.T) {
 	}
 	for _, id := range []string{"b", "a/.>*:", "a"} {
 		for _, environments := range []string{"first", "second"} {
-			if err := st.AddIdentity(ctx, Identity{RuntimeID: id, PublicKey: public, Environments: environments}); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, st.AddIdentity(ctx, Identity{RuntimeID: id, PublicKey: public, Environments: environments}))
 		}
 	}
 	identities, err := st.Identities(ctx)
@@ -126,15 +118,11 @@ func TestIdentities(t *testing.T) {
 	st.embedded.setFailure(nil)
 	// An identity can be added again after its removal.
 	for range 2 {
-		if err := st.RemoveIdentity(ctx, "b"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, st.RemoveIdentity(ctx, "b"))
 		if _, found, err := st.Principal(ctx, AgentPrefix+"b"); found || err != nil {
 			t.Errorf("found %v, %v after the removal", found, err)
 		}
-		if err := st.AddIdentity(ctx, Identity{RuntimeID: "b", PublicKey: public, Environments: "*"}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, st.AddIdentity(ctx, Identity{RuntimeID: "b", PublicKey: public, Environments: "*"}))
 	}
 }
 
@@ -146,9 +134,7 @@ func TestRotateKey(t *testing.T) {
 	other := openBeside(t, dir)
 	ctx := t.Context()
 	first, created, err := st.CreateKey(ctx, Key{Role: "executor", Environments: "ci-*", Limits: Limits{Streams: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	check := func(text string, valid bool) {
 		t.Helper()
 		p, err := other.AuthenticateKey(ctx, text)
@@ -182,12 +168,16 @@ func TestRotateKey(t *testing.T) {
 	check(second, false)
 	check(third, false)
 	check(fourth, true)
-	short := rotate(time.Second)
-	check(short, true)
-	for begun := time.Now(); time.Since(begun) < 1100*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+	last := rotate(time.Hour)
+	check(fourth, true)
+	record, revision, err := st.key(ctx, created.ID)
+	rig.Must(t, err)
+	record.FormerUntil = time.Now() // as after an hour
+	if _, ok, err := st.put(ctx, st.keys, created.ID, record, revision); !ok || err != nil {
+		t.Fatal(ok, err)
 	}
 	check(fourth, false)
-	check(short, true)
+	check(last, true)
 
 	keys, err := st.Keys(ctx)
 	if err != nil || len(keys) != 1 || keys[0].ID != created.ID {
@@ -211,10 +201,8 @@ func TestRotateKey(t *testing.T) {
 			t.Errorf("a record of a text is rotated as a key: %v", err)
 		}
 	}
-	if _, err := st.RevokeKey(ctx, created.ID); err != nil {
-		t.Fatal(err)
-	}
-	check(short, false)
+	rig.Value(st.RevokeKey(ctx, created.ID))
+	check(last, false)
 	if _, _, err := st.RotateKey(ctx, created.ID, time.Hour); !errors.Is(err, errNotValid) {
 		t.Errorf("a revoked key is rotated: %v", err)
 	}
@@ -233,9 +221,7 @@ func TestLastUsed(t *testing.T) {
 	other := openBeside(t, dir)
 	ctx := t.Context()
 	text, created, err := st.CreateKey(ctx, Key{Role: "harness", Environments: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	last := func() time.Time {
 		t.Helper()
 		keys, err := other.Keys(ctx)
@@ -253,9 +239,7 @@ func TestLastUsed(t *testing.T) {
 		for _, at := range []*Store{st, other} {
 			for range 20 {
 				wg.Go(func() {
-					if _, err := at.AuthenticateKey(ctx, text); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(at.AuthenticateKey(ctx, text)))
 				})
 			}
 		}
@@ -267,10 +251,7 @@ func TestLastUsed(t *testing.T) {
 	if at := last(); time.Since(at).Abs() > 2*time.Minute || at.Second() != 0 {
 		t.Errorf("it was used at %v", at)
 	}
-	entry, err := st.usages.Get(ctx, created.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := rig.Value(st.usages.Get(ctx, created.ID))
 	use()
 	if now, err := st.usages.Get(ctx, created.ID); err != nil || now.Revision() != entry.Revision() {
 		t.Errorf("it is written again within the hour: %v, %v", now, err)

@@ -20,7 +20,7 @@ import (
 const postSubject = "execagent.rendezvous"
 
 // Bounds of the letters that have come from NATS and wait for the goroutine that takes
-// them. Letters beyond that are lost, see [Post.Receive].
+// them. Letters beyond that are lost, see [Post].
 const (
 	postPendingMessages = 1 << 16
 	postPendingBytes    = 128 << 20
@@ -29,7 +29,29 @@ const (
 // Post sends and receives the letters that the servers on one store write to each other.
 // No letter is stored: one that is under way when the connection ends is lost. The methods
 // may run at once; Receive and ReceiveAll each in one goroutine, and Close after both.
-type Post struct {
+type Post interface {
+	// Receive calls take with each letter to this server alone, one after the other, until
+	// ctx or the connection ends for good. Letters are lost if take is too slow; then Receive
+	// calls missed.
+	Receive(ctx context.Context, take func(Letter), missed func(error))
+	// ReceiveAll is Receive for the letters to all servers, also those that this one sends.
+	ReceiveAll(ctx context.Context, take func(Letter), missed func(error))
+	// Send writes to one server, and does not wait until the letter is there. It fails while
+	// there is no connection. from is this node, perhaps with more behind a dot.
+	Send(node, about, from string, data []byte) error
+	// SendAll writes to all servers, as Send does to one.
+	SendAll(from string, data []byte) error
+	// Connected tells whether there is a connection, without which no server can be heard.
+	Connected() bool
+	// Back returns a channel with a value for each time that the connection has come back.
+	// Letters of both directions may have been lost before.
+	Back() <-chan nats.Status
+	// Close ends the subscriptions. Receive and ReceiveAll must have returned before.
+	Close() error
+}
+
+// post is the Post of one connection to NATS.
+type post struct {
 	conn     *nats.Conn
 	node     string
 	own, all *nats.Subscription
@@ -48,8 +70,8 @@ type Letter struct {
 // node once OpenPost has returned. Letters of up to pending bytes wait to be received, or
 // of postPendingBytes if that is less. The context must have a deadline. The caller closes
 // the post.
-func (st *Store) OpenPost(ctx context.Context, node string, pending int64) (*Post, error) {
-	p := &Post{conn: st.nc, node: node, pending: int(min(pending, postPendingBytes))}
+func (st *Store) OpenPost(ctx context.Context, node string, pending int64) (Post, error) {
+	p := &post{conn: st.nc, node: node, pending: int(min(pending, postPendingBytes))}
 	var err error
 	if p.own, err = p.subscribe(postSubject + "." + node + ".>"); err != nil {
 		return nil, err
@@ -64,7 +86,7 @@ func (st *Store) OpenPost(ctx context.Context, node string, pending int64) (*Pos
 	return p, nil
 }
 
-func (p *Post) subscribe(subject string) (*nats.Subscription, error) {
+func (p *post) subscribe(subject string) (*nats.Subscription, error) {
 	sub, err := p.conn.SubscribeSync(subject)
 	if err == nil {
 		err = sub.SetPendingLimits(postPendingMessages, p.pending)
@@ -75,8 +97,7 @@ func (p *Post) subscribe(subject string) (*nats.Subscription, error) {
 	return sub, nil
 }
 
-// Close ends the subscriptions. Receive and ReceiveAll must have returned before.
-func (p *Post) Close() error {
+func (p *post) Close() error {
 	p.conn.RemoveStatusListener(p.statuses)
 	var err error
 	for _, sub := range []*nats.Subscription{p.own, p.all} {
@@ -87,21 +108,17 @@ func (p *Post) Close() error {
 	return err
 }
 
-// Receive calls take with each letter to this server alone, one after the other, until
-// ctx or the connection ends for good. Letters are lost if take is too slow; then Receive
-// calls missed.
-func (p *Post) Receive(ctx context.Context, take func(Letter), missed func(error)) {
+func (p *post) Receive(ctx context.Context, take func(Letter), missed func(error)) {
 	p.receive(ctx, p.own, len(postSubject)+1+len(p.node)+1, take, missed)
 }
 
-// ReceiveAll is Receive for the letters to all servers, also those that this one sends.
-func (p *Post) ReceiveAll(ctx context.Context, take func(Letter), missed func(error)) {
+func (p *post) ReceiveAll(ctx context.Context, take func(Letter), missed func(error)) {
 	p.receive(ctx, p.all, len(postSubject), take, missed)
 }
 
 // receive is Receive for a subscription. It cuts off the first bytes of each subject,
 // which all have in common.
-func (p *Post) receive(ctx context.Context, sub *nats.Subscription, common int, take func(Letter), missed func(error)) {
+func (p *post) receive(ctx context.Context, sub *nats.Subscription, common int, take func(Letter), missed func(error)) {
 	for {
 		message, err := sub.NextMsgWithContext(ctx)
 		switch {
@@ -115,20 +132,14 @@ func (p *Post) receive(ctx context.Context, sub *nats.Subscription, common int, 
 	}
 }
 
-// Send writes to one server, and does not wait until the letter is there. It fails while
-// there is no connection. from is this node, perhaps with more behind a dot.
-func (p *Post) Send(node, about, from string, data []byte) error {
+func (p *post) Send(node, about, from string, data []byte) error {
 	return named(p.conn.PublishRequest(postSubject+"."+node+"."+about, from, data))
 }
 
-// SendAll writes to all servers, as Send does to one.
-func (p *Post) SendAll(from string, data []byte) error {
+func (p *post) SendAll(from string, data []byte) error {
 	return named(p.conn.PublishRequest(postSubject, from, data))
 }
 
-// Connected tells whether there is a connection, without which no server can be heard.
-func (p *Post) Connected() bool { return p.conn.IsConnected() }
+func (p *post) Connected() bool { return p.conn.IsConnected() }
 
-// Back returns a channel with a value for each time that the connection has come back.
-// Letters of both directions may have been lost before.
-func (p *Post) Back() <-chan nats.Status { return p.statuses }
+func (p *post) Back() <-chan nats.Status { return p.statuses }

@@ -8,12 +8,22 @@ import (
 )
 
 // Revocations watch the keys and identities, and hear of each that any process changes.
-type Revocations struct {
+type Revocations interface {
+	// Run calls changed with the id of every principal whose key or identity was
+	// written or removed, one after the other, until ctx or the connection to NATS
+	// ends.
+	Run(ctx context.Context, changed func(principalID string))
+	// Stop ends a watch for which Run was not called.
+	Stop() error
+}
+
+// revocations are Revocations by two watches of NATS.
+type revocations struct {
 	keys, identities jetstream.KeyWatcher
 }
 
 // WatchRevocations listens from now on, until ctx ends. Run or Stop must be called.
-func (st *Store) WatchRevocations(ctx context.Context) (*Revocations, error) {
+func (st *Store) WatchRevocations(ctx context.Context) (Revocations, error) {
 	keys, err := st.keys.WatchAll(ctx, jetstream.UpdatesOnly())
 	if err != nil {
 		return nil, unavailable("watching keys", err)
@@ -22,13 +32,10 @@ func (st *Store) WatchRevocations(ctx context.Context) (*Revocations, error) {
 	if err != nil {
 		return nil, errors.Join(unavailable("watching identities", err), keys.Stop())
 	}
-	return &Revocations{keys: keys, identities: identities}, nil
+	return &revocations{keys: keys, identities: identities}, nil
 }
 
-// Run calls changed with the id of every principal whose key or identity was
-// written or removed, one after the other, until ctx or the connection to NATS
-// ends.
-func (r *Revocations) Run(ctx context.Context, changed func(principalID string)) {
+func (r *revocations) Run(ctx context.Context, changed func(principalID string)) {
 	defer func() { _ = r.Stop() }() // fails only when the connection has ended, and the watch with it
 	for {
 		var id string
@@ -50,5 +57,4 @@ func (r *Revocations) Run(ctx context.Context, changed func(principalID string))
 	}
 }
 
-// Stop ends a watch for which Run was not called.
-func (r *Revocations) Stop() error { return errors.Join(r.keys.Stop(), r.identities.Stop()) }
+func (r *revocations) Stop() error { return errors.Join(r.keys.Stop(), r.identities.Stop()) }

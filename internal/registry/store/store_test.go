@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // soon is how long a test waits for what must happen, on however busy a machine.
@@ -32,40 +33,23 @@ const soon = 3 * time.Minute
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir, Timeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st = rig.Value(Open(t.Context(), Config{Dir: dir, Timeout: soon}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	return st, dir
 }
 
 // openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st, err := Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st := rig.Value(Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	return st
 }
 
 // testKey makes a key as an executor or harness has it.
 func testKey(t testing.TB) *wire.PublicKey {
 	t.Helper()
-	secret, err := mlkem.GenerateKey768()
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := rig.Value(mlkem.GenerateKey768())
 	key := &wire.PublicKey{Suite: wire.KeySuite, X25519: make([]byte, 32), MLKEM768: secret.EncapsulationKey().Bytes()}
 	rand.Read(key.X25519)
 	return key
@@ -75,10 +59,7 @@ func TestStoreFolder(t *testing.T) {
 	t.Parallel()
 	_, dir := openTestStore(t)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, besideFile): 0o600, filepath.Join(dir, lockFile): 0o600} {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := rig.Value(os.Stat(path))
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
@@ -106,9 +87,7 @@ func TestStoreIsPrivate(t *testing.T) {
 	}
 	// All folders up to the one of all temporary files, which everybody may enter.
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
-		if err := os.Chmod(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(path, 0o777))
 	}
 	path := filepath.Join(dir, besideFile)
 	dial := func(uid uint32) error {
@@ -138,9 +117,7 @@ func TestDialSocket(t *testing.T) {
 		t.Skip("for another test")
 	}
 	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(soon))
 	greeting := make([]byte, 4)
@@ -154,13 +131,9 @@ func TestStoreLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
 	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, st.Close())
 		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the socket is left behind: %v", err)
 		}
@@ -222,32 +195,16 @@ func TestRedacted(t *testing.T) {
 func TestStoreReopen(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := st.SharedKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
+	key := rig.Value(st.SharedKey(t.Context()))
 	_, created, err := st.CreateKey(t.Context(), Key{Role: "executor", Environments: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	executorKey := testKey(t)
 	reg, _, err := st.Register(t.Context(), "env", executorKey, "key:x", always, never)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Announce(t.Context(), "node"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, st.Announce(t.Context(), "node"))
+	rig.Value(st.SetOnline(t.Context(), Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "node"}, Seen{}))
+	rig.Must(t, st.Close())
 
 	if st, err = Open(t.Context(), Config{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -284,9 +241,7 @@ func TestSharedKeyIsOne(t *testing.T) {
 		}
 		wg.Go(func() {
 			key, err := st.SharedKey(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 			keys[i] = string(key)
 		})
 	}
@@ -298,71 +253,6 @@ func TestSharedKeyIsOne(t *testing.T) {
 	}
 }
 
-func TestRegister(t *testing.T) {
-	t.Parallel()
-	one, dir := openTestStore(t)
-	two := openBeside(t, dir)
-	ctx := t.Context()
-	if err := one.Announce(ctx, "n1"); err != nil {
-		t.Fatal(err)
-	}
-	a, b := testKey(t), testKey(t)
-	register := func(st *Store, key *wire.PublicKey, wantConflict bool) Registration {
-		t.Helper()
-		reg, conflict, err := st.Register(ctx, "env", key, "key:x", always, never)
-		if err != nil || conflict != wantConflict {
-			t.Fatalf("registering: conflict %v, %v, want %v", conflict, err, wantConflict)
-		}
-		return reg
-	}
-	first := register(one, a, false)
-	if again := register(two, a, false); again.ID != first.ID {
-		t.Errorf("the same key got %q, then %q", first.ID, again.ID)
-	}
-	revision, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	register(two, b, true)
-	if again := register(two, a, false); again.ID != first.ID {
-		t.Errorf("the same key got %q while online, not %q", again.ID, first.ID)
-	}
-	// A newer websocket at another server: the end of the older one changes nothing.
-	if err := two.Announce(ctx, "n2"); err != nil {
-		t.Fatal(err)
-	}
-	newer, err := two.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n2"}, Seen{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.SetOffline(ctx, "env", revision); err != nil {
-		t.Fatal(err)
-	}
-	if p, online, err := one.Online(ctx, "env"); !online || p.Node != "n2" || err != nil {
-		t.Errorf("got %+v, %v, %v, want online at n2", p, online, err)
-	}
-	if err := two.SetOffline(ctx, "env", newer); err != nil {
-		t.Fatal(err)
-	}
-	if _, online, err := one.Online(ctx, "env"); online || err != nil {
-		t.Errorf("online %v, %v after the last websocket", online, err)
-	}
-	second := register(two, b, false)
-	if second.ID == first.ID {
-		t.Error("another key got the same registration")
-	}
-	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: first.ID, Node: "n1"}, Seen{}); !errors.Is(err, errSuperseded) {
-		t.Errorf("the old executor goes online: %v, want %v", err, errSuperseded)
-	}
-	if _, online, err := one.Online(ctx, "env"); online || err != nil {
-		t.Errorf("online %v, %v after that", online, err)
-	}
-	// After all that the environment can be used as before.
-	if _, err := one.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: second.ID, Node: "n1"}, Seen{}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestRegisterRace: executors with keys of their own register and go online at once. In
 // the end one of them is online, and has the environment's registration.
 func TestRegisterRace(t *testing.T) {
@@ -370,9 +260,7 @@ func TestRegisterRace(t *testing.T) {
 	one, dir := openTestStore(t)
 	stores := []*Store{one, openBeside(t, dir)}
 	ctx := t.Context()
-	if err := one.Announce(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, one.Announce(ctx, "n"))
 	var mu sync.Mutex
 	won := make(map[string]bool)
 	var wg sync.WaitGroup
@@ -424,23 +312,15 @@ func TestDeadNode(t *testing.T) {
 	st, _ := openTestStore(t)
 	ctx := t.Context()
 	for _, node := range []string{"dead", "alive"} {
-		if err := st.Announce(ctx, node); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, st.Announce(ctx, node))
 		reg, _, err := st.Register(ctx, "env-"+node, testKey(t), "key:x", always, never)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env-" + node, RegistrationID: reg.ID, Node: node}, Seen{}))
 	}
 	if online, err := st.presences(ctx); err != nil || len(online) != 2 {
 		t.Fatalf("online are %+v, %v", online, err)
 	}
-	if err := st.Withdraw(ctx, "dead"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.Withdraw(ctx, "dead"))
 	online, err := st.presences(ctx)
 	if err != nil || len(online) != 1 || online[0].EnvironmentID != "env-alive" {
 		t.Errorf("online are %+v, %v", online, err)
@@ -451,9 +331,7 @@ func TestDeadNode(t *testing.T) {
 	if _, conflict, err := st.Register(ctx, "env-dead", testKey(t), "key:x", always, never); conflict || err != nil {
 		t.Errorf("conflict %v, %v with an executor of a dead server", conflict, err)
 	}
-	if err := st.sweep(ctx, "alive"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.sweep(ctx, "alive"))
 	left, err := all[Presence](ctx, st.presence)
 	if err != nil || len(left) != 1 {
 		t.Errorf("after the sweep there are %+v, %v", left, err)
@@ -466,27 +344,13 @@ func TestSweepKeepsRegistration(t *testing.T) {
 	t.Parallel()
 	st, _ := openTestStore(t)
 	ctx := t.Context()
-	if err := st.Announce(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, st.Announce(ctx, "n"))
 	reg, _, err := st.Register(ctx, "env", testKey(t), "key:x", always, never)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}); err != nil {
-		t.Fatal(err)
-	}
-	before, err := st.registrations.Get(ctx, "env")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.sweep(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
-	after, err := st.registrations.Get(ctx, "env")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Value(st.SetOnline(ctx, Presence{EnvironmentID: "env", RegistrationID: reg.ID, Node: "n"}, Seen{}))
+	before := rig.Value(st.registrations.Get(ctx, "env"))
+	rig.Must(t, st.sweep(ctx, "n"))
+	after := rig.Value(st.registrations.Get(ctx, "env"))
 	if after.Revision() == before.Revision() || string(after.Value()) != string(before.Value()) {
 		t.Errorf("revision %d, then %d", before.Revision(), after.Revision())
 	}
@@ -509,10 +373,7 @@ func TestMarkersPass(t *testing.T) {
 		{st.secrets, 0, 0},
 		{st.replay, ReplayTTL, 0},
 	} {
-		status, err := tt.kv.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := rig.Value(tt.kv.Status(t.Context()))
 		if status.TTL() != tt.ttl || status.LimitMarkerTTL() != tt.mark {
 			t.Errorf("%s: TTL %v and markers %v, want %v and %v", status.Bucket(), status.TTL(), status.LimitMarkerTTL(), tt.ttl, tt.mark)
 		}
@@ -539,10 +400,7 @@ func TestStoreKeepsRoom(t *testing.T) {
 	st, _ := openTestStore(t)
 	var filled int64
 	for _, kv := range []jetstream.KeyValue{st.registrations, st.replay} {
-		status, err := kv.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := rig.Value(kv.Status(t.Context()))
 		limit := status.Config().MaxBytes
 		if limit <= 0 {
 			t.Errorf("%s has no limit", kv.Bucket())
@@ -559,26 +417,12 @@ func TestStoreKeepsRoom(t *testing.T) {
 func TestStoreAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rig.Value(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"}))
 	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	st, err := Open(t.Context(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err := openBeside(t, dir).SharedKey(t.Context()); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, l.Close())
+	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
+	t.Cleanup(func() { rig.Check(t, st.Close()) })
+	rig.Check(t, rig.Err(openBeside(t, dir).SharedKey(t.Context())))
 }
 
 func always() bool { return true }
@@ -589,17 +433,12 @@ func never(string) bool { return false }
 func TestRestartEnds(t *testing.T) {
 	t.Parallel()
 	bounded := false
-	e, err := startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
+	e := rig.Value(startEmbedded(t.TempDir(), slog.New(slog.DiscardHandler), func(ctx context.Context, _ *nats.Conn) error {
 		_, bounded = ctx.Deadline()
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer e.close()
-	if err := e.restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, e.restart(t.Context()))
 	if !bounded {
 		t.Error("what is made then has no deadline")
 	}
@@ -614,13 +453,9 @@ func TestHealthWhileOpening(t *testing.T) {
 	if made, err := os.ReadDir(streams); err != nil || len(made) == 0 {
 		t.Fatalf("it has %d streams, %v", len(made), err)
 	}
-	if err := os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(streams, "KV_just_made"), 0o700))
 	if health := st.embedded.server.Healthz(nil); health.Error == "" {
 		t.Fatal("NATS does not miss the stream")
 	}
-	if err := writeError(st.embedded.server); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, writeError(st.embedded.server))
 }

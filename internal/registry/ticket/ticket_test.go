@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // testKey makes a key whose halves have the right lengths.
@@ -25,10 +26,7 @@ func testKey() *wire.PublicKey {
 func testTicket(t testing.TB, g *Signer) (Ticket, url.Values) {
 	t.Helper()
 	want := Ticket{Role: Harness, EnvironmentID: "env-1", RegistrationID: "reg_1", Principal: "key:0123456789abcdef", Expires: time.Unix(1_800_000_000, 0)}
-	u, err := url.Parse(g.URL(&url.URL{Scheme: "wss", Host: "h:1", Path: "/base"}, want))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := rig.Value(url.Parse(g.URL(&url.URL{Scheme: "wss", Host: "h:1", Path: "/base"}, want)))
 	if u.Scheme != "wss" || u.Host != "h:1" || u.Path != "/base"+RendezvousPath {
 		t.Fatalf("URL is at %s://%s%s", u.Scheme, u.Host, u.Path)
 	}
@@ -104,10 +102,7 @@ func TestTicketTampering(t *testing.T) {
 	g := NewSigner(make([]byte, 32))
 	want, query := testTicket(t, g)
 	now := want.Expires.Add(-time.Second)
-	signature, err := base64.RawURLEncoding.DecodeString(query.Get(paramSignature))
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := rig.Value(base64.RawURLEncoding.DecodeString(query.Get(paramSignature)))
 	for i := range signature {
 		for bit := range 8 {
 			signature[i] ^= 1 << bit

@@ -31,15 +31,15 @@ type claim struct {
 	failedAt    time.Time // as of when
 }
 
-// forgiveLocked counts failed handshakes down, one for each time that has passed.
-func (c *claim) forgiveLocked(now time.Time, each time.Duration) {
-	n := int(now.Sub(c.failedAt) / each)
+// forgiveLocked counts failed handshakes down, one for each failedFor that has passed.
+func (c *claim) forgiveLocked(now time.Time) {
+	n := int(now.Sub(c.failedAt) / failedFor)
 	if n >= c.failed {
 		c.failed, c.failedAt = 0, now
 		return
 	}
 	c.failed -= n
-	c.failedAt = c.failedAt.Add(time.Duration(n) * each)
+	c.failedAt = c.failedAt.Add(time.Duration(n) * failedFor)
 }
 
 // claimLocked finds or makes the claim of a principal. When it makes one it drops those
@@ -50,7 +50,7 @@ func (m *meeting) claimLocked(principal string) *claim {
 	}
 	now := time.Now()
 	for id, c := range m.claims { // all, since there are few as a rule, and seldom a new one
-		c.forgiveLocked(now, m.rs.failedFor)
+		c.forgiveLocked(now)
 		if c.streams == 0 && c.failed == 0 {
 			delete(m.claims, id)
 		}
@@ -121,7 +121,7 @@ func (m *meeting) unclaimLocked(rt *route) {
 // too many handshakes of this principal have failed; or else too many are under way.
 func (m *meeting) beginHandshakeLocked(rt *route) (ok, failing bool) {
 	c := m.claimLocked(rt.principal)
-	c.forgiveLocked(time.Now(), m.rs.failedFor)
+	c.forgiveLocked(time.Now())
 	if rt.handshaking || rt.answered { // a second one fails: the executor takes one a stream
 		c.failed++
 	}
@@ -148,7 +148,7 @@ func (m *meeting) endHandshakeLocked(rt *route, failed bool) {
 	c := m.claimLocked(rt.principal)
 	c.handshaking--
 	if failed {
-		c.forgiveLocked(time.Now(), m.rs.failedFor)
+		c.forgiveLocked(time.Now())
 		c.failed++
 	}
 }

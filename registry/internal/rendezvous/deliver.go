@@ -94,7 +94,7 @@ func tryLane(lane *socket.Lane, message *socket.Message) bool {
 // sendPatiently tells whether the lane has taken the message within the server's
 // patience. If it has not, sendPatiently closes the lane.
 func (rs *Routes) sendPatiently(lane *socket.Lane, message *socket.Message) bool {
-	late := time.AfterFunc(rs.patience, lane.Close)
+	late := time.AfterFunc(defaultPatience, lane.Close)
 	defer late.Stop()
 	return lane.Send(message) == nil
 }
@@ -191,7 +191,7 @@ func (m *meeting) reserve(rt *route, n int) bool {
 	var late <-chan time.Time
 	for rt.sent >= hopWindow && !rt.ended && !rt.acknowledges {
 		if late == nil {
-			timer := time.NewTimer(m.rs.patience)
+			timer := time.NewTimer(defaultPatience)
 			defer timer.Stop()
 			late = timer.C
 		}

@@ -5,20 +5,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNoticesAreDrawn: the head comment of the package has a row for every kind of
 // notice, which says whom it is sent to.
 func TestNoticesAreDrawn(t *testing.T) {
 	t.Parallel()
-	kinds, err := os.ReadFile("../notice/notice.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kinds := rig.Value(os.ReadFile("../notice/notice.go"))
+	doc := rig.Value(os.ReadFile("doc.go"))
 	found := regexp.MustCompile(`Kind = "([a-z]+)"`).FindAllStringSubmatch(string(kinds), -1)
 	if len(found) < 11 {
 		t.Errorf("there are %d kinds", len(found)) // that the expression no longer fits must not pass for success

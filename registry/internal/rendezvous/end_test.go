@@ -2,64 +2,61 @@ package rendezvous
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // end is one end of the relay, as the test plays it.
 type end struct {
+	c        *cluster
 	t        testing.TB
 	socket   *socket.Socket
 	lane     *socket.Lane
 	messages chan []byte     // closed with the socket
-	resets   map[string]bool // streams that drop has seen a reset of
+	resets   map[string]bool // streams that arrives has seen a reset of
 	told     chan string     // principals that have lost their right; not among messages
 }
 
-func (ts *relayServer) dial(t ticket.Ticket) *end {
-	ts.c.t.Helper()
-	return ts.dialURL(ts.url(t))
+func (ts *relayServer) connect(rawURL string, header http.Header) (*socket.Socket, error) {
+	return socket.Dial(ts.c.t.Context(), rawURL, header, socket.Config{PongTimeout: unread, DialContext: ts.dial})
 }
 
-func (ts *relayServer) dialURL(rawURL string) *end {
+// end connects an end that reads ahead of the test.
+func (ts *relayServer) end(t ticket.Ticket) *end {
 	ts.c.t.Helper()
-	return ts.dialBuffered(rawURL, 1<<16)
+	return ts.endWith(ts.url(t), nil, 1<<12)
 }
 
-// dialBuffered connects an end that reads so many messages ahead of the test.
-func (ts *relayServer) dialBuffered(rawURL string, ahead int) *end {
+// slowEnd connects an end that reads no more than the test does.
+func (ts *relayServer) slowEnd(t ticket.Ticket) *end {
 	ts.c.t.Helper()
-	return ts.dialWith(rawURL, nil, ahead)
+	return ts.endWith(ts.url(t), nil, 0)
 }
 
-func (ts *relayServer) dialWith(rawURL string, header http.Header, ahead int) *end {
+// endWith connects an end that reads so many messages ahead of the test.
+func (ts *relayServer) endWith(rawURL string, header http.Header, ahead int) *end {
 	t := ts.c.t
 	t.Helper()
-	s, err := socket.Dial(t.Context(), rawURL, header, socket.Config{PongTimeout: unread})
-	for deadline := time.Now().Add(soon); err != nil; s, err = socket.Dial(t.Context(), rawURL, header, socket.Config{PongTimeout: unread}) {
-		// On a busy machine the store may take too long. Real ends try again, too.
+	s, err := ts.connect(rawURL, header)
+	for deadline := time.Now().Add(soon); err != nil; s, err = ts.connect(rawURL, header) {
+		// On a busy machine NATS may take too long. Real ends try again, too.
 		refused, ok := errors.AsType[*socket.RefusedError](err)
-		if !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+		if ts.c.fake != nil || !ok || refused.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return newEnd(t, s, ahead)
-}
-
-// newEnd is the end that has a websocket, which it closes when the test ends.
-func newEnd(t testing.TB, s *socket.Socket, ahead int) *end {
-	e := &end{t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool), told: make(chan string, 1024)}
+	e := &end{c: ts.c, t: t, socket: s, lane: s.NewLane(64 << 20), messages: make(chan []byte, ahead), resets: make(map[string]bool), told: make(chan string, 16)}
 	go func() {
 		defer close(e.messages)
 		for {
@@ -91,53 +88,40 @@ func (ts *relayServer) executorOf(streams map[string]string) *end {
 	for stream, principal := range streams {
 		owners.Set([]byte(stream), ts.signer.Pseudonym(ts.c.environmentID, principal))
 	}
-	return ts.dialWith(ts.url(ts.ticket(ticket.Executor)), http.Header{wire.HeaderStreamOwners: {owners.Header()}}, 1<<16)
+	return ts.endWith(ts.url(ts.ticket(ticket.Executor)), http.Header{wire.HeaderStreamOwners: {owners.Header()}}, 1<<12)
 }
 
 // executor connects an executor and waits until the store has noted it.
 func (ts *relayServer) executor() *end {
 	ts.c.t.Helper()
-	e := ts.dial(ts.ticket(ticket.Executor))
-	ts.c.waitOnline(ts.node)
+	e := ts.end(ts.ticket(ticket.Executor))
+	ts.c.waitOnline(ts)
 	return e
 }
 
 func (ts *relayServer) harness() *end {
 	ts.c.t.Helper()
-	return ts.dial(ts.ticket(ticket.Harness))
+	return ts.end(ts.ticket(ticket.Harness))
 }
 
-func (c *cluster) waitOnline(node string) {
-	c.t.Helper()
-	c.eventually("the executor is online", func() bool {
-		p, ok, err := c.st.Online(c.t.Context(), c.environmentID)
-		return err == nil && ok && p.Node == node
-	})
+// strange is a ticket for a harness with a key of its own.
+func (ts *relayServer) strange() ticket.Ticket {
+	ts.c.t.Helper()
+	other := ts.ticket(ticket.Harness)
+	other.Principal = ts.c.principal(ticket.Harness, "*")
+	return other
 }
 
-// eventually asks until condition is true.
-func (c *cluster) eventually(what string, condition func() bool) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-ctx.Done():
-			c.t.Fatalf("not within %v: %s", soon, what)
-		case <-tick.C:
-		}
-	}
+func (ts *relayServer) stranger() *end {
+	ts.c.t.Helper()
+	return ts.end(ts.strange())
 }
 
 func (e *end) send(message []byte) {
 	e.t.Helper()
 	m := socket.NewMessage(len(message))
 	m.Bytes = append(m.Bytes, message...)
-	if err := e.lane.Send(m); err != nil {
-		e.t.Fatal(err)
-	}
+	rig.Must(e.t, e.lane.Send(m))
 }
 
 // trySend sends a frame on a websocket that may have ended.
@@ -185,79 +169,42 @@ func printable(message []byte) string {
 
 func (e *end) wantReset(stream, reason string) {
 	e.t.Helper()
-	f := frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte(reason)}
-	e.want(f.Append(nil))
+	e.want(appended(reset(stream, reason)))
 }
 
-// wantAnyReset expects a reset with any one of the reasons.
-func (e *end) wantAnyReset(stream string, reasons ...string) {
+// arrives has another end send a frame until it comes, and drops all before it: a server
+// that did not know a stream has lost a frame, and a moment later it knows.
+func (e *end) arrives(from *end, f frame.Frame) {
 	e.t.Helper()
-	var f frame.Frame
-	got := e.receive()
-	if err := frame.Decode(got, &f); err != nil || f.Body != frame.Reset || string(f.StreamID) != stream || !slices.Contains(reasons, string(f.Reason)) {
-		e.t.Fatalf("got %q, want a reset of %s for one of %q", printable(got), stream, reasons)
-	}
-}
-
-// until drops messages until the wanted one comes. It calls send again and again, which
-// makes the other end send that message.
-func (e *end) until(message []byte, send func()) {
-	e.t.Helper()
-	if !e.drop(func(got []byte) bool { return bytes.Equal(got, message) }, send) {
-		e.t.Fatalf("websocket has ended: %v", e.socket.Err())
-	}
-}
-
-// past drops the copies that from has sent because of an until: it lets from send another
-// message of the stream and drops all that come before that one. A message may be lost
-// where servers are just finding each other, so another one follows, at longer and longer
-// intervals: only the last one is behind everything.
-func (e *end) past(from *end, stream string) {
-	e.t.Helper()
-	var fence []byte
-	seq, pause, next := uint32(1), time.Second, time.Time{}
-	if !e.drop(func(got []byte) bool { return bytes.Equal(got, fence) }, func() {
-		if now := time.Now(); now.After(next) {
-			seq, pause, next = seq+1, 2*pause, now.Add(pause)
-			fence = from.sendFrame(acked(data(stream, seq, "behind it"), 1))
-		}
-	}) {
-		e.t.Fatalf("websocket has ended: %v", e.socket.Err())
-	}
-}
-
-// untilReset drops messages until the stream is reset or the websocket ends. It calls
-// send again and again, which brings that about. A reset that drop has dropped before
-// counts.
-func (e *end) untilReset(stream string, send func()) {
-	e.t.Helper()
-	if !e.resets[stream] {
-		e.drop(func([]byte) bool { return e.resets[stream] }, send)
-	}
-}
-
-// drop drops messages until a wanted one comes, and reports false if the websocket ends
-// before. It calls send every 50 ms.
-func (e *end) drop(wanted func(message []byte) bool, send func()) bool {
-	e.t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(soon)
-	send()
-	for {
-		select {
-		case got, ok := <-e.messages:
+	want := appended(f)
+	for range 100 {
+		from.trySend(f)
+		for _, got := range e.waiting() {
+			if bytes.Equal(got, want) {
+				return
+			}
 			var f frame.Frame
-			if ok && frame.Decode(got, &f) == nil && f.Body == frame.Reset {
+			if frame.Decode(got, &f) == nil && f.Body == frame.Reset {
 				e.resets[string(f.StreamID)] = true
 			}
-			if !ok || wanted(got) {
-				return ok
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	e.t.Fatalf("it never came: %s", printable(want))
+}
+
+// waiting returns all messages that come before time passes.
+func (e *end) waiting() (messages [][]byte) {
+	for {
+		synctest.Wait()
+		select {
+		case m, ok := <-e.messages:
+			if !ok {
+				return messages
 			}
-		case <-tick.C:
-			send()
-		case <-deadline:
-			e.t.Fatal("it never came")
+			messages = append(messages, m)
+		default:
+			return messages
 		}
 	}
 }
@@ -278,10 +225,13 @@ func (e *end) wantEnd() {
 	}
 }
 
-// wantNothing expects that no message waits. The test calls it when it has received
-// something that was sent after the message that must not come.
+// wantNothing expects that no message comes before time passes. With NATS, the test has received
+// something before that was sent after the message that must not come.
 func (e *end) wantNothing() {
 	e.t.Helper()
+	if e.c.fake != nil {
+		synctest.Wait()
+	}
 	select {
 	case m, ok := <-e.messages:
 		e.t.Fatalf("got %q, %v", printable(m), ok)
@@ -302,9 +252,20 @@ func resume(stream string) frame.Frame {
 	return frame.Frame{StreamID: []byte(stream), Body: frame.Resume}
 }
 
+// resumed is a resume of a stream on which this end has sent something, and acknowledges.
+func resumed(stream string) frame.Frame {
+	return frame.Frame{StreamID: []byte(stream), Body: frame.Resume, NextSeq: 1, Ack: 1}
+}
+
 func handshake(stream string) frame.Frame {
 	return frame.Frame{StreamID: []byte(stream), Body: frame.Handshake, Payload: []byte("message 1")}
 }
+
+func reset(stream, reason string) frame.Frame {
+	return frame.Frame{StreamID: []byte(stream), Body: frame.Reset, Reason: []byte(reason)}
+}
+
+func appended(f frame.Frame) []byte { return f.Append(nil) }
 
 // opened opens a stream and lets both ends send data. With an ack that is not 0 the ends
 // show that they acknowledge.
@@ -320,62 +281,4 @@ func exchange(h, e *end, stream string, ack uint32) {
 	h.t.Helper()
 	e.want(h.sendFrame(acked(data(stream, 0, "to the executor"), ack)))
 	h.want(e.sendFrame(acked(data(stream, 0, "to the harness"), ack)))
-}
-
-// openedAtLast opens a stream over a new websocket of a harness at ts. A server that has just
-// forgotten the executor may hear of an older absence once more, and closes the websocket. A harness
-// dials again then, and so does this, each time for a stream of another name.
-func openedAtLast(ts *relayServer, e *end) {
-	ts.c.t.Helper()
-	for try := range 20 {
-		h, stream := ts.harness(), fmt.Sprint("new", try)
-		if passes(h, e, e, resume(stream)) && passes(h, e, e, handshake(stream)) && passes(h, e, h, handshake(stream)) &&
-			passes(h, e, e, data(stream, 0, "to the executor")) && passes(h, e, h, data(stream, 0, "to the harness")) {
-			return
-		}
-	}
-	ts.c.t.Fatal("the websocket of a harness ends each time")
-}
-
-// passes sends f between h and e, to the end to, and drops what arrives before it. It reports false if
-// the websocket of h ends.
-func passes(h, e, to *end, f frame.Frame) bool {
-	h.t.Helper()
-	from := h
-	if to == h {
-		from = e
-	}
-	from.trySend(f)
-	sent, deadline := f.Append(nil), time.After(soon)
-	for {
-		select {
-		case got, ok := <-e.messages:
-			if !ok {
-				h.t.Fatalf("the executor's websocket has ended: %v", e.socket.Err())
-			}
-			if to == e && bytes.Equal(got, sent) {
-				return true
-			}
-		case got, ok := <-h.messages:
-			if !ok {
-				return false
-			}
-			if to == h && bytes.Equal(got, sent) {
-				return true
-			}
-		case <-deadline:
-			h.t.Fatal("nothing came")
-		}
-	}
-}
-
-// within receives from a channel.
-func within[T any](t testing.TB, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(soon):
-		t.Fatal("nothing came")
-	}
-	return v
 }

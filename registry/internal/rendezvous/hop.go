@@ -47,7 +47,7 @@ const hopShare = 4
 // of them live.
 type hop struct {
 	rs     *Routes
-	post   *store.Post
+	post   store.Post
 	node   string
 	missed chan struct{} // holds a value after letters were lost, until watch takes it
 	wg     sync.WaitGroup

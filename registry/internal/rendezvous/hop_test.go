@@ -8,313 +8,215 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/execagent/execagent/internal/registry/store"
-	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/frame"
-	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/registry/internal/notice"
+	"github.com/execagent/execagent/test/rig"
 )
 
-// TestNATSRestart: when NATS is started anew, streams inside one server notice nothing.
-// Between servers, streams that acknowledge go on and the others are reset.
-func TestNATSRestart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	ns := storetest.NATS(t, dir, nil)
-	defer func() { storetest.Stop(ns) }()
-	url := ns.ClientURL()
-	at := ns.Addr()
-	c := newClusterOn(t, storetest.At(t, url), url, func() *store.Store { return storetest.At(t, url) })
-	a, b := c.server(settings{}), c.server(settings{})
-	e := a.executor()
-	local, plain, far := a.harness(), b.harness(), b.harness()
-	opened(local, e, "local", 0)
-	opened(plain, e, "plain", 0)
-	opened(far, e, "acknowledged", 1)
+// TestStoreComesBack: while the store is away, and no letter goes between servers, streams inside one
+// server notice nothing. Between servers, streams that acknowledge go on and the others are reset.
+func TestStoreComesBack(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		a, b := c.server(settings{}), c.server(settings{})
+		e := a.executor()
+		local, plain, far := a.harness(), b.harness(), b.harness()
+		opened(local, e, "local", 0)
+		opened(plain, e, "plain", 0)
+		opened(far, e, "acknowledged", 1)
 
-	storetest.Stop(ns)
-	exchange(local, e, "local", 0)
-	exchange(local, e, "local", 0)
-	far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
-	ns = storetest.NATS(t, dir, at)
+		c.fake.Away(true)
+		exchange(local, e, "local", 0)
+		far.sendFrame(acked(data("acknowledged", 1, "lost"), 1))
+		time.Sleep(2 * nodeSilence) // nobody is taken for dead
+		exchange(local, e, "local", 0)
+		c.fake.Away(false)
 
-	// The server that notices the loss first gives the reason.
-	e.wantAnyReset("plain", resetRouteLost, resetHarnessGone)
-	plain.wantAnyReset("plain", resetRouteLost, resetExecutorGone)
-	// An end repeats what was lost until it arrives.
-	again := acked(data("acknowledged", 1, "again"), 1)
-	e.until(again.Append(nil), func() { far.sendFrame(again) })
-	far.until(again.Append(nil), func() { e.sendFrame(again) })
-	e.past(far, "acknowledged")
-	exchange(local, e, "local", 0)
-	c.eventually("a harness can connect", func() bool {
-		s, err := socket.Dial(t.Context(), b.url(b.ticket(ticket.Harness)), nil, socket.Config{})
-		if err != nil {
-			return false
-		}
-		s.Close()
-		return true
+		e.wantReset("plain", resetRouteLost)
+		plain.wantEnd()
+		// An end repeats what was lost until it arrives.
+		again := acked(data("acknowledged", 1, "again"), 1)
+		e.arrives(far, again)
+		far.arrives(e, again)
+		exchange(local, e, "local", 0)
+		opened(b.harness(), e, "new", 0)
 	})
 }
 
 // TestServerDies: a server that stops without a word is taken for dead. The other servers
 // find the executor that it had in the store again.
 func TestServerDies(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	cfg := settings{Silence: nodeSilence}
-	a, b, third := c.server(cfg), c.server(cfg), c.server(cfg)
-	e := a.executor()
-	plain, far := b.harness(), b.harness()
-	opened(plain, e, "plain", 0)
-	opened(far, e, "acknowledged", 1)
-	c.eventually("they have heard of each other", func() bool {
-		b.hop.mu.Lock()
-		defer b.hop.mu.Unlock()
-		return len(b.hop.heard) == 2
+	bubble(t, func(c *cluster) {
+		a, b, third := c.server(settings{}), c.server(settings{}), c.server(settings{})
+		e, plain, far := a.executor(), b.harness(), b.harness()
+		opened(plain, e, "plain", 0)
+		opened(far, e, "acknowledged", 1)
+		died := time.Now()
+		a.stop() // no beat, no answer any more
+		plain.wantEnd()
+		if took := time.Since(died); took < nodeSilence-beatInterval || took > nodeSilence+2*beatInterval {
+			c.t.Errorf("it was taken for dead after %v", took)
+		}
+		e = third.executor()
+		far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+		exchange(far, e, "acknowledged", 1)
 	})
-	a.stop() // no beat, no answer any more
-	plain.wantEnd()
-	e = third.executor()
-	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
-	exchange(far, e, "acknowledged", 1)
 }
 
 // TestServerCloses: the others learn at once of a server that ends.
 func TestServerCloses(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	a, b, third := c.server(settings{}), c.server(settings{Grace: 300 * time.Millisecond}), c.server(settings{})
-	e := b.executor()
-	plain, far := a.harness(), a.harness()
-	opened(plain, e, "plain", 0)
-	opened(far, e, "acknowledged", 1)
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	e.wantReset("plain", resetHarnessGone)
-	e.wantReset("acknowledged", resetHarnessGone)
-
-	far = third.harness()
-	plain = third.harness()
-	opened(plain, e, "plain", 0)
-	opened(far, e, "acknowledged", 1)
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	plain.wantEnd()
-	e = third.dial(third.ticket(ticket.Executor))
-	far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
-	exchange(far, e, "acknowledged", 1)
+	bubble(t, func(c *cluster) {
+		a, b, third := c.server(settings{}), c.server(settings{}), c.server(settings{})
+		e, plain, far := b.executor(), a.harness(), a.harness()
+		opened(plain, e, "plain", 0)
+		opened(far, e, "acknowledged", 1)
+		began := time.Now()
+		rig.Must(c.t, a.Close())
+		e.wantReset("plain", resetHarnessGone)
+		plain, far = third.harness(), third.harness()
+		e.want(far.sendFrame(acked(resume("acknowledged"), 1)))
+		exchange(far, e, "acknowledged", 1)
+		opened(plain, e, "plain", 0)
+		rig.Must(c.t, b.Close())
+		plain.wantEnd()
+		e = third.end(third.ticket(ticket.Executor))
+		far.want(e.sendFrame(acked(resume("acknowledged"), 1)))
+		exchange(far, e, "acknowledged", 1)
+		if took := time.Since(began); took >= beatInterval {
+			c.t.Errorf("that took %v", took)
+		}
+	})
 }
 
 // TestExecutorMovesUnderLoad: the executor changes servers again and again while
 // a stream is in use. Nothing is out of order, and nothing is lost for good.
 func TestExecutorMovesUnderLoad(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	servers := []*relayServer{c.server(settings{}), c.server(settings{})}
-	e := servers[0].executor()
-	h := servers[0].harness()
-	opened(h, e, "stream", 1)
-
-	stop := make(chan struct{})
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	defer close(stop)
-	sending.Go(func() {
-		for seq := uint32(1); ; seq++ {
-			select {
-			case <-stop:
-				return
-			default:
-				h.sendFrame(acked(data("stream", seq, "x"), 1))
+	bubble(t, func(c *cluster) {
+		servers := []*relayServer{c.server(settings{}), c.server(settings{})}
+		e, h := servers[0].executor(), servers[0].harness()
+		opened(h, e, "stream", 1)
+		var sending sync.WaitGroup
+		defer sending.Wait()
+		defer h.socket.Close()
+		sending.Go(func() {
+			for seq := uint32(1); h.socket.Err() == nil; seq++ {
+				h.trySend(acked(data("stream", seq, "x"), 1))
+				time.Sleep(time.Millisecond)
 			}
+		})
+		var last uint32
+		for n := range 20 {
+			to := servers[(n+1)%2]
+			e = to.end(to.ticket(ticket.Executor))
+			e.sendFrame(acked(resume("stream"), 1))
+			for range 100 {
+				var f frame.Frame
+				rig.Must(c.t, frame.Decode(e.receive(), &f))
+				if f.Body != frame.Data || f.Seq <= last {
+					c.t.Fatalf("got %d seq %d after %d", f.Body, f.Seq, last)
+				}
+				last = f.Seq
+			}
+			c.waitOnline(to)
 		}
 	})
-	var last uint32
-	for n := range 6 {
-		e = servers[(n+1)%2].dial(servers[(n+1)%2].ticket(ticket.Executor))
-		e.sendFrame(acked(resume("stream"), 1))
-		for range 100 {
-			var f frame.Frame
-			if err := frame.Decode(e.receive(), &f); err != nil {
-				t.Fatal(err)
-			}
-			if f.Body != frame.Data || f.Seq <= last {
-				t.Fatalf("got %d seq %d after %d", f.Body, f.Seq, last)
-			}
-			last = f.Seq
-		}
-		c.waitOnline(servers[(n+1)%2].node)
-	}
 }
 
 // TestForgotten: two servers of which one or both have forgotten what they knew of the
 // other find out again, at the latest with the next frame of a stream.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		forget func(executors, harnesses *relayServer)
-	}{
-		{"harnesses", func(x, h *relayServer) { x.hop.left(h.node) }},
-		{"executor", func(x, h *relayServer) { h.hop.left(x.node) }},
-		{"each other", func(x, h *relayServer) { x.hop.left(h.node); h.hop.left(x.node) }},
-		{"what harnesses were told", func(_, h *relayServer) { h.hop.beginAnew() }},
-		{"what the executor was told", func(x, _ *relayServer) { x.hop.beginAnew() }},
-		{"what both were told", func(x, h *relayServer) { x.hop.beginAnew(); h.hop.beginAnew() }},
-		{"the harness", func(x, h *relayServer) {
+	for name, forget := range map[string]func(executors, harnesses *relayServer){
+		"harnesses":                  func(x, h *relayServer) { x.hop.left(h.node) },
+		"executor":                   func(x, h *relayServer) { h.hop.left(x.node) },
+		"each other":                 func(x, h *relayServer) { x.hop.left(h.node); h.hop.left(x.node) },
+		"what harnesses were told":   func(_, h *relayServer) { h.hop.beginAnew() },
+		"what the executor was told": func(x, _ *relayServer) { x.hop.beginAnew() },
+		"what both were told":        func(x, h *relayServer) { x.hop.beginAnew(); h.hop.beginAnew() },
+		"letters":                    func(x, h *relayServer) { h.hop.missedLetters(nil) },
+		"the harness": func(x, h *relayServer) {
 			h.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "acknowledged"})
 			h.hop.tell(x.node, notice.Notice{Kind: notice.Detach, Registration: h.c.registration.ID, Stream: "plain"})
-		}},
-		{"the presence", func(x, h *relayServer) {
-			h.c.forget(h.c.environmentID)
+		},
+		"the presence": func(x, h *relayServer) {
+			h.c.fake.Forget(h.c.environmentID)
 			x.hop.beginAnew()
 			h.hop.beginAnew()
-		}},
+		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			a, b := c.server(settings{Grace: time.Hour}), c.server(settings{Grace: time.Hour})
-			e, plain, far := a.executor(), b.harness(), b.harness()
-			opened(plain, e, "plain", 0)
-			opened(far, e, "acknowledged", 1)
-			c.eventually("they have heard of each other", func() bool { return a.hears(b) && b.hears(a) })
-			tt.forget(a, b)
-
-			up, down := acked(data("acknowledged", 1, "up"), 1), acked(data("acknowledged", 1, "down"), 1)
-			e.until(up.Append(nil), func() { far.sendFrame(up) })
-			e.past(far, "acknowledged")
-			far.until(down.Append(nil), func() { e.sendFrame(down) })
-			// A stream that cannot go on ends at both sides when either sends.
-			e.untilReset("plain", func() { e.sendFrame(data("plain", 1, "lost")) })
-			plain.untilReset("plain", func() { plain.trySend(data("plain", 1, "lost")) })
-			c.waitOnline(a.node)
-			openedAtLast(b, e)
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				a, b := c.server(settings{}), c.server(settings{})
+				e, plain, far := a.executor(), b.harness(), b.harness()
+				opened(plain, e, "plain", 0)
+				opened(far, e, "acknowledged", 1)
+				c.settles("they have heard of each other", func() bool { return a.isHeardBy(b) && b.isHeardBy(a) })
+				forget(a, b)
+				e.arrives(far, acked(data("acknowledged", 1, "up"), 1))
+				far.arrives(e, acked(data("acknowledged", 1, "down"), 1))
+				exchange(far, e, "acknowledged", 1)
+				// A stream that cannot go on ends at both sides when either sends.
+				e.trySend(data("plain", 1, "lost"))
+				plain.trySend(data("plain", 1, "lost"))
+				c.settles("the plain stream has ended", func() bool { return a.metrics.Streams.Load() == 1 && b.metrics.Streams.Load() == 1 })
+				plain.waiting()
+				e.waiting()
+				c.waitOnline(a)
+				opened(b.harness(), e, "new", 0)
+			})
 		})
 	}
-}
-
-// hears tells whether the server knows that the other one lives.
-func (ts *relayServer) hears(other *relayServer) bool {
-	ts.hop.mu.Lock()
-	defer ts.hop.mu.Unlock()
-	_, ok := ts.hop.heard[other.node]
-	return ok
-}
-
-func presenceRevision(c *cluster) uint64 {
-	c.t.Helper()
-	_, revision, _, err := c.st.Presence(c.t.Context(), c.environmentID)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return revision
 }
 
 // TestLateAbsent: an absent that answers a frame for an executor's older websocket does
 // no harm to the newer websocket at the same server.
 func TestLateAbsent(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	a, b := c.server(settings{}), c.server(settings{})
-	a.executor()
-	first := presenceRevision(c)
-	e := a.dial(a.ticket(ticket.Executor))
-	c.eventually("the newer websocket is the one", func() bool { return presenceRevision(c) > first })
-	h := b.harness()
-	opened(h, e, "stream", 0)
-	revision := presenceRevision(c)
-	a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: first})
-	exchange(h, e, "stream", 0)
-	exchange(h, e, "stream", 0)
-	a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: revision})
-	h.wantEnd()
+	bubble(t, func(c *cluster) {
+		a, b := c.server(settings{}), c.server(settings{})
+		a.executor()
+		first := c.presenceRevision()
+		e := a.executor()
+		h := b.harness()
+		opened(h, e, "stream", 0)
+		a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: first})
+		exchange(h, e, "stream", 0)
+		exchange(h, e, "stream", 0)
+		a.hop.tell(b.node, notice.Notice{Kind: notice.Absent, Registration: c.registration.ID, Revision: c.presenceRevision()})
+		h.wantEnd()
+	})
 }
 
 // TestPresenceOrder: late notices about an older websocket, or of a server that has
 // neither end, change nothing.
 func TestPresenceOrder(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	s := c.server(settings{})
-	e, h := s.executor(), s.harness()
-	opened(h, e, "stream", 0)
-	m := s.find(c.registration.ID)
-	defer s.leave(m)
-	nc := c.nats()
-	for _, text := range []string{
-		`{"kind":"online","registration":%q,"revision":1}`, `{"kind":"offline","registration":%q,"revision":1}`,
-		`{"kind":"absent","registration":%q}`, `{"kind":"moved","registration":%q,"stream":"stream"}`,
-		`{"kind":"refused","registration":%q,"stream":"stream","intruder":true}`, `{"kind":"detach","registration":%q,"stream":"stream"}`,
-		`{"kind":"taken","registration":%q,"stream":"stream","bytes":-1}`,
-	} {
-		if err := nc.PublishRequest(toAll, "impostor", fmt.Appendf(nil, text, c.registration.ID)); err != nil {
-			t.Fatal(err)
+	bubble(t, func(c *cluster) {
+		s := c.server(settings{})
+		e, h := s.executor(), s.harness()
+		opened(h, e, "stream", 0)
+		for _, text := range []string{
+			`{"kind":"online","registration":%q,"revision":1}`, `{"kind":"offline","registration":%q,"revision":1}`,
+			`{"kind":"absent","registration":%q}`, `{"kind":"moved","registration":%q,"stream":"stream"}`,
+			`{"kind":"refused","registration":%q,"stream":"stream","intruder":true}`, `{"kind":"detach","registration":%q,"stream":"stream"}`,
+			`{"kind":"taken","registration":%q,"stream":"stream","bytes":-1}`,
+		} {
+			rig.Must(c.t, s.hop.post.SendAll("impostor", fmt.Appendf(nil, text, c.registration.ID)))
 		}
-	}
-	if err := nc.PublishRequest(toAll, "impostor", []byte(`{"kind":"beat"}`)); err != nil {
-		t.Fatal(err)
-	}
-	c.eventually("all of it was heard", func() bool {
-		s.hop.mu.Lock()
-		defer s.hop.mu.Unlock()
-		_, ok := s.hop.heard["impostor"]
-		return ok
+		exchange(h, e, "stream", 0)
 	})
-	exchange(h, e, "stream", 0)
-}
-
-// TestNoLeak: a closed server leaves nothing behind.
-func TestNoLeak(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	func() {
-		dir := t.TempDir() + "/data"
-		st, err := store.Open(t.Context(), store.Config{Dir: dir, Timeout: soon})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newClusterOn(t, st, dir, func() *store.Store { return st })
-		a, b := c.server(settings{}), c.server(settings{})
-		e, h := a.executor(), b.harness()
-		opened(h, e, "plain", 0)
-		opened(h, e, "acknowledged", 1)
-		near := a.harness()
-		opened(near, e, "near", 1)
-		near.socket.Close()
-		near.wantEnd()
-		for _, s := range []*relayServer{a, b} {
-			s.http.Close()
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if n := s.metrics.Streams.Load() + s.metrics.Executors.Load() + s.metrics.Harnesses.Load(); n != 0 || len(s.meetings) != 0 {
-				t.Errorf("%d things and %d meetings are left", n, len(s.meetings))
-			}
-		}
-		e.wantEnd()
-		h.wantEnd()
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	goleak.VerifyNone(t, before)
 }
 
 // TestNotices: no letters of other servers, in whatever order, break what sound checks.
 func TestNotices(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+	bubble(t, notices)
+}
+
+func notices(c *cluster) {
 	for round := range 20 {
 		s := c.server(settings{})
 		e, h := s.executor(), s.harness()
 		opened(h, e, "stream", 1)
-		revision := presenceRevision(c)
+		revision := c.presenceRevision()
 		rng := rand.New(rand.NewPCG(uint64(round), 0))
 		notice := func() []byte {
 			return notice.Notice{
@@ -352,7 +254,7 @@ func TestNotices(t *testing.T) {
 				hop.fromServer(store.Letter{About: hopExecutor + "." + c.registration.ID, From: from, Data: content()})
 			}
 			if err := sound(s, c.registration.ID); err != nil {
-				t.Fatalf("round %d, message %d: %v", round, n, err)
+				c.t.Fatalf("round %d, message %d: %v", round, n, err)
 			}
 		}
 	}

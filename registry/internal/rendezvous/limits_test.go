@@ -4,66 +4,55 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/registry/internal/notice"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestHandshakesAreRequests: a handshake counts as a request of the harness's principal,
 // since it makes the executor ask the registry.
 func TestHandshakesAreRequests(t *testing.T) {
-	t.Parallel()
-	for _, servers := range []int{1, 2} {
-		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			first, last := c.pair(servers, settings{Limits: store.Limits{Requests: 0.001, RequestBurst: 3}})
-			e, h := first.executor(), last.harness()
-			for i := range 3 {
-				opened(h, e, fmt.Sprint(i), 0)
-			}
-			e.want(h.sendFrame(resume("3")))
-			h.sendFrame(handshake("3"))
-			e.wantReset("3", resetHandshakes)
-			h.wantReset("3", resetHandshakes)
-			exchange(h, e, "0", 0)
-			other, _ := last.stranger()
-			opened(other, e, "of another", 0)
-		})
-	}
+	oneAndTwo(t, func(c *cluster, servers int) {
+		first, last := c.pair(servers, settings{Limits: store.Limits{Requests: 0.001, RequestBurst: 3}})
+		e, h := first.executor(), last.harness()
+		for i := range 3 {
+			opened(h, e, fmt.Sprint(i), 0)
+		}
+		e.want(h.sendFrame(resume("3")))
+		h.sendFrame(handshake("3"))
+		e.wantReset("3", resetHandshakes)
+		h.wantReset("3", resetHandshakes)
+		exchange(h, e, "0", 0)
+		opened(last.stranger(), e, "of another", 0)
+	})
 }
 
 // TestLimitBytesEnds: a websocket that is not read, because its principal has used up its
 // bytes, ends at once when it is closed. Then its environment is free.
 func TestLimitBytesEnds(t *testing.T) {
-	t.Parallel()
-	st, dir := storetest.Open(t)
-	c := newClusterOn(t, st, dir, func() *store.Store { return st })
-	s := c.server(settings{Limits: store.Limits{Bytes: minByteBurst}})
-	e := s.executor()
-	a := s.limits.Allowance(c.executorKey)
-	a.Bytes.SetLimit(0) // nothing comes back meanwhile
-	a.Bytes.AllowN(time.Now(), int(a.Bytes.Tokens()))
-	e.sendFrame(data("stream", 1, strings.Repeat("x", 60_000)))
-	c.eventually("it waits", func() bool { return a.Bytes.Tokens() < 0 && len(a.Large) == 1 })
-	if _, err := st.RevokeKey(t.Context(), strings.TrimPrefix(c.executorKey, store.KeyPrefix)); err != nil {
-		t.Fatal(err)
-	}
-	e.wantEnd()
-	c.eventually("another key has the environment", func() bool {
-		_, conflict, err := s.take("env", storetest.Key(t))
-		return err == nil && !conflict
+	bubble(t, func(c *cluster) {
+		s := c.server(settings{Limits: store.Limits{Bytes: minByteBurst}})
+		e := s.executor()
+		a := s.limits.Allowance(c.executorKey)
+		a.Bytes.SetLimit(0) // nothing comes back meanwhile
+		a.Bytes.AllowN(time.Now(), int(a.Bytes.Tokens()))
+		e.sendFrame(data("stream", 1, long))
+		c.settles("it waits", func() bool { return a.Bytes.Tokens() < 0 && len(a.Large) == 1 })
+		c.revoke(c.executorKey)
+		e.wantEnd()
+		c.settles("another key has the environment", func() bool {
+			_, conflict, err := s.take("env", storetest.Key(c.t))
+			return err == nil && !conflict
+		})
+		if len(a.Large) != 0 {
+			c.t.Error("its message still has a place")
+		}
 	})
-	if len(a.Large) != 0 {
-		t.Error("its message still has a place")
-	}
 }
 
 // logged counts the lines of a log by their messages.
@@ -72,6 +61,8 @@ type logged struct {
 	mu    sync.Mutex
 	lines map[string]int
 }
+
+func newLogged() *logged { return &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)} }
 
 func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
 
@@ -91,66 +82,70 @@ func (l *logged) count(message string) int {
 // TestLinesWhileAway: while the store does not answer, not every executor that comes, goes
 // or is looked for writes a line to the log.
 func TestLinesWhileAway(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
-	s := c.server(settings{Logger: slog.New(log)})
-	m := s.enter("env", c.registration.ID)
-	defer s.leave(m)
-	start := time.Now()
-	if err := s.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 300 {
-		m.published = 1
-		if m.goOffline(t.Context(), false) || !s.locateOrLog(m) {
-			t.Fatal("the store is there")
+	bubble(t, func(c *cluster) {
+		log := newLogged()
+		s := c.server(settings{Logger: slog.New(log)})
+		m := s.enter("env", c.registration.ID)
+		defer s.leave(m)
+		c.fake.Away(true)
+		defer c.fake.Away(false)
+		for range 300 {
+			m.published = 1
+			if m.goOffline(c.t.Context(), false) || !s.locateOrLog(m) {
+				c.t.Fatal("the store is there")
+			}
 		}
-	}
-	n := log.count("executor's presence stays in the store") + log.count("looking for an executor") + log.count("another server was not told")
-	if most := 101 + int(time.Since(start)/time.Second); n < 100 || n > most {
-		t.Errorf("%d lines, want 100 to %d: %v", n, most, log.lines)
-	}
-	m.published = 0
+		n := log.count("executor's presence stays in the store") + log.count("looking for an executor") + log.count("another server was not told")
+		if n != 100 {
+			c.t.Errorf("%d lines, want 100: %v", n, log.lines)
+		}
+		m.published = 0
+	})
 }
 
 // TestOfflineOnce: while the store does not answer, the other servers are not told
 // again and again that an executor has gone.
 func TestOfflineOnce(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
-	s := c.server(settings{Logger: slog.New(log)})
-	e := s.executor()
-	nc := c.nats()
-	notices := storetest.Subscribe(t, nc, toAll)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteKeyValue(t.Context(), storetest.Bucket(t, nc, "presence").Bucket()); err != nil {
-		t.Fatal(err)
-	}
-	e.socket.Close()
-	c.eventually("it was tried three times", func() bool { return log.count("executor's presence stays in the store") >= 3 })
-	// The answer comes behind all notices that the server has sent before.
-	if _, err := s.store.Keys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	told := 0
-	for n, _, _ := notices.Pending(); n > 0; n-- {
-		message, err := notices.NextMsg(soon)
-		if err != nil {
-			t.Fatal(err)
+	bubble(t, func(c *cluster) {
+		log := newLogged()
+		s := c.server(settings{Logger: slog.New(log)})
+		e := s.executor()
+		told := 0
+		stop := c.hears(func(n notice.Notice) {
+			if n.Kind == notice.Offline {
+				told++
+			}
+		})
+		c.fake.Full(true)
+		e.socket.Close()
+		time.Sleep(time.Second)
+		if n := log.count("executor's presence stays in the store"); n < 3 {
+			c.t.Errorf("it was tried %d times", n)
 		}
-		if said, ok := decodeNotice(letter(message)); ok && said.Kind == notice.Offline {
-			told++
+		stop()
+		if told != 1 {
+			c.t.Errorf("the others were told %d times", told)
 		}
-	}
-	if told != 1 {
-		t.Errorf("the others were told %d times", told)
+		c.fake.Full(false)
+	})
+}
+
+// hears calls take with each notice to all servers until stop.
+func (c *cluster) hears(take func(notice.Notice)) (stop func()) {
+	c.t.Helper()
+	post := rig.Value(c.st.OpenPost(c.t.Context(), "listener", 1<<20))
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		post.ReceiveAll(ctx, func(letter store.Letter) {
+			if n, ok := decodeNotice(letter); ok {
+				take(n)
+			}
+		}, func(error) {})
+	})
+	return func() {
+		cancel()
+		listening.Wait()
+		rig.Check(c.t, post.Close())
 	}
 }

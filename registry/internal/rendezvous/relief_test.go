@@ -1,17 +1,17 @@
 package rendezvous
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/execagent/execagent/internal/registry/store"
 	"github.com/execagent/execagent/internal/registry/ticket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // smallMemory is what a server of these tests may take: it may hold 32 MiB for peers.
@@ -22,52 +22,46 @@ const smallMemory = 64 << 20
 // most; the streams of others go on, also with large frames, and what is held never is
 // more than it may be.
 func TestMemoryShort(t *testing.T) {
-	t.Parallel()
-	for _, servers := range []int{1, 2} {
-		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			log := &logged{Handler: slog.DiscardHandler, lines: make(map[string]int)}
-			s, other := c.pair(servers, settings{Memory: smallMemory, Logger: slog.New(log)})
-			e, honest := s.executor(), other.harness()
-			opened(honest, e, "honest", 1)
-			long := strings.Repeat("x", 61_000)
-			var slow []string
-			for range 5 {
-				k := other.ticket(ticket.Harness)
-				k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
-				for range 4 {
-					h, stream := other.dialBuffered(other.url(k), 0), fmt.Sprint("slow ", len(slow))
-					opened(h, e, stream, 1)
-					slow = append(slow, stream)
-				}
+	oneAndTwo(t, func(c *cluster, servers int) {
+		log := newLogged()
+		s, other := c.pair(servers, settings{Memory: smallMemory, Logger: slog.New(log)})
+		e, honest := s.executor(), other.harness()
+		opened(honest, e, "honest", 1)
+		var slow []string
+		for range 5 {
+			k := other.strange()
+			for range 4 {
+				h, stream := other.slowEnd(k), fmt.Sprint("slow ", len(slow))
+				opened(h, e, stream, 1)
+				slow = append(slow, stream)
 			}
-			most := 0
-			for n, rounds := uint32(0), uint32(300); n < rounds; n++ {
-				if other.metrics.Relieved.Load() > 0 {
-					rounds = min(rounds, n+20)
-				}
-				for _, stream := range slow {
-					e.trySend(acked(data(stream, n, long), 1))
-				}
-				most = max(most, other.limits.Usage("").Waiting)
-				if n%10 == 0 { // also behind all that waits
-					last := acked(data("honest", n, long), 1)
-					honest.until(last.Append(nil), func() { e.trySend(last) })
-				}
+		}
+		most := 0
+		for n, rounds := uint32(0), uint32(300); n < rounds; n++ {
+			if other.metrics.Relieved.Load() > 0 {
+				rounds = min(rounds, n+10)
 			}
-			c.eventually("streams have ended", func() bool { return other.metrics.Relieved.Load() > 0 })
-			if limit := int(other.limits.MaxWaiting()); most > limit+limit/8 {
-				t.Errorf("%d bytes were held, %d may be", most, limit)
+			for _, stream := range slow {
+				e.trySend(acked(data(stream, n, long), 1))
 			}
-			exchanged := acked(data("honest", 1000, "still here"), 1)
-			e.until(exchanged.Append(nil), func() { honest.trySend(exchanged) })
-			if e.resets["honest"] {
-				t.Error("the honest stream has ended")
+			c.settles("all is sent", func() bool { return true })
+			most = max(most, other.limits.Usage("").Waiting)
+			if n%10 == 0 { // also behind all that waits
+				honest.arrives(e, acked(data("honest", n, long), 1))
 			}
-			c.eventually("a line says so", func() bool { return log.count("memory is short: streams that held the most of it were ended") > 0 })
-		})
-	}
+		}
+		c.settles("streams have ended", func() bool { return other.metrics.Relieved.Load() > 0 })
+		if limit := int(other.limits.MaxWaiting()); most > limit+limit/8 {
+			c.t.Errorf("%d bytes were held, %d may be", most, limit)
+		}
+		e.arrives(honest, acked(data("honest", 1000, "still here"), 1))
+		if e.resets["honest"] {
+			c.t.Error("the honest stream has ended")
+		}
+		if log.count("memory is short: streams that held the most of it were ended") == 0 {
+			c.t.Error("no line says so")
+		}
+	})
 }
 
 // TestMemoryShortOfLittle: one who has several keys holds all that a server may hold for
@@ -75,50 +69,48 @@ func TestMemoryShort(t *testing.T) {
 // stream of somebody else that holds more than each of them; others send and get frames,
 // large ones too.
 func TestMemoryShortOfLittle(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	s := c.server(settings{Memory: smallMemory})
-	e, honest, bulk := s.executor(), s.harness(), s.dialBuffered(s.url(s.ticket(ticket.Harness)), 0)
-	opened(honest, e, "honest", 1)
-	opened(bulk, e, "bulk", 1)
-	long, little := strings.Repeat("x", 61_000), strings.Repeat("x", 15_000)
-	for n := range uint32(20) {
-		e.trySend(acked(data("bulk", n, long), 1))
-	}
-	streams := make([][]string, 9) // by principal
-	for p := range streams {
-		k := s.ticket(ticket.Harness)
-		k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
-		for range 6 {
-			h := s.dialBuffered(s.url(k), 0)
-			// Not more: to open them all must not take as long as a websocket lives that is not
-			// read, and so answers no ping.
-			for range 4 {
-				stream := rand.Text()
-				opened(h, e, stream, 1)
-				streams[p] = append(streams[p], stream)
+	bubble(t, func(c *cluster) {
+		s := c.server(settings{Memory: smallMemory})
+		e, honest, bulk := s.executor(), s.harness(), s.slowEnd(s.ticket(ticket.Harness))
+		opened(honest, e, "honest", 1)
+		opened(bulk, e, "bulk", 1)
+		for n := range uint32(20) {
+			e.trySend(acked(data("bulk", n, long), 1))
+		}
+		streams := make([][]string, 9) // by principal
+		for p := range streams {
+			k := s.strange()
+			for w := range 6 {
+				h := s.slowEnd(k)
+				for n := range 4 {
+					stream := fmt.Sprint(p, " ", w, " ", n)
+					opened(h, e, stream, 1)
+					streams[p] = append(streams[p], stream)
+				}
 			}
 		}
-	}
-	for _, streams := range streams {
-		for n := range uint32(12) {
-			for _, stream := range streams {
-				e.trySend(acked(data(stream, n, little), 1))
+		little := strings.Repeat("x", 15_000)
+		for _, streams := range streams {
+			for n := range uint32(12) {
+				for _, stream := range streams {
+					e.trySend(acked(data(stream, n, little), 1))
+				}
+			}
+			for _, text := range []string{"small", long} {
+				frame := acked(data("honest", 1, text), 1)
+				honest.arrives(e, frame)
+				e.arrives(honest, frame)
 			}
 		}
-		for _, text := range []string{"small", long} {
-			frame := acked(data("honest", 1, text), 1)
-			honest.until(frame.Append(nil), func() { e.trySend(frame) })
-			e.until(frame.Append(nil), func() { honest.trySend(frame) })
+		time.Sleep(2 * reliefPause)
+		if s.metrics.Relieved.Load() == 0 || s.limits.Usage("").Waiting >= int(s.limits.MaxWaiting())*7/8 {
+			c.t.Errorf("%d have ended, %d bytes are held", s.metrics.Relieved.Load(), s.limits.Usage("").Waiting)
 		}
-	}
-	c.eventually("streams have ended", func() bool { return s.metrics.Relieved.Load() > 0 })
-	c.eventually("there is room again", func() bool { return s.limits.Usage("").Waiting < int(s.limits.MaxWaiting())*7/8 })
-	exchanged := acked(data("honest", 1000, "still here"), 1)
-	e.until(exchanged.Append(nil), func() { honest.trySend(exchanged) })
-	if e.resets["honest"] || e.resets["bulk"] {
-		t.Errorf("streams of others have ended: %v", e.resets)
-	}
+		e.arrives(honest, acked(data("honest", 1000, "still here"), 1))
+		if e.resets["honest"] || e.resets["bulk"] {
+			c.t.Errorf("streams of others have ended: %v", e.resets)
+		}
+	})
 }
 
 // TestReliefTurns: holders end in the order of what their principals hold.
@@ -146,34 +138,32 @@ func TestReliefTurns(t *testing.T) {
 // TestMemoryShortOfHalves: websockets that send a part of a large message and no more take
 // memory, too. When it is short they end, and others can send large messages all the time.
 func TestMemoryShortOfHalves(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	s := c.server(settings{Memory: smallMemory})
-	e, honest := s.executor(), s.harness()
-	opened(honest, e, "honest", 1)
-	half := append([]byte{0x82, 0xff}, binary.BigEndian.AppendUint64(nil, 200_000)...)
-	half = append(append(half, 0, 0, 0, 0), make([]byte, 140_000)...) // the mask, and less than is announced
-	long := strings.Repeat("x", 200_000)
-	send := func(seq uint32) {
-		t.Helper()
-		frame := acked(data("honest", seq, long), 1)
-		e.until(frame.Append(nil), func() { honest.trySend(frame) })
-	}
-	for range 5 {
-		k := s.ticket(ticket.Harness)
-		k.Principal = c.principal(store.Key{Role: string(ticket.Harness), Environments: "*"})
-		for range 40 { // of 256 KiB each, of which 8 MiB are let in
-			conn := rawUpgrade(t, s.url(k))
-			t.Cleanup(func() { conn.Close() })
-			go conn.Write(half)
+	bubble(t, func(c *cluster) {
+		s := c.server(settings{Memory: smallMemory})
+		e, honest := s.executor(), s.harness()
+		opened(honest, e, "honest", 1)
+		half := append([]byte{0x82, 0xff}, binary.BigEndian.AppendUint64(nil, 200_000)...)
+		half = append(append(half, 0, 0, 0, 0), make([]byte, 140_000)...) // the mask, and less than is announced
+		whole := acked(data("honest", 1, strings.Repeat("x", 200_000)), 1)
+		for range 5 {
+			u := rig.Value(url.Parse(s.url(s.strange())))
+			for range 40 { // of 256 KiB each, of which 8 MiB are let in
+				conn := rig.Value(s.dial(c.t.Context(), "tcp", s.host))
+				c.t.Cleanup(func() { conn.Close() })
+				rawUpgrade(c.t, conn, u)
+				go conn.Write(half)
+			}
+			e.arrives(honest, whole) // lost if it comes when nothing is left, and repeated
 		}
-		send(1) // lost if it comes when nothing is left, and repeated
-	}
-	c.eventually("websockets have ended", func() bool { return s.metrics.Relieved.Load() > 0 })
-	if held, limit := s.limits.Usage("").Waiting, int(s.limits.MaxWaiting()); held > limit+1<<20 {
-		t.Errorf("%d bytes are held, %d may be", held, limit)
-	}
-	send(2)
+		time.Sleep(2 * slowMessage)
+		if s.metrics.Relieved.Load() == 0 {
+			c.t.Error("no websocket has ended")
+		}
+		if held, limit := s.limits.Usage("").Waiting, int(s.limits.MaxWaiting()); held > limit+1<<20 {
+			c.t.Errorf("%d bytes are held, %d may be", held, limit)
+		}
+		e.arrives(honest, whole)
+	})
 }
 
 // TestWaitingStreamsCount: a stream that waits for its harness counts for the harness's
@@ -182,36 +172,31 @@ func TestWaitingStreamsCount(t *testing.T) {
 	t.Parallel()
 	for _, places := range [][2]int{{0, 0}, {1, 1}, {1, 0}, {0, 1}} {
 		t.Run(fmt.Sprint("harness from ", places[0], " to ", places[1]), func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			cfg := settings{}
-			cfg.Limits.Streams = 1
-			servers := []*relayServer{c.server(cfg), c.server(cfg)}
-			e, h := servers[0].executor(), servers[places[0]].harness()
-			opened(h, e, "stream", 1)
-			streams := func() (n int) {
-				for _, s := range servers {
-					n += s.limits.Usage(c.harnessKey).Streams
+			bubble(t, func(c *cluster) {
+				cfg := settings{}
+				cfg.Limits.Streams = 1
+				servers := []*relayServer{c.server(cfg), c.server(cfg)}
+				e, h := servers[0].executor(), servers[places[0]].harness()
+				opened(h, e, "stream", 1)
+				streams := func() int {
+					return servers[0].limits.Usage(c.harnessKey).Streams + servers[1].limits.Usage(c.harnessKey).Streams
 				}
-				return n
-			}
-			h.socket.Close()
-			c.eventually("it waits", func() bool { return servers[0].metrics.Waiting.Load() == 1 })
-			c.eventually("it is counted", func() bool { return streams() == 1 })
-			if used := servers[0].limits.Usage(c.harnessKey).Streams; used != 1 {
-				t.Errorf("where it waits %d are counted", used)
-			}
-			another := servers[0].harness()
-			another.sendFrame(resume("another"))
-			another.wantReset("another", resetRefused)
-			again := servers[places[1]].harness()
-			e.want(again.sendFrame(acked(resume("stream"), 1)))
-			exchange(again, e, "stream", 1)
-			if waits := servers[0].metrics.Waiting.Load(); waits != 0 || streams() != 1 {
-				t.Errorf("%d wait, %d are counted", waits, streams())
-			}
-			e.want(again.sendFrame(reset("stream", "done")))
-			c.eventually("none is counted", func() bool { return streams() == 0 && servers[0].metrics.Waiting.Load() == 0 })
+				h.socket.Close()
+				c.settles("it waits, and is counted there", func() bool {
+					return servers[0].metrics.Waiting.Load() == 1 && streams() == 1 && servers[0].limits.Usage(c.harnessKey).Streams == 1
+				})
+				another := servers[0].harness()
+				another.sendFrame(resume("another"))
+				another.wantReset("another", resetRefused)
+				again := servers[places[1]].harness()
+				e.want(again.sendFrame(acked(resume("stream"), 1)))
+				exchange(again, e, "stream", 1)
+				if waits := servers[0].metrics.Waiting.Load(); waits != 0 || streams() != 1 {
+					c.t.Errorf("%d wait, %d are counted", waits, streams())
+				}
+				e.want(again.sendFrame(reset("stream", "done")))
+				c.settles("none is counted", func() bool { return streams() == 0 && servers[0].metrics.Waiting.Load() == 0 })
+			})
 		})
 	}
 }

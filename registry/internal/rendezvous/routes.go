@@ -14,7 +14,7 @@ import (
 
 // Config is what a rendezvous works with. All of it but Review is needed.
 type Config struct {
-	Store   *store.Store
+	Store   Store
 	Signer  *ticket.Signer  // of the URLs that websockets come with
 	Limits  *limits.Limiter // of principals, shared with the API
 	Log     *limits.Log
@@ -34,7 +34,7 @@ type Config struct {
 // registration that has any here. It is the [http.Handler] of the rendezvous URLs.
 // All methods may run at once; Close comes last.
 type Routes struct {
-	store   *store.Store
+	store   Store
 	signer  *ticket.Signer
 	limits  *limits.Limiter
 	log     *limits.Log
@@ -46,10 +46,10 @@ type Routes struct {
 
 	hop     *hop
 	silence time.Duration // nodeSilence but in tests, under hop.mu
-	// Tests change these: defaultPatience, defaultOpening, failedFor, and 0, which is socket's.
-	patience, opening, failedFor, pong time.Duration
-	aftermath                          aftermath   // of many websockets at once
-	draining                           atomic.Bool // upgrades are refused; set by Drain
+	opening time.Duration // defaultOpening but in tests
+
+	aftermath aftermath   // of many websockets at once
+	draining  atomic.Bool // upgrades are refused; set by Drain
 
 	// background ends with Close. It is the base of what outlives the request
 	// that opened a websocket.
@@ -75,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Routes, error) {
 	defer enough()
 	rs := &Routes{
 		store: cfg.Store, signer: cfg.Signer, limits: cfg.Limits, log: cfg.Log, metrics: cfg.Metrics, self: cfg.Self, node: cfg.Self.Node, grace: cfg.Grace, also: cfg.Review,
-		silence: nodeSilence, patience: defaultPatience, opening: defaultOpening, failedFor: failedFor,
+		silence: nodeSilence, opening: defaultOpening,
 		meetings: make(map[string]*meeting), sockets: make(map[*peer]struct{}),
 	}
 	rs.background, rs.stop = context.WithCancel(context.Background())
@@ -101,7 +101,7 @@ func (rs *Routes) begin(ctx, lasting context.Context) error {
 	// The watch lives as long as the context that it is made with, so that has to be
 	// lasting. Until the watch is made, the end of ctx ends lasting, too.
 	stop := context.AfterFunc(ctx, rs.retire)
-	var revoked *store.Revocations
+	var revoked store.Revocations
 	err = store.Persist(ctx, func() (err error) {
 		revoked, err = rs.store.WatchRevocations(lasting)
 		return err

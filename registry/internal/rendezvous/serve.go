@@ -138,7 +138,7 @@ func (rs *Routes) welcome(w http.ResponseWriter, r *http.Request, who *store.Pri
 		}
 	}
 	var err error
-	if p.socket, err = socket.Upgrade(w, r, socket.Config{PongTimeout: rs.pong, Large: rs.limits.Large(who), Memory: rs.limits.Share(who.ID)}); err != nil {
+	if p.socket, err = socket.Upgrade(w, r, socket.Config{Large: rs.limits.Large(who), Memory: rs.limits.Share(who.ID)}); err != nil {
 		p.quit()
 		rs.log.Tell(slog.LevelInfo, "websocket not opened", t.EnvironmentID, t.RegistrationID, t.Principal, "error", err)
 		return nil

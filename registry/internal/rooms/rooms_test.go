@@ -20,6 +20,7 @@ import (
 	"github.com/execagent/execagent/internal/registry/store/storetest"
 	"github.com/execagent/execagent/internal/registry/ticket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // patience is how long something may take on however busy a machine.
@@ -46,9 +47,7 @@ func newSite(t *testing.T) *site {
 			s.keys[role] = store.KeyPrefix + key.ID
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 	limiter := limits.New(store.Limits{}, 0)
 	s.rooms = New(Config{
@@ -98,9 +97,7 @@ func (s *site) dial(t ticket.Ticket) (*websocket.Conn, int, error) {
 func (s *site) open(role ticket.Role) *websocket.Conn {
 	s.t.Helper()
 	ws, _, err := s.dial(s.ticket(role))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rig.Must(s.t, err)
 	return ws
 }
 
@@ -179,9 +176,7 @@ func TestJoined(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	for _, pair := range [][2]*websocket.Conn{{first, taken}, {got.ws, second}} {
-		if err := pair[0].WriteMessage(websocket.TextMessage, []byte("hello")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, pair[0].WriteMessage(websocket.TextMessage, []byte("hello")))
 		if _, text, err := pair[1].ReadMessage(); err != nil || string(text) != "hello" {
 			t.Errorf("%q, %v", text, err)
 		}
