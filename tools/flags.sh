@@ -33,6 +33,8 @@ function cell(text) {
 	return text
 }
 function code(text) { gsub(/\|/, "\\|", text); return "`" text "`" }
+# page is a link to a page beside this one.
+function page(name, section) { name = name ".md"; return "[" name "](" name section ")" }
 function anchor(text) { gsub(/ /, "-", text); return "#" text }
 
 /^\001/ { name = substr($0, 2); names[++commands] = name; group = ""; next }
@@ -68,8 +70,8 @@ group && /^ / {
 END {
 	print "# Flags\n"
 	print "All flags of `agent` and `registry`. `make flags` writes this page from the texts of `--help`, so do not edit the page."
-	print "[cli.md](cli.md) and [operation.md](operation.md) explain how to use the programs. The help of a command also has examples and exit codes.\n"
-	print "- The last column names the variable that sets the same option. [Files](cli.md#options-in-files) can set each option that has a variable."
+	print page("cli") " and " page("operation") " explain how to use the programs. The help of a command also has examples and exit codes.\n"
+	print "- The last column names the variable that sets the same option. " page("cli", "#options-in-files") " explains files, which can set each option that has a variable."
 	print "- `exec-server` and `serve` may be left out: `agent --listen ...` is `agent exec-server --listen ...`, and `registry --listen ...` is `registry serve --listen ...`."
 	print "- Flags that [many commands](#many-commands) share stand at the end. Every command also has `--help`.\n"
 	for (i = 1; i <= commands; i++) {
