@@ -73,6 +73,10 @@ build-registry:
 man: build ## write the man pages of both programs to bin/man (needs help2man)
 	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry
 
+.PHONY: flags
+flags: build ## write docs/flags.md, the reference of all flags
+	sh tools/flags.sh $(BIN)/agent $(BIN)/registry >docs/flags.md
+
 .PHONY: nouserns
 nouserns: ## build bin/nouserns, which launches a program as Docker's default profile confines it
 	$(PRODUCT) -o $(BIN)/nouserns ./test/rig/nouserns
