@@ -123,7 +123,7 @@ const everybodyWrites fs.FileMode = 0o002
 // unshared refuses what everybody can change.
 func unshared(name string, info fs.FileInfo) error {
 	if info.Mode().Perm()&everybodyWrites != 0 {
-		return fmt.Errorf("%s must not be used: it has mode %04o, everybody can change it (chmod o-w)", name, info.Mode().Perm())
+		return fmt.Errorf("%s is refused: it has mode %04o, so everybody can change it (run chmod o-w)", name, info.Mode().Perm())
 	}
 	return nil
 }
