@@ -62,10 +62,10 @@ func TestParse(t *testing.T) {
 	const secret = "s3cret"
 	for text, want := range map[string]string{
 		"a = 1\nb = '" + secret:          "file:2: not TOML, after the key b",
-		"[a]\n[a]\nx = '" + secret + "'": "file:2: a table or a key that is there twice",
-		"a = 1\na = '" + secret + "'":    "file:2: a table or a key that is there twice",
-		"a = '" + secret + "'\n[a]\n":    "file:2: a table or a key that is there twice",
-		"[a]\nb = 1\nb.c = 2":            "file:3: a table or a key that is there twice",
+		"[a]\n[a]\nx = '" + secret + "'": "file:2: this table or key is defined twice",
+		"a = 1\na = '" + secret + "'":    "file:2: this table or key is defined twice",
+		"a = '" + secret + "'\n[a]\n":    "file:2: this table or key is defined twice",
+		"[a]\nb = 1\nb.c = 2":            "file:3: this table or key is defined twice",
 		secret + "==\n":                  "file:1: not TOML",
 		"\xff" + secret:                  "file is not UTF-8",
 		"a = [[[[[[[[[1]]]]]]]]]":        "file is nested deeper than 8",
