@@ -41,7 +41,7 @@ func TestPlainTokens(t *testing.T) {
 		p := rig.Start(t, cmd)
 		url := p.Line(t)
 		p.Terminate(t)
-		const warning = "clients send their token in clear text, and all that they do"
+		const warning = "clients send their token and all their traffic unencrypted"
 		log := complaints.String()
 		if got := strings.Contains(log, warning) && strings.Contains(log, "--tls-cert and --tls-key"); got != tt.warns || strings.Contains(log, "level=WARN") != tt.warns {
 			t.Errorf("%s: it says %s", url, log)

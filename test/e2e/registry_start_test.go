@@ -107,7 +107,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 		if code := p.Exit(t); code != 0 {
 			t.Errorf("exit code %d after %v", code, signal)
 		}
-		if said := p.Printed.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "ended before it served") {
+		if said := p.Printed.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "ended before it could serve") {
 			t.Errorf("it says\n%s", said)
 		}
 	}

@@ -68,7 +68,7 @@ func TestReadErrors(t *testing.T) {
 		{"\nalow = []\n", ":2: unknown key alow, expected one of allow, deny, ask"},
 		{"# alow\n[masking.x]\nhost = 1\n", ":3: unknown key masking.x.host, expected one of env"},
 		{"allow = 5", ":1: allow is not a list of texts"},
-		{"allow = [5]", ":1: allow has something else than texts"},
+		{"allow = [5]", ":1: allow has a member that is not a text"},
 		{"\n\nallow = [\n\"ok.org\",\n\"a{b\"]", ":3: allow: unsupported domain pattern syntax: a{b"},
 		{`deny = ["*"]`, ":1: deny: invalid value for network.denied_domains: *"},
 		{"allow = [\"a.org\"]\nask = [\"a.org\"]", `:2: "a.org" is in both allow and ask`},
