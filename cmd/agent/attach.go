@@ -31,7 +31,7 @@ type attachFlags struct {
 func (*attachFlags) Help() string {
 	return `Connects this console to a command that is already running, as agent exec does for a command that it starts: standard input, output and error, signals, and the terminal if the command has one. It shows the output from now on; --logs shows earlier output first. Only one client can be attached at a time.
 
-At a terminal, type --detach-keys, or ~. at the start of a line, to detach and leave the command running. If the command has no terminal, press Enter after ~. too. The command also keeps running if the terminal is closed (SIGHUP) or the connection is lost.
+At a terminal, type the keys of --detach-keys, or ~. at the start of a line, to detach and leave the command running. If the command has no terminal, press Enter after ~. too. The command also keeps running if the terminal is closed (SIGHUP) or the connection is lost.
 
 Ctrl-C is sent to the command: as a key if the command has a terminal, else as a signal, which ends the command unless the command handles it. Three such signals within a second end only agent attach. With --sig-proxy=false every signal ends only agent attach.
 

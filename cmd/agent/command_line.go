@@ -102,7 +102,7 @@ Examples:
   agent exec -- make test                          run a command through an embedded agent
   agent --listen ws://127.0.0.1:7000               serve on a port
   agent exec --url ws://127.0.0.1:7000 -t -- bash  run a command on that agent
-  agent exec --url ... -d --name job -- make test  start a command and leave it running (see agent ps, logs, attach, wait, kill)
+  agent exec --url ... -d --name job -- make test  start a command and leave it running (see agent ps)
   agent cp --url ws://127.0.0.1:7000 site :/srv    copy files to that agent
   agent --listen stdio                             serve on standard input and output
   agent --remote https://HOST --environment-id ID  serve as a remote environment

@@ -51,7 +51,7 @@ Approval: if the agent's rules say that somebody must approve a command, agent e
 
 End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for one second. An embedded agent then kills them at once, another agent when it gives up the session.
 
-With --name the command belongs to a session of that name on the agent, and outlives agent exec. Type --detach-keys or ~. to leave the command running; it also keeps running if the terminal is closed (SIGHUP) or the connection is lost. -d prints the name and returns at once.
+With --name the command belongs to a session of that name on the agent, and outlives agent exec. Type the keys of --detach-keys, or ~., to leave the command running. It also keeps running if the terminal is closed (SIGHUP) or the connection is lost. -d prints the name and returns at once.
 
 agent ps, logs, attach, wait and kill find the command by its session's name, from any machine. The agent keeps the session until a day (--retain) after the command has ended, or until agent end ends it. You can reuse a name once the commands of its session have ended.
 
