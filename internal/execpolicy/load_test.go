@@ -31,7 +31,7 @@ func TestLoadLinks(t *testing.T) {
 		"dangling link": func() error { return os.Symlink("none", name) },
 	} {
 		rig.Must(t, make())
-		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is no regular file") {
+		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is not a regular file") {
 			t.Errorf("%s: %v", what, err)
 		}
 		rig.Must(t, os.Remove(name))

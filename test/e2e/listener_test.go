@@ -61,7 +61,7 @@ func TestCommandIsNoClient(t *testing.T) {
 	}{
 		{"loopback", "ws://127.0.0.1:0", []string{"--health-listen", "127.0.0.1:0"}, "every local user", false},
 		{"loopback of IPv6", "ws://[::1]:0", nil, "every local user", false},
-		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who reaches", true},
+		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who can reach", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			work, err := filepath.EvalSymlinks(t.TempDir())

@@ -349,7 +349,7 @@ func TestWhose(t *testing.T) {
 		"of a stranger":    {func(s site) error { return os.Chown(s.folder+"/config.toml", 4321, -1) }, "belongs to user 4321"},
 		"in an open folder": {func(s site) error { return os.Chmod(s.folder, 0o777) },
 			"has mode 0777, so others can replace files in it"},
-		"a pipe": {func(s site) error { return errors.Join(os.Remove(s.user), syscall.Mkfifo(s.user, 0o600)) }, "is no regular file"},
+		"a pipe": {func(s site) error { return errors.Join(os.Remove(s.user), syscall.Mkfifo(s.user, 0o600)) }, "is not a regular file"},
 	} {
 		err := broken(tt.spoil)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -32,9 +32,9 @@ func TestRead(t *testing.T) {
 		{write("group", "text", 0o660), "", " has mode 0660: others can write it, and do harm (chmod go-w " + dir + "/group)"},
 		{write("all", "text", 0o602), "", " has mode 0602: others can write it, and do harm (chmod go-w " + dir + "/all)"},
 		{write("long", "texts", 0o600), "", " is longer than 4 bytes"},
-		{fifo, "", " is no regular file"},
-		{dir, "", " is no regular file"},
-		{os.DevNull, "", " is no regular file"},
+		{fifo, "", " is not a regular file"},
+		{dir, "", " is not a regular file"},
+		{os.DevNull, "", " is not a regular file"},
 	} {
 		text, others, err := Read(tt.path, 4, "do harm")
 		switch {

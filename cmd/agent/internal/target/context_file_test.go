@@ -167,7 +167,7 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	for _, name := range []string{t.TempDir(), "/dev/zero"} {
-		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
