@@ -94,7 +94,9 @@ func TestServeAndCommands(t *testing.T) {
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
 	after := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=env-1", "--expires=1h", "--streams=3", "--data", data))
 
-	status := func(key, operation string) int { return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key) }
+	status := func(key, operation string) int {
+		return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key)
+	}
 	// Status 400 means that the key and its role were accepted: only the body {} is
 	// wrong.
 	for _, tt := range []struct {
