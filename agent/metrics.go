@@ -53,7 +53,7 @@ func (a *Agent) measure() {
 	gauge("agent_file_handles", "Files that clients have open.", func() int { return c.handles })
 	gauge("agent_sockets", "Sockets that clients have open.", a.sockets.Open)
 	gauge("agent_retained_bytes", "Memory of output that is kept for clients.", func() int { return int(a.budget.Used()) })
-	gauge("agent_retained_limit_bytes", "The most that agent_retained_bytes can be.", func() int { return int(a.budget.Max) })
+	gauge("agent_retained_limit_bytes", "Limit of agent_retained_bytes.", func() int { return int(a.budget.Max) })
 	gauge("agent_helpers", "Helper processes for file requests.", func() int { return c.helpers.Idle }, "state", "idle")
 	gauge("agent_helpers", "Helper processes for file requests.", func() int { return c.helpers.Busy }, "state", "busy")
 	const looked = "File requests under a policy, by whether the policy was in use already."

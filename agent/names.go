@@ -38,9 +38,9 @@ func (d *directory) add(s *Session) error {
 	own := d.sessions[s.principal]
 	switch {
 	case len(own) >= maxNamedOfOne:
-		return protocol.InvalidRequest("there are %d sessions with a name, as many as there may be: end some", len(own))
+		return protocol.InvalidRequest("you have %d named sessions, which is the maximum: end some of them", len(own))
 	case d.count >= maxNamed:
-		return protocol.InvalidRequest("the agent has %d sessions with a name, as many as it may have", d.count)
+		return protocol.InvalidRequest("the agent has %d named sessions, which is the maximum", d.count)
 	case own == nil:
 		if d.sessions == nil {
 			d.sessions = map[string]map[string]*Session{}

@@ -90,10 +90,10 @@ func TestNewNetwork(t *testing.T) {
 		}
 	}
 	for want, p := range map[string]NetworkPolicy{
-		"in two lists":               {Allow: []string{"a.org"}, Ask: []string{"a.org"}},
-		"unsupported domain pattern": {Allow: []string{"a{b"}},
-		"upstream is neither":        {Upstream: "http://u:geheim@"},
-		`masking "x"`:                {Masking: map[string]protocol.CredentialProvider{"x": {Env: []string{"A"}}}},
+		"in two lists":                {Allow: []string{"a.org"}, Ask: []string{"a.org"}},
+		"unsupported domain pattern":  {Allow: []string{"a{b"}},
+		"upstream is not environment": {Upstream: "http://u:geheim@"},
+		`masking "x"`:                 {Masking: map[string]protocol.CredentialProvider{"x": {Env: []string{"A"}}}},
 	} {
 		if _, err := NewNetwork(&p, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%+v: %v, want %s", p, err, want)

@@ -134,9 +134,9 @@ func parseFrame(line []byte, environmentID string, now time.Time) (*frame, error
 	case version != 1:
 		return nil, errors.New("version is not 1")
 	case environment != environmentID:
-		return nil, errors.New("environment_id is of another environment")
+		return nil, errors.New("environment_id names another environment")
 	case now.Unix() >= expires:
-		return nil, errors.New("expires_at is past")
+		return nil, errors.New("expires_at is in the past")
 	}
 	if err := checkToken(token); err != nil {
 		return nil, fmt.Errorf("token %w", err)

@@ -80,7 +80,7 @@ func TestKeyFileIsNone(t *testing.T) {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for name, want := range map[string]string{
-		"missing": "no such file", "empty": "is empty", "words": "has blanks", "long": "longer than", ".": "is no regular file",
+		"missing": "no such file", "empty": "is empty", "words": "has blanks", "long": "longer than", ".": "is not a regular file",
 	} {
 		_, err := OpenKeyFile(filepath.Join(dir, name), KeyFileConfig{})
 		failed(t, name, err, want)

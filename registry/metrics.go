@@ -47,10 +47,10 @@ func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error
 			Name: "registry_requests_total", Help: "Requests answered.",
 		}, []string{"operation", "status"}),
 		requestTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "registry_request_duration_seconds", Help: "How long the answers to API requests took.", Buckets: requestBuckets,
+			Name: "registry_request_duration_seconds", Help: "Time that answers to API requests took.", Buckets: requestBuckets,
 		}, []string{"operation"}),
 		storeTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "registry_store_duration_seconds", Help: "How long exchanges with the store took, also those that failed.", Buckets: storeBuckets,
+			Name: "registry_store_duration_seconds", Help: "Time that exchanges with the store took, including failed ones.", Buckets: storeBuckets,
 		}, []string{"operation"}),
 	}
 	for _, operation := range []string{"register", "validate", "connect", "environments"} {
@@ -64,11 +64,11 @@ func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error
 	})
 
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "registry_build_info", Help: "What runs: the version, and that of Go, are in the labels.",
+		Name: "registry_build_info", Help: "Always 1. The labels hold the versions of the registry and of Go.",
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "registry_limit", Help: "Limits of a principal that has none of its own; negative: none.",
+		Name: "registry_limit", Help: "Limits of a principal without limits of its own. A negative value is no limit.",
 	}, []string{"name"})
 	for name, value := range map[string]float64{
 		"requests": defaults.Requests, "request-burst": float64(defaults.RequestBurst), "connections": float64(defaults.Connections),
@@ -80,7 +80,7 @@ func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error
 		Name: "registry_held_bytes", Help: "Bytes that are held for peers: frames that wait in lanes, for a harness or between processes, and large messages that are being read.",
 	}, func() float64 { return float64(l.Usage("").Waiting) })
 	mostHeld := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "registry_held_limit_bytes", Help: "How many bytes may be held for peers.",
+		Name: "registry_held_limit_bytes", Help: "Limit of registry_held_bytes.",
 	}, func() float64 { return float64(l.MaxWaiting()) })
 	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "registry_store_up", Help: "Whether the store can be written: 1 or 0.",
@@ -96,7 +96,7 @@ func newMetrics(cfg Config, l *limits.Limiter, ready func(context.Context) error
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if cfg.CertificateNotAfter != nil {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "registry_tls_certificate_not_after_timestamp_seconds", Help: "When the certificate ends that is shown to clients.",
+			Name: "registry_tls_certificate_not_after_timestamp_seconds", Help: "When the certificate that clients see expires.",
 		}, func() float64 { return float64(cfg.CertificateNotAfter().Unix()) }))
 	}
 	m.page = promhttp.HandlerFor(r, promhttp.HandlerOpts{
@@ -140,7 +140,7 @@ var (
 		counter("registry_hop_frames_total", "Frames relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopFrames }),
 		counter("registry_hop_bytes_total", "Bytes relayed from or to another process.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.HopBytes }),
 		counter("registry_resets_total", "Resets sent by the rendezvous.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Resets }),
-		counter("registry_memory_ended_total", "Streams and websockets that ended since they held the most of what may be held for peers.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Relieved }),
+		counter("registry_memory_ended_total", "Streams and websockets that were ended because they held the most when memory was short.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Relieved }),
 		counter("registry_dropped_frames_total", "Frames that had nowhere to go.", func(m *rendezvous.Metrics) *atomic.Uint64 { return &m.Dropped }),
 	}
 )

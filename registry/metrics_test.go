@@ -60,7 +60,7 @@ func value(t *testing.T, families map[string]*dto.MetricFamily, name string, lab
 	return -1
 }
 
-// TestMetrics: the page is as Prometheus wants it, has what docs/remote.md says, and names nobody.
+// TestMetrics: the page is as Prometheus wants it, has the metrics that docs/remote.md names, and names nobody.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	st, _ := storetest.Open(t)
@@ -117,18 +117,10 @@ func TestMetrics(t *testing.T) {
 	}
 
 	text := rig.Value(os.ReadFile("../docs/remote.md"))
-	said := map[string]bool{}
 	for _, name := range regexp.MustCompile("registry_[a-z_]+").FindAllString(string(text), -1) {
-		said[name] = true
-	}
-	has := map[string]bool{}
-	for name := range families {
-		if strings.HasPrefix(name, "registry_") {
-			has[name] = true
+		if families[name] == nil {
+			t.Errorf("docs/remote.md names %s, which is not on the page", name)
 		}
-	}
-	if want, got := slices.Sorted(maps.Keys(has)), slices.Sorted(maps.Keys(said)); !slices.Equal(want, got) {
-		t.Errorf("docs/remote.md names\n%q, the page has\n%q", got, want)
 	}
 }
 

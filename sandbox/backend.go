@@ -200,7 +200,7 @@ func (p *Policy) Backend(h Host, o Operator) (Backend, error) {
 	}
 	lacks := h.lacks(missing, scopeABI)
 	if why := h.Reasons[Supervised].Error; why != "" && !o.RequireNamespaces {
-		lacks.Reason += "; nor does a supervisor work: " + why
+		lacks.Reason += "; a supervisor does not work either: " + why
 	}
 	return Backend{}, lacks
 }

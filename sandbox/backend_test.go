@@ -154,7 +154,7 @@ func TestBackendReason(t *testing.T) {
 		want     string
 	}{
 		{map[Layer]Reason{UserNS: spaces}, Operator{}, "; set"},
-		{map[Layer]Reason{UserNS: spaces, Supervised: supervisor}, Operator{}, "; nor does a supervisor work: " + supervisor.Error + "; set"},
+		{map[Layer]Reason{UserNS: spaces, Supervised: supervisor}, Operator{}, "; a supervisor does not work either: " + supervisor.Error + "; set"},
 		{map[Layer]Reason{UserNS: spaces, Supervised: supervisor}, Operator{RequireNamespaces: true}, "; set"},
 	} {
 		_, err := p.Backend(Host{Reasons: tt.reasons}, tt.operator)

@@ -50,17 +50,17 @@ var layers = [...]struct {
 	proc   string  // of a namespace: its name in /proc/PID/ns
 	clone  uintptr // of a namespace: its flag of clone(2); a number, since x/sys has it on Linux only
 }{
-	UserNS:     {name: "userns", wire: "userns", tried: "map the own ids in a new user namespace", proc: "user", clone: 0x10000000},
+	UserNS:     {name: "userns", wire: "userns", tried: "map its own ids in a new user namespace", proc: "user", clone: 0x10000000},
 	MountNS:    {name: "mountns", wire: "mountns", tried: "pivot to a read-only clone of the root and write to it", proc: "mnt", clone: 0x00020000},
 	PIDNS:      {name: "pidns", wire: "pidns", tried: "read and signal a process outside from a new pid namespace", proc: "pid", clone: 0x20000000},
 	Procfs:     {name: "procfs", wire: "procfs", untold: true, tried: "mount a fresh procfs in a new pid namespace"},
 	IPCNS:      {name: "ipcns", wire: "ipcns", untold: true, tried: "enter a new ipc namespace", proc: "ipc", clone: 0x08000000},
 	NetNS:      {name: "netns", wire: "netns", tried: "enter a new network namespace", proc: "net", clone: 0x40000000},
-	Supervised: {name: "supervised", wire: "supervised", tried: "let a supervisor read the memory of a caller, and give it a descriptor"},
-	Landlock:   {name: "landlock", wire: "landlock", tried: "read and create what a ruleset forbids"},
+	Supervised: {name: "supervised", wire: "supervised", tried: "let a supervisor read a caller's memory, and give the caller a descriptor"},
+	Landlock:   {name: "landlock", wire: "landlock", tried: "read and create files that a ruleset forbids"},
 	Seccomp:    {name: "seccomp", wire: "seccomp", tried: "make a system call that a filter forbids"},
 	UserNotify: {name: "usernotify", wire: "seccomp", untold: true, tried: "let a listener answer a system call"},
-	Pidfd:      {name: "pidfd", wire: "seccomp", untold: true, tried: "take a descriptor by way of a process (pidfd_getfd)"},
+	Pidfd:      {name: "pidfd", wire: "seccomp", untold: true, tried: "take a descriptor from another process (pidfd_getfd)"},
 }
 
 // AllLayers returns every layer, in the order in which they are put on.

@@ -133,7 +133,7 @@ func (l *Listener) bindPath(*slog.Logger) error {
 		return err
 	}
 	if l.config.TLS != nil {
-		return fmt.Errorf("listen URL %q is invalid: there is no TLS at a UNIX socket", l.config.URL)
+		return fmt.Errorf("listen URL %q is invalid: a UNIX socket has no TLS", l.config.URL)
 	}
 	bound, err := unixsocket.Listen(path, len(l.config.AllowUIDs) > 0)
 	if err != nil {
@@ -152,7 +152,7 @@ func (l *Listener) bindPort(log *slog.Logger) error {
 	case secure && l.config.TLS == nil:
 		return fmt.Errorf("listen URL %q needs a certificate and its key", l.config.URL)
 	case !secure && l.config.TLS != nil:
-		return fmt.Errorf("listen URL %q is without TLS, want wss://", l.config.URL)
+		return fmt.Errorf("listen URL %q has no TLS, want wss://", l.config.URL)
 	}
 	if l.config.Auth == nil && !l.config.certified() && !l.config.AllowUnauthenticated && !address.Addr().Unmap().IsLoopback() {
 		return fmt.Errorf("listen URL %q is not a loopback address and %w", l.config.URL, ErrUnauthenticated)
@@ -166,7 +166,7 @@ func (l *Listener) bindPort(log *slog.Logger) error {
 		return fmt.Errorf("listening on %s: %w", l.config.URL, err)
 	}
 	if reserveErr != nil {
-		log.Warn("whoever names this listener localhost may reach another program", "error", reserveErr)
+		log.Warn("clients that connect to localhost may reach another program", "error", reserveErr)
 	}
 	l.bound, l.other = tcp, other
 	return nil

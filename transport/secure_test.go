@@ -199,7 +199,7 @@ func TestSecureURL(t *testing.T) {
 		{Config{URL: wssAny}, "needs a certificate"},
 		{Config{URL: "ws://127.0.0.1:0", TLS: config}, "want wss://"},
 		{Config{URL: "wss://localhost:0", TLS: config}, "numeric address"},
-		{Config{URL: unixURL(t), TLS: config}, "no TLS at a UNIX socket"},
+		{Config{URL: unixURL(t), TLS: config}, "a UNIX socket has no TLS"},
 		{Config{URL: "wss://0.0.0.0:0", TLS: config}, "no authentication is configured"},
 		{Config{URL: "wss://0.0.0.0:0", TLS: server(t, dir, filepath.Join(dir, "ca"))}, ""},
 	} {

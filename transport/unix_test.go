@@ -79,7 +79,7 @@ func TestUnixListener(t *testing.T) {
 	if got, _ := ask(t, l, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
 		t.Errorf("/readyz: %v", got)
 	}
-	if _, err := Listen(Config{URL: url}); err == nil || err.Error() != "listening on "+url+": somebody listens at "+path+" already" {
+	if _, err := Listen(Config{URL: url}); err == nil || err.Error() != "listening on "+url+": another program already listens at "+path {
 		t.Errorf("a second one: %v", err)
 	}
 	client, err := Dial(t.Context(), url, DialConfig{})
@@ -166,7 +166,7 @@ func TestAllowUIDs(t *testing.T) {
 		if got, _ := ask(t, others, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); got.Status != http.StatusOK {
 			t.Errorf("a probe of somebody else: %v", got)
 		}
-		if _, err = Dial(t.Context(), closed.URL(), DialConfig{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "belongs to uid 0, who lets no others in") {
+		if _, err = Dial(t.Context(), closed.URL(), DialConfig{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "belongs to uid 0, who does not let other users connect") {
 			t.Errorf("without --allow-uid: %v", err)
 		}
 		_, err = Dial(t.Context(), guarded.URL(), DialConfig{})
@@ -192,7 +192,7 @@ func TestForeignServer(t *testing.T) {
 	rig.Must(t, os.Chmod(dir, fs.ModeSticky|0o777))
 	as(t, stranger, func() { listen(t, Config{URL: url, AllowUIDs: []uint32{0}}) })
 	_, err := Dial(t.Context(), url, DialConfig{Header: http.Header{"Authorization": {"Bearer secret"}}})
-	if _, ok := errors.AsType[URLError](err); !ok || !strings.Contains(err.Error(), "the server is run by uid 65533, who is neither this user nor root") {
+	if _, ok := errors.AsType[URLError](err); !ok || !strings.Contains(err.Error(), "the server runs as uid 65533, which is not trusted") {
 		t.Errorf("Dial: %v", err)
 	}
 }

@@ -13,17 +13,17 @@ import (
 // applyPatchFlags say which patch is applied, and where.
 type applyPatchFlags struct {
 	agentFlags
-	DryRun bool   `short:"n" name:"dry-run" help:"Change nothing, and print what would change as a unified diff."`
-	Dir    string `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory that relative paths of the patch are below. Default: this one; elsewhere the agent's."`
+	DryRun bool   `short:"n" name:"dry-run" help:"Change no file; print the changes as a unified diff."`
+	Dir    string `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory where relative paths of the patch start. Default: the current directory; on another agent, that agent's working directory."`
 	Local  bool   `help:"Change the files here, whatever the current context is."`
 
-	File string `arg:"" optional:"" name:"file" help:"File with the patch. Default, and -: standard input."`
+	File string `arg:"" optional:"" name:"file" help:"File with the patch. Default: standard input, which - also means."`
 }
 
 func (*applyPatchFlags) Help() string {
-	return `Applies a patch of the form that models write for the tool apply_patch, from "*** Begin Patch" to "*** End Patch". Unlike the tool, it changes all files that the patch names or none. It changes those here, or those of the agent that is named.
+	return `Applies a patch in the form that models write for the tool apply_patch, from "*** Begin Patch" to "*** End Patch". Unlike the tool, it changes either all files that the patch names or none of them. It changes files here, or on the agent that the flags name.
 
-As a program of its own, called apply_patch or applypatch, this one is the tool itself, with its texts and exit codes. Paths of a patch may lead anywhere: what it may change is for a sandbox to say.
+If this program is called by the name apply_patch or applypatch, it behaves exactly like the tool, with the tool's texts and exit codes. The paths in a patch can lead anywhere. Only a sandbox limits which files a patch can change.
 
 Examples:
 
@@ -36,7 +36,7 @@ Exit codes: 0, 1 when nothing was changed because something is wrong, 124 after 
 
 func (f *applyPatchFlags) Check() error {
 	if f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil) {
-		return errors.New("--local says where the files are: --context, --url and --registry have no meaning with it")
+		return errors.New("--local cannot be used with --context, --url or --registry")
 	}
 	if f.Local {
 		f.Context = new("")

@@ -18,20 +18,22 @@ import (
 // attachFlags say which command is joined, and how.
 type attachFlags struct {
 	agentFlags
-	Take       bool   `help:"Take the place of the client that is attached, if there is one. It ends."`
-	Logs       bool   `help:"Print what has been kept of the output first."`
-	NoStdin    bool   `short:"n" help:"Do not pass standard input."`
-	DetachKeys string `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"What to type at a terminal to leave again. Default: ctrl-p,ctrl-q."`
-	SigProxy   bool   `default:"true" name:"sig-proxy" env:"AGENT_SIG_PROXY" help:"Pass signals on, such as that of Ctrl-C to a command without a terminal. With --sig-proxy=false they end only this program."`
+	Take       bool   `help:"Take over from the client that is attached, if there is one. That client ends."`
+	Logs       bool   `help:"First print the earlier output that the agent has kept."`
+	NoStdin    bool   `short:"n" help:"Do not pass on standard input."`
+	DetachKeys string `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"Keys that detach from the command when typed at a terminal. Default: ctrl-p,ctrl-q."`
+	SigProxy   bool   `default:"true" name:"sig-proxy" env:"AGENT_SIG_PROXY" help:"Pass signals on to the command, such as the signal of Ctrl-C if the command has no terminal. With --sig-proxy=false a signal ends only this program."`
 
 	Name    string `arg:"" name:"name" complete:"sessions" help:"Name of the session."`
-	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where several run: see agent ps."`
+	Process string `arg:"" optional:"" name:"process" help:"Process of the session, if several run in it (see agent ps)."`
 }
 
 func (*attachFlags) Help() string {
-	return `Makes this program the console of a command that runs already, as agent exec is of one that it has started: standard input, output and error, signals, the terminal if it has one. It shows what is printed from now on. Nobody is attached but one at a time.
+	return `Connects this console to a command that is already running, as agent exec does for a command that it starts: standard input, output and error, signals, and the terminal if the command has one. It shows the output from now on; --logs shows earlier output first. Only one client can be attached at a time.
 
-At a terminal the keys of --detach-keys leave the command running, and so does ~. at the start of a line, with Enter where the command has no terminal. So do a terminal that is closed (SIGHUP) and a lost connection. Ctrl-C is for the command: one that has a terminal gets it as a key, any other as a signal, of which it dies unless it heeds it; three within a second leave one that does. With --sig-proxy=false a signal ends only agent attach.
+At a terminal, type the keys of --detach-keys, or ~. at the start of a line, to detach and leave the command running. If the command has no terminal, press Enter after ~. too. The command also keeps running if the terminal is closed (SIGHUP) or the connection is lost.
+
+Ctrl-C is sent to the command: as a key if the command has a terminal, else as a signal, which ends the command unless the command handles it. Three such signals within a second end only agent attach. With --sig-proxy=false every signal ends only agent attach.
 
 Examples:
 
@@ -69,7 +71,7 @@ func attach(sys program.System, flags *attachFlags) (code int, err error) {
 	})
 	switch {
 	case sessions.Attached(err):
-		return 0, fmt.Errorf("session %s has a client: --take takes its place", flags.Name)
+		return 0, fmt.Errorf("session %s is in use by another client: --take takes it over", flags.Name)
 	case sessions.Unknown(err):
 		return 0, sessions.NoSuch(flags.Name)
 	case err != nil:
@@ -105,9 +107,9 @@ func (f *attachFlags) wayOut(command *console.Command) string {
 	text := fmt.Sprintf("attached to %s", f.Name)
 	switch {
 	case command.Stdin && command.TTY:
-		return text + fmt.Sprintf(": %s leaves it running, and so does ~. at the start of a line", keys)
+		return text + fmt.Sprintf(": type %s, or ~. at the start of a line, to leave it running", keys)
 	case command.Stdin:
-		text += fmt.Sprintf(": %s leaves it running, and so does ~. with Enter", keys)
+		text += fmt.Sprintf(": type %s, or ~. and Enter, to leave it running", keys)
 	}
 	if f.SigProxy {
 		return text + "; Ctrl-C interrupts it"

@@ -10,11 +10,11 @@ import (
 // catFlags say what to print.
 type catFlags struct {
 	agentFlags
-	Paths []string `arg:"" sep:"none" name:"path" help:"Files."`
+	Paths []string `arg:"" sep:"none" name:"path" help:"Files to print."`
 }
 
 func (*catFlags) Help() string {
-	return `Prints files of an agent, one after the other. A relative path is below the agent's working directory.
+	return `Prints files from an agent, one after the other. A relative path starts at the agent's working directory.
 
 Example:
 

@@ -28,35 +28,35 @@ type command interface {
 type commandLine struct {
 	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
-	Connect      connectFlags      `cmd:"" help:"Offer an agent behind a registry to programs on this machine."`
+	Connect      connectFlags      `cmd:"" help:"Let programs on this machine connect to an agent behind a registry."`
 	Exec         execFlags         `cmd:"" help:"Run a command on an agent, as if it ran here."`
-	Cp           cpFlags           `cmd:"" help:"Copy files and directories to an agent, or from it."`
-	Ls           lsFlags           `cmd:"" help:"List files of an agent."`
-	Cat          catFlags          `cmd:"" help:"Print files of an agent."`
-	Rm           rmFlags           `cmd:"" help:"Remove files of an agent."`
-	Mkdir        mkdirFlags        `cmd:"" help:"Make directories at an agent."`
-	ApplyPatch   applyPatchFlags   `cmd:"" help:"Change files as a patch of a model says, here or at an agent."`
-	Skills       skillsFlags       `cmd:"" help:"List the skills and plugins that are installed at an agent."`
-	Sandbox      sandboxFlags      `cmd:"" help:"Run a command here, confined."`
-	Doctor       doctorFlags       `cmd:"" help:"Tell what this host can enforce, and how to get what is missing."`
-	PortForward  portForwardFlags  `cmd:"" help:"Bring ports of this machine to ports on an agent's side."`
-	ProxyCommand proxyCommandFlags `cmd:"" help:"Join standard input and output with a port on an agent's side, as ssh's ProxyCommand."`
-	Health       healthFlags       `cmd:"" help:"Ask an agent whether it serves, for health checks."`
-	Install      installFlags      `cmd:"" help:"Copy this program to a folder, for an image with tools."`
+	Cp           cpFlags           `cmd:"" help:"Copy files and directories to or from an agent."`
+	Ls           lsFlags           `cmd:"" help:"List files on an agent."`
+	Cat          catFlags          `cmd:"" help:"Print files from an agent."`
+	Rm           rmFlags           `cmd:"" help:"Remove files on an agent."`
+	Mkdir        mkdirFlags        `cmd:"" help:"Make directories on an agent."`
+	ApplyPatch   applyPatchFlags   `cmd:"" help:"Apply a model's patch to files, here or on an agent."`
+	Skills       skillsFlags       `cmd:"" help:"List the skills and plugins that are installed on an agent."`
+	Sandbox      sandboxFlags      `cmd:"" help:"Run a command in a sandbox on this machine."`
+	Doctor       doctorFlags       `cmd:"" help:"Show what this host can enforce, and how to get what is missing."`
+	PortForward  portForwardFlags  `cmd:"" help:"Forward ports of this machine to ports that an agent can reach."`
+	ProxyCommand proxyCommandFlags `cmd:"" help:"Connect standard input and output to a port that an agent can reach, as ssh's ProxyCommand."`
+	Health       healthFlags       `cmd:"" help:"Check whether an agent is serving, for health checks."`
+	Install      installFlags      `cmd:"" help:"Copy this program to a folder, such as one that another image shares."`
 
-	Ps     psFlags     `cmd:"" help:"List the sessions with a name, and what runs in them."`
-	Logs   logsFlags   `cmd:"" help:"Print what a command in a session has printed."`
-	Attach attachFlags `cmd:"" help:"Join a command that runs in a session."`
-	Wait   waitFlags   `cmd:"" help:"Wait for the commands of sessions, and end as they do."`
-	Kill   killFlags   `cmd:"" help:"Send a signal to what runs in sessions."`
-	End    endFlags    `cmd:"" help:"End sessions: forget them, with what they have printed."`
+	Ps     psFlags     `cmd:"" help:"List the named sessions, and what runs in them."`
+	Logs   logsFlags   `cmd:"" help:"Print the output of a command in a session."`
+	Attach attachFlags `cmd:"" help:"Attach to a command that runs in a session."`
+	Wait   waitFlags   `cmd:"" help:"Wait until the commands of sessions end, and return their exit code."`
+	Kill   killFlags   `cmd:"" help:"Send a signal to the processes of sessions."`
+	End    endFlags    `cmd:"" help:"End sessions, and discard their output."`
 
-	Config       configCommands    `cmd:"" help:"Tell which options are set, and where."`
+	Config       configCommands    `cmd:"" help:"Show which options are set, and where."`
 	Context      contextFlags      `cmd:"" help:"Name agents, and choose the one that commands use."`
-	Login        loginFlags        `cmd:"" help:"Store the key for a registry, and name it."`
-	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that the key is for."`
+	Login        loginFlags        `cmd:"" help:"Store a key for a registry as a context."`
+	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that your key can use."`
 
-	Execpolicy execpolicyFlags `cmd:"" help:"Ask files of rules about commands."`
+	Execpolicy execpolicyFlags `cmd:"" help:"Check commands against files of rules."`
 
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`
@@ -65,7 +65,7 @@ type commandLine struct {
 
 // ownFlags are the flags of the program itself, which take effect at once.
 type ownFlags struct {
-	Version bool `help:"Print the version, as agent version does."`
+	Version bool `help:"Print the version, like agent version."`
 }
 
 // commands is the program for package cli.
@@ -93,21 +93,21 @@ func refusedByForward(flag *cli.Field) bool {
 
 const description = `Runs processes, file operations and HTTP requests for clients that speak the protocol of codex exec-server.
 
-The options of the server need no command before them: agent exec-server --help lists them (--listen, --ws-auth and the rest).
+Without a command, agent starts the server. agent exec-server --help lists the server's options, such as --listen and --ws-auth.
 
-Every option can also be given as an environment variable, named in its help, and in files: agent config tells of them. Secrets are read from files.
+An option whose help names an environment variable can also be set by that variable, or in a file (see agent config --help). Secrets are read from files.
 
 Examples:
 
   agent exec -- make test                          run a command through an embedded agent
   agent --listen ws://127.0.0.1:7000               serve on a port
-  agent exec --url ws://127.0.0.1:7000 -t -- bash  and use it
-  agent exec --url ... -d --name job -- make test  start it and go; agent ps, logs -f, attach, wait, kill
-  agent cp --url ws://127.0.0.1:7000 site :/srv    copy files to it
+  agent exec --url ws://127.0.0.1:7000 -t -- bash  run a command on that agent
+  agent exec --url ... -d --name job -- make test  start a command and leave it running (see agent ps)
+  agent cp --url ws://127.0.0.1:7000 site :/srv    copy files to that agent
   agent --listen stdio                             serve on standard input and output
   agent --remote https://HOST --environment-id ID  serve as a remote environment
   agent sandbox --workspace . -- make test         run a command that can write only here
-  agent doctor                                     tell which sandboxes can be enforced here`
+  agent doctor                                     show which sandboxes this host can enforce`
 
 // errEmpty refuses an empty command line of another program.
 var errEmpty = errors.New("the command is empty")
@@ -119,7 +119,7 @@ func validCommand(name string, command []string) error {
 	case first == "" || first == "--" && (len(command) == 1 || command[1] == ""):
 		return errEmpty
 	case first != "--" && strings.HasPrefix(first, "-") && first != "-":
-		return errors.New(commands.Find(name).UnknownFlag(first) + " (a command that begins with - comes after --)")
+		return errors.New(commands.Find(name).UnknownFlag(first) + " (write -- before a command that begins with -)")
 	}
 	return nil
 }
@@ -208,9 +208,9 @@ func (e *wrongLine) Error() string { return e.err.Error() }
 func (e *wrongLine) help() string {
 	switch {
 	case e.filed:
-		return fmt.Sprintf("agent config show %s tells which files set options of it; see agent %[1]s --help", cmp.Or(e.command, "exec-server"))
+		return fmt.Sprintf("agent config show %s shows which files set its options; see agent %[1]s --help", cmp.Or(e.command, "exec-server"))
 	case e.command == "":
-		return "see agent --help, for the options of the server agent exec-server --help"
+		return "see agent --help, or agent exec-server --help for the server's options"
 	}
 	return fmt.Sprintf("see agent %s --help", e.command)
 }

@@ -7,13 +7,13 @@ import (
 
 // configCommands are the commands about the files that set options.
 type configCommands struct {
-	Show configShowFlags `cmd:"" help:"Tell which options are set, and where."`
+	Show configShowFlags `cmd:"" help:"Show which options are set, and where."`
 }
 
 func (*configCommands) Help() string {
-	return `Every option that has a variable can be set in a file too. What counts is, each over the one before it: the default; /etc/execagent/config.toml; config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config, which has the contexts too; the variable; the flag; /etc/execagent/requirements.toml, over which nothing is. Where a flag or a variable asks for something else than is required, a line on standard error says so.
+	return `Every option that has an environment variable can also be set in a file. If an option is set in several places, the last of these wins: the default; /etc/execagent/config.toml; config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config, which also holds the contexts; the variable; the flag; /etc/execagent/requirements.toml. If the requirements override a flag or a variable, a line on standard error says so.
 
-In a file each command has a table, in which the keys are the names of its flags. exec-server is the server. The table client is for all commands that reach an agent; one of a command is over it. A path is relative to the folder of the file; ~/ is your home. A key that is not known is an error, and so is a file that somebody else could have written.
+In a file each command has a table. The keys of the table are the names of the command's flags. The table exec-server is for the server. The table client is for all commands that connect to an agent; the command's own table overrides it. A relative path starts at the folder of the file; ~/ is your home. An unknown key is an error, and so is a file that another user can write.
 
     [client]
     url = "wss://build.example.com"
@@ -27,18 +27,18 @@ In a file each command has a table, in which the keys are the names of its flags
     workspace = ["/srv/build"]
     network = ["off"]
 
-Of options of which only one makes sense (--url, --registry, --context, and what belongs to them, such as tokens) the strongest layer says all.`
+--url, --registry and --context exclude each other. The last of the places above that sets one of them also decides the options that belong to it, such as the token.`
 }
 
 // configShowFlags say of which options to tell.
 type configShowFlags struct {
 	listFlags
 
-	Line []string `arg:"" optional:"" passthrough:"" name:"command" help:"Command, with flags or without them: tell of all its options, and what would count. Default: of all commands, the options that are set."`
+	Line []string `arg:"" optional:"" passthrough:"" name:"command" help:"Command, with or without flags: show the value that each of its options would have. Default: show the options that are set, for all commands."`
 }
 
 func (*configShowFlags) Help() string {
-	return `FROM is the file and the line, the variable, the flag, or default. What may be secret is not shown. Without a command all files are checked.
+	return `FROM shows where the value comes from: a file and a line, a variable, a flag, or default. Values that may be secret are not shown. Without a command, all tables of the files are checked for mistakes.
 
 Examples:
 

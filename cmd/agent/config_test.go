@@ -267,7 +267,7 @@ func TestClientTable(t *testing.T) {
 	if at["logs"] != path+":5" || at["exec"] != path+":2" || at["cp"] != path+":2" || at["exec-server"] != "" {
 		t.Errorf("%v", at)
 	}
-	if _, err := grammar.Explain([]string{"client"}, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is no command") {
+	if _, err := grammar.Explain([]string{"client"}, func(string) {}); err == nil || !strings.Contains(err.Error(), "client is not a command") {
 		t.Error(err)
 	}
 	write("[client]\ntty = true\n")

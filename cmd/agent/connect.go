@@ -17,15 +17,17 @@ import (
 // connectFlags say which agent is offered, and where.
 type connectFlags struct {
 	target.Flags
-	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where clients come: stdio for one, or for many ws://IP:PORT (port 0 takes a free one) or unix:///PATH. The bound URL is printed as one line. Default: ${default}."`
+	Listen string `default:"stdio" env:"AGENT_CONNECT_LISTEN" placeholder:"URL" help:"Where to accept clients: stdio for one client; ws://IP:PORT (port 0 takes a free one) or unix:///PATH for many. The bound URL is printed on one line. Default: ${default}."`
 	uidFlags
 	authFlags
 }
 
 func (*connectFlags) Help() string {
-	return `Makes an agent behind a registry, or at another URL, reachable for programs that speak only WebSocket or lines on standard input and output. What is said is encrypted end to end up to this machine, and passed on as it is here. Each connection is one of its own there.
+	return `Lets local programs reach an agent behind a registry, or at another URL, if they speak only WebSocket or lines on standard input and output. Through a registry, messages are encrypted between the agent and this machine, and passed on unencrypted here. Each local connection gets a connection of its own to the agent.
 
-With ws:// clients have to show a token: that of --ws-auth, or else one that is made now, in a file that is named on standard error and removed in the end. Without it every local user and every confined command with a network would be a client. With unix:/// the users of --allow-uid, this user and root are clients, and need a token only with --ws-auth; put the socket where no confined command may write.
+With --listen ws:// clients need a token: the one of --ws-auth, or else a new one. The file with the new token is named on standard error, and removed at exit. Without a token, every local user and every confined command that has a network could use the agent.
+
+With --listen unix:/// this user, root and the users of --allow-uid can connect. They need a token only with --ws-auth. Put the socket in a folder where no confined command may write.
 
 Examples:
 
@@ -41,7 +43,7 @@ func (f *connectFlags) Check() error {
 	case !f.Elsewhere():
 		return f.Nowhere()
 	case f.Listen == "stdio" && f.authFlags != (authFlags{}):
-		return errors.New("--ws-auth has no meaning with --listen stdio")
+		return errors.New("--ws-auth cannot be used with --listen stdio")
 	}
 	if err := errors.Join(f.uidFlags.validate(f.Listen), f.auth().Validate()); err != nil {
 		return err
@@ -83,7 +85,7 @@ func connect(ctx context.Context, sys program.System, flags *connectFlags) error
 		return err
 	}
 	if token != "" {
-		program.Complain(sys.Stderr, "clients have to show the token in "+token)
+		program.Complain(sys.Stderr, "clients need the token in the file "+token)
 	}
 	b := &bridge{logger: program.Logger(sys.Stderr, "warn", "text"), dial: func(ctx context.Context) (rpc.Conn, error) {
 		conn, release, err := flags.Dial(ctx, sys)

@@ -21,9 +21,9 @@ type contextFlags struct {
 }
 
 func (*contextFlags) Help() string {
-	return `A context is a name for an agent: its URL, or a registry and an environment, with where the token is. Commands take it from --context, else from AGENT_CONTEXT, else the current one. --url and --registry on the command line, and AGENT_URL and AGENT_REGISTRY, come before AGENT_CONTEXT and the current context; --context comes before all variables.
+	return `A context is a name for an agent. It holds the agent's URL, or a registry and an environment, and says where the token is. A command uses the context of --context, else of AGENT_CONTEXT, else the current context. --url, --registry, AGENT_URL and AGENT_REGISTRY override AGENT_CONTEXT and the current context. --context overrides all variables.
 
-Contexts are in a file of TOML, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. It has to belong to you or to root, and nobody else may write it: commands in it are run as you. A token in its text is taken only if nobody else can read it.
+Contexts are stored in a TOML file, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. The file must belong to you or to root, and nobody else may be able to write it, because commands in it run as you. A token in the file itself is used only if nobody else can read the file.
 
 Examples:
 
@@ -37,7 +37,7 @@ Examples:
 
 // configFlags name the file of contexts.
 type configFlags struct {
-	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+	Config string `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File with contexts and options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 }
 
 // read reads the file of contexts.
@@ -56,10 +56,10 @@ func inForce(sys program.System, file *target.ContextFile) string {
 		value, set := sys.Lookup(name)
 		switch {
 		case name == "AGENT_CONTEXT" && set && value != file.Current:
-			program.Complain(sys.Stderr, "AGENT_CONTEXT comes before the current context")
+			program.Complain(sys.Stderr, "AGENT_CONTEXT is set and overrides the current context")
 			return value
 		case name != "AGENT_CONTEXT" && value != "":
-			program.Complain(sys.Stderr, name+" is set: no context is used without --context")
+			program.Complain(sys.Stderr, name+" is set and overrides the current context; --context overrides it")
 			return ""
 		}
 	}
@@ -79,25 +79,25 @@ func (f *configFlags) change(change func(*target.ContextFile) error) error {
 // commands that use an agent.
 type contextAddFlags struct {
 	Name          string `arg:"" help:"Name of the context: letters, digits, . _ and -."`
-	URL           string `name:"url" placeholder:"URL" help:"Agent that listens: ws://HOST:PORT, HOST:PORT or wss://."`
-	Registry      string `placeholder:"URL" help:"Registry through which agents are reached."`
-	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment that the registry is asked for. Without it commands name one."`
-	Transport     string `default:"" enum:",noise,direct" placeholder:"NAME" help:"How agents are reached through the registry, see agent exec --help. Default: what each command says, and noise without that."`
-	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the variables, as without a context."`
-	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token, when it is needed. It is split at blanks and run without a shell."`
-	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of --url has to be from."`
+	URL           string `name:"url" placeholder:"URL" help:"URL of an agent that listens: ws://HOST:PORT, HOST:PORT or wss://."`
+	Registry      string `placeholder:"URL" help:"URL of the registry through which to reach agents."`
+	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment to use. Without it, each command must name one."`
+	Transport     string `default:"" enum:",noise,direct" placeholder:"NAME" help:"How to reach agents through the registry (see agent exec --help). Default: what each command says, else noise."`
+	TokenFile     string `type:"path" placeholder:"FILE" help:"File with the token. Default for a registry: the same variables as without a context."`
+	TokenCommand  string `placeholder:"COMMAND" help:"Command that prints the token when it is needed. The text is split at blanks, and run without a shell."`
+	TLSCA         string `name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url."`
 	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) to show to the agent."`
 	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
-	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url has to be for."`
-	Use           bool   `help:"Make it the current context."`
-	Replace       bool   `help:"Replace a context of that name."`
+	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for."`
+	Use           bool   `help:"Make this the current context."`
+	Replace       bool   `help:"Replace the existing context of that name."`
 	configFlags
 }
 
 func (*contextAddFlags) Help() string {
-	return `The token itself is never an argument, which others could see: it is in a file, or a command prints it. agent login stores a key for a registry.
+	return `The token itself is never an argument, because other users could see it. Name a file that holds the token, or a command that prints it. agent login stores a key for a registry.
 
-Comments in the file stay where they are, but for those in a context that is replaced.
+Comments in the file of contexts are kept, except those inside a context that is replaced.
 
 Examples:
 
@@ -108,19 +108,19 @@ Examples:
 func (f *contextAddFlags) Check() error {
 	switch {
 	case f.Name == "":
-		return errors.New("what is it called? give a name")
+		return errors.New("give the context a name")
 	case !target.ValidContextName(f.Name):
-		return fmt.Errorf("%.128q is no name of a context: 1 to 128 of A-Z a-z 0-9 . _ - that begin with a letter or a digit", f.Name)
+		return fmt.Errorf("%.128q is not a valid name for a context: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit", f.Name)
 	case f.URL != "" && f.Registry != "":
-		return errors.New("--url and --registry exclude each other")
+		return errors.New("--url and --registry cannot be used together")
 	case f.URL == "" && f.Registry == "":
-		return errors.New("where is the agent? --url or --registry says it")
+		return errors.New("which agent? name it with --url or --registry")
 	case f.URL != "" && f.EnvironmentID != "":
-		return errors.New("--environment-id has no meaning with --url")
+		return errors.New("--environment-id cannot be used with --url")
 	case f.URL != "" && f.Transport != "":
-		return errors.New("--transport has no meaning with --url")
+		return errors.New("--transport cannot be used with --url")
 	case f.TokenFile != "" && f.TokenCommand != "":
-		return errors.New("--token-file and --token-command exclude each other")
+		return errors.New("--token-file and --token-command cannot be used together")
 	case f.TokenCommand != "" && strings.TrimSpace(f.TokenCommand) == "":
 		return errors.New("--token-command is empty")
 	}
@@ -143,7 +143,7 @@ func (f *contextAddFlags) tls() *target.TLSFlags {
 func (f *contextAddFlags) run(sys program.System) int {
 	err := f.change(func(file *target.ContextFile) error {
 		if _, err := file.Find(f.Name); err == nil && !f.Replace {
-			return fmt.Errorf("context %s is there already: --replace replaces it", f.Name)
+			return fmt.Errorf("context %s already exists: --replace replaces it", f.Name)
 		}
 		err := file.Put(target.Context{
 			Name: f.Name, URL: f.URL, Registry: f.Registry, EnvironmentID: f.EnvironmentID, Transport: f.Transport,
@@ -201,13 +201,13 @@ func (f *contextListFlags) run(sys program.System) int {
 // contextUseFlags name the new current context.
 type contextUseFlags struct {
 	Name string `arg:"" optional:"" complete:"contexts" help:"Name of the context."`
-	None bool   `help:"Have no current context: commands then ask which one, and agent exec --local runs here."`
+	None bool   `help:"Have no current context. Each command must then name its agent, and agent exec needs --local to run here."`
 	configFlags
 }
 
 func (f *contextUseFlags) Check() error {
 	if (f.Name == "") != f.None {
-		return errors.New("which context? give its name, or --none")
+		return errors.New("which context? name it, or give --none")
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (f *contextUseFlags) run(sys program.System) int {
 // contextShowFlags name a context and say how to print it.
 type contextShowFlags struct {
 	Name   string `arg:"" optional:"" complete:"contexts" help:"Name of the context. Default: the current one."`
-	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 	configFlags
 }
 
@@ -240,7 +240,7 @@ func (f *contextShowFlags) run(sys program.System) int {
 		name = cmp.Or(current, file.Current)
 	}
 	if name == "" {
-		return sys.Fail(errors.New("no context is the current one: name one, or see agent context use"))
+		return sys.Fail(errors.New("there is no current context: name a context, or choose one with agent context use"))
 	}
 	c, err := file.Find(name)
 	if err != nil {
@@ -264,13 +264,13 @@ func (f *contextShowFlags) run(sys program.System) int {
 
 // contextRemoveFlags name contexts.
 type contextRemoveFlags struct {
-	Force bool     `short:"f" name:"force" help:"Also the current one. Then none is."`
+	Force bool     `short:"f" name:"force" help:"Also remove the current context. Then no context is current."`
 	Names []string `arg:"" name:"name" complete:"contexts" help:"Names of the contexts."`
 	configFlags
 }
 
 func (*contextRemoveFlags) Help() string {
-	return `A key that agent login has stored for it is removed too. Token files that are elsewhere stay.`
+	return `This also removes the key that agent login has stored for the context. Other token files are kept.`
 }
 
 func (f *contextRemoveFlags) run(sys program.System) int {
@@ -282,7 +282,7 @@ func (f *contextRemoveFlags) run(sys program.System) int {
 				return err
 			}
 			if name == file.Current && !f.Force {
-				return fmt.Errorf("context %s is the current one: --force removes it all the same", name)
+				return fmt.Errorf("context %s is the current one: --force removes it anyway", name)
 			}
 			removed = append(removed, *c)
 			if err := file.Remove(name); err != nil {

@@ -17,24 +17,24 @@ import (
 // cpFlags say what to copy, and where to.
 type cpFlags struct {
 	agentFlags
-	Recursive bool `short:"r" name:"recursive" help:"Nothing: directories are always copied with all below them. For the habit of typing -r."`
-	Preserve  bool `short:"p" name:"preserve" help:"Nothing: modes and times are always kept. For the habit of typing -p."`
-	Force     bool `short:"f" name:"force" help:"Nothing: a file always takes the place of a file. For the habit of typing -f."`
-	Archive   bool `short:"a" name:"archive" env:"AGENT_CP_ARCHIVE" help:"Keep the owners (uid and gid), which takes root where the copy is made."`
-	Follow    bool `short:"L" name:"follow-link" env:"AGENT_CP_FOLLOW_LINK" help:"Copy what a link leads to that is named as a source."`
+	Recursive bool `short:"r" name:"recursive" help:"Accepted, but not needed: directories are always copied with everything below them."`
+	Preserve  bool `short:"p" name:"preserve" help:"Accepted, but not needed: modes and times are always kept."`
+	Force     bool `short:"f" name:"force" help:"Accepted, but not needed: existing files are always replaced."`
+	Archive   bool `short:"a" name:"archive" env:"AGENT_CP_ARCHIVE" help:"Keep the owners (uid and gid). The side that writes the copy must run as root."`
+	Follow    bool `short:"L" name:"follow-link" env:"AGENT_CP_FOLLOW_LINK" help:"If a source is a link, copy the file or directory that it points to."`
 	Quiet     bool `short:"q" name:"quiet" env:"AGENT_CP_QUIET" help:"Show no progress."`
 
-	Paths []string `arg:"" sep:"none" name:"path" help:"Sources and, last, the target."`
+	Paths []string `arg:"" sep:"none" name:"path" help:"The sources, and the target last."`
 }
 
 func (*cpFlags) Help() string {
-	return `Copies files and directories between this machine and an agent. A path at the agent is written :PATH; a relative one is below the agent's working directory.
+	return `Copies files and directories between this machine and an agent. Write a path on the agent as :PATH. A relative one starts at the agent's working directory.
 
-A directory is copied into a target that is a directory, and becomes the target if nothing is there; DIR/. stands for what is in a directory. A file takes the place of a file, or goes into a directory. Several sources need a directory. The folder of the target has to exist.
+A directory is copied into the target if the target is a directory. If the target does not exist, the copy gets that name. DIR/. copies only what is in DIR. A file replaces a file, or is copied into a directory. Several sources need a directory as the target. The folder that holds the target must exist.
 
-Modes, times and links are kept, owners with -a, set-ID bits never. Devices, FIFOs and sockets are left out and named, and count as not copied. What was there before stays until all of what replaces it has come and its SHA-256 is the same. A target that is itself a link is followed, as by cp; links below it are not. Nothing comes from an agent but what the sources name. A lost connection is repaired without a trace. Ctrl-C leaves no half file.
+Modes, times and links are kept; owners are kept with -a, set-ID bits never. Devices, FIFOs and sockets are skipped and named, and count as not copied. An existing file is replaced only after the new file has arrived completely and its SHA-256 matches. If the target itself is a link, cp follows it; cp follows no link below the target. cp writes only files of the sources that you name, whatever the agent sends. A lost connection does not change the result. Ctrl-C leaves no partial file.
 
-- as the source is a tar archive on standard input, for a directory; as the target it is one on standard output.
+The source - is a tar archive on standard input, which is unpacked into a directory. The target - is a tar archive on standard output.
 
 Examples:
 
@@ -67,7 +67,7 @@ func (f *cpFlags) asOfScp(err error) error {
 	if f.URL == "" && f.Registry == "" && f.Context == nil {
 		paths = append([]string{"--context", context}, paths...)
 	}
-	return fmt.Errorf("a path at the agent is written :PATH, as in: agent cp %s", strings.Join(paths, " "))
+	return fmt.Errorf("write a path on the agent as :PATH, as in: agent cp %s", strings.Join(paths, " "))
 }
 
 func (f *cpFlags) run(sys program.System) int {

@@ -10,12 +10,12 @@ import (
 
 // doctorFlags say how to print, and for which agent to look.
 type doctorFlags struct {
-	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print it as a JSON object."`
+	JSON bool `name:"json" env:"AGENT_DOCTOR_JSON" help:"Print the result as a JSON object."`
 	hostFlags
 }
 
 func (*doctorFlags) Help() string {
-	return `Every layer is tried in a process that ends at once; nothing is inferred from versions. For each kind of policy it says whether it is enforced exactly, for processes and for file requests, or refused.
+	return `Tries every layer of the sandbox in a short-lived process; it concludes nothing from versions. For each kind of policy it reports whether this host enforces the policy exactly or refuses it, for processes and for file requests.
 
 Exit codes: 0 when everything can be enforced, 1 when something cannot, 2 for a wrong command line.`
 }

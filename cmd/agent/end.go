@@ -12,12 +12,12 @@ import (
 // endFlags say which sessions end.
 type endFlags struct {
 	agentFlags
-	Force bool     `short:"f" help:"Also those in which something runs, which is killed, and those that somebody is attached to."`
+	Force bool     `short:"f" help:"Also end sessions in which processes run or to which a client is attached. The processes are killed."`
 	Names []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*endFlags) Help() string {
-	return `Ends sessions, as docker rm removes containers: their exit codes and output are forgotten, and the names are free. Prints the names.
+	return `Ends sessions, as docker rm removes containers, and prints their names. The agent discards their exit codes and output. You can then use the names again.
 
 Examples:
 
@@ -37,7 +37,7 @@ func (f *endFlags) run(sys program.System) int {
 			case s.ListedSession.Running > 0:
 				return fmt.Errorf("something runs in session %s: --force kills it", s.Name)
 			case s.Attached:
-				return fmt.Errorf("session %s has a client, %q: --force ends it all the same", s.Name, s.ClientName)
+				return fmt.Errorf("session %s is in use by the client %q: --force ends the session anyway", s.Name, s.ClientName)
 			}
 			return c.EndSession(ctx, s.SessionID)
 		})

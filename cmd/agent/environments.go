@@ -23,7 +23,7 @@ type environmentsFlags struct {
 }
 
 func (*environmentsFlags) Help() string {
-	return `Lists the environments that the key is for and that have been registered within the last 30 days, since when each is online, and who its executor is. The registry looks at most once a second.
+	return `Lists the environments that your key can use and that were registered within the last 30 days. The list shows since when each environment is online, and who its executor is. The registry updates the list at most once a second.
 
 Examples:
 

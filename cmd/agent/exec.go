@@ -26,32 +26,34 @@ import (
 type execFlags struct {
 	target.Flags
 
-	Interactive bool     `short:"i" name:"interactive" help:"Nothing without -d: standard input is always passed on, see -n. For the habit of typing -it. With -d the command gets a standard input, from who attaches."`
-	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal, which follows the size of this one."`
-	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass standard input."`
-	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
-	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables in a file, NAME=VALUE or NAME on each line, before those of -e. Can be repeated."`
-	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one; elsewhere the agent's."`
+	Interactive bool     `short:"i" name:"interactive" help:"Without -d not needed, because standard input is always passed on (see -n). With -d, give the command a standard input that attached clients write to."`
+	TTY         bool     `short:"t" name:"tty" env:"AGENT_TTY" help:"Give the command a terminal that follows the size of this one."`
+	NoStdin     bool     `short:"n" env:"AGENT_NO_STDIN" help:"Do not pass on standard input."`
+	Env         []string `short:"e" sep:"none" env:"AGENT_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
+	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables that a file lists, one NAME=VALUE or NAME on each line. -e overrides them. Can be repeated."`
+	Dir         string   `short:"C" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
 	Workdir     string   `short:"w" name:"workdir" placeholder:"DIR" help:"The same as -C."`
 	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
-	Local       bool     `help:"Embed an agent, whatever the current context is."`
+	Local       bool     `help:"Run the command here in an embedded agent, whatever the current context is."`
 	namedFlags
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execFlags) Help() string {
-	return `Standard input, output and error, signals (INT, TERM, HUP, QUIT) and the size of the terminal are passed through. Nothing of the output is lost, however slowly it is read. Of its own, agent writes only lines that begin with "agent:" to standard error: what it warns of, and why it fails.
+	return `Passes on standard input, output and error, the signals INT, TERM, HUP and QUIT, and the size of the terminal. No output is lost, however slowly you read it. The agent's own warnings and errors go to standard error, in lines that begin with "agent:".
 
-Where: on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context); with --local, and without any context, in an agent that is embedded here.
+Where: the command runs on the agent of --url, of --registry and --environment-id, or of --context; else of AGENT_URL, AGENT_REGISTRY or AGENT_CONTEXT; else of the current context (see agent context). With --local, or if there are no contexts at all, an agent that is embedded in this process runs it.
 
-Environment: an embedded agent passes the variables of this process on, but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. Elsewhere the command gets the core variables of the agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e comes on top; -t adds TERM.
+Environment: an embedded agent passes on the variables of this process, except the agent's own keys such as OPENAI_API_KEY; pass those on with -e. On another agent the command gets the core variables of that agent (HOME, PATH, USER, LANG, SHELL, TMPDIR and the like). -e adds variables; -t adds TERM.
 
-Where rules of the agent leave a command to somebody, it asks at the terminal: once, always for this command, with a rule, no. What was typed before is for the command. Without a terminal as standard input, and with -d, the agent refuses such a command.
+Approval: if the agent's rules say that somebody must approve a command, agent exec asks at the terminal: once, always for this command, with a rule, no. Text that you typed before the question goes to the command. If standard input is not a terminal, or with -d, the agent refuses such a command.
 
-It ends when all output has ended, or one second after the command has exited and its background processes, if any, have been silent. Those are killed: at once, or elsewhere when the agent gives up the session.
+End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for one second. An embedded agent then kills them at once, another agent when it gives up the session.
 
-With --name the command belongs to a session of that name at the agent, and does not end with its client: the keys of --detach-keys (or ~.) leave it running, as a terminal that is closed (SIGHUP) and a lost connection do, and so does -d, which prints the name and returns at once. agent ps, logs, attach, wait and kill find it by the name, from any machine, until it has ended and a day has passed (--retain), or agent end has ended the session. A name is free again when what it stands for has ended.
+With --name the command belongs to a session of that name on the agent, and outlives agent exec. Type the keys of --detach-keys, or ~., to leave the command running. It also keeps running if the terminal is closed (SIGHUP) or the connection is lost. -d prints the name and returns at once.
+
+agent ps, logs, attach, wait and kill find the command by its session's name, from any machine. The agent keeps the session until a day (--retain) after the command has ended, or until agent end ends it. You can reuse a name once the commands of its session have ended.
 
 Examples:
 
@@ -66,7 +68,7 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 }
 
 // errUser says why there is no --user.
-var errUser = errors.New("-u, --user: a command runs as the user of its agent, who cannot become another one; start an agent as that user")
+var errUser = errors.New("-u, --user is not supported, because a command runs as the user of its agent: start an agent as that user")
 
 // Check finds flags that contradict each other, and a command that is none. The parser
 // calls it.
@@ -77,7 +79,7 @@ func (f *execFlags) Check() error {
 	case f.Workdir != "" && f.Dir != "":
 		return errors.New("-C and --workdir are the same: give one of them")
 	case f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil):
-		return errors.New("--local says where the agent is: --context, --url and --registry have no meaning with it")
+		return errors.New("--local cannot be used with --context, --url or --registry")
 	}
 	if f.Local {
 		f.Context = new("")
@@ -89,7 +91,7 @@ func (f *execFlags) Check() error {
 		return err
 	}
 	if !f.Elsewhere() && f.Context == nil && !f.named() && len(f.Contexts()) > 0 {
-		return fmt.Errorf("%w; --local runs it here", f.Nowhere())
+		return fmt.Errorf("%w; --local runs the command here", f.Nowhere())
 	}
 	if err := f.namedFlags.validate(f.Elsewhere()); err != nil {
 		return err
@@ -97,7 +99,7 @@ func (f *execFlags) Check() error {
 	if err := validCommand("exec", f.Command); !errors.Is(err, errEmpty) {
 		return err
 	}
-	return fmt.Errorf("%w; a shell is: agent exec -t -- bash", errEmpty)
+	return fmt.Errorf("%w; for a shell run: agent exec -t -- bash", errEmpty)
 }
 
 // dir returns the directory that the flags name.
@@ -231,7 +233,7 @@ func (e *execution) variables() ([]string, error) {
 				continue
 			}
 			if name, _, _ := strings.Cut(line, "="); name == "" || strings.ContainsAny(name, " \t\x00") {
-				return nil, fmt.Errorf("%s:%d: %q is no name of a variable", file, n+1, name)
+				return nil, fmt.Errorf("%s:%d: %q is not the name of a variable", file, n+1, name)
 			}
 			all = append(all, line)
 		}
@@ -277,7 +279,7 @@ func (e *execution) meant(argv []string) string {
 	case slices.Contains(e.flags.Contexts(), argv[0]):
 		return fmt.Sprintf("; %[1]s is a context: agent exec --context %[1]s -- %[2]s", argv[0], cmp.Or(strings.Join(argv[1:], " "), "COMMAND"))
 	case len(argv) == 1 && strings.ContainsAny(argv[0], " \t"):
-		return "; a line of shell is run by sh -c"
+		return "; run a line of shell with sh -c"
 	}
 	return ""
 }
@@ -297,9 +299,9 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	info, statErr := e.client.FS(nil).Stat(ctx, dir)
 	switch {
 	case errors.Is(statErr, fs.ErrNotExist) && e.flags.dir() == "":
-		return 0, fmt.Errorf("%s: the agent's working directory is gone: -C names another", dir)
+		return 0, fmt.Errorf("%s: the agent's working directory no longer exists: name another with -C", dir)
 	case errors.Is(statErr, fs.ErrNotExist):
-		return 0, fmt.Errorf("%s: no such directory for the command to run in", dir)
+		return 0, fmt.Errorf("%s: the directory for the command does not exist", dir)
 	case statErr != nil:
 		return 0, transfer.Explain(dir, statErr)
 	case !info.IsDirectory:

@@ -27,7 +27,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		}
 		return c, func() { _ = c.Close() }, nil // the exit code of the command counts
 	}
-	e.flags.Logger(e.sys).Debug("nothing names an agent: one is embedded in this process")
+	e.flags.Logger(e.sys).Debug("no agent is named, so one is embedded in this process")
 	embedded := e.embed()
 	c, err = client.Connect(ctx, client.Config{Dial: embedded.dial, Single: true, ClientName: target.ClientName})
 	if err != nil {

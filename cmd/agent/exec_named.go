@@ -27,11 +27,11 @@ const (
 
 // namedFlags say how long a command outlives its client, and under which name.
 type namedFlags struct {
-	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave it running. It needs an agent elsewhere, see --context."`
-	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. With -d one is made up if it is not given."`
-	Retain       *time.Duration `name:"retain" placeholder:"DURATION" help:"How long the agent keeps a session with a name when nothing runs in it. Default: a day, or what the agent allows."`
-	DetachKeys   string         `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"What to type at a terminal to leave a command of --name running. Default: ctrl-p,ctrl-q."`
-	OnDisconnect string         `default:"" enum:",keep,kill" env:"AGENT_ON_DISCONNECT" name:"on-disconnect" placeholder:"keep|kill" help:"What becomes of the command when its client is gone for good: keep lets it run for the agent's --session-ttl (80s), kill ends it 5s after the agent has noticed. Through a registry the agent notices 30s late. Default: keep."`
+	Detach       bool           `short:"d" name:"detach" help:"Start the command, print the name of its session, and leave the command running. The agent must not be an embedded one (see --context)."`
+	SessionName  string         `name:"name" placeholder:"NAME" help:"Name of the session. Default with -d: a random name."`
+	Retain       *time.Duration `name:"retain" placeholder:"DURATION" help:"How long the agent keeps a named session when nothing runs in it. Default: a day, or what the agent allows."`
+	DetachKeys   string         `default:"" env:"AGENT_DETACH_KEYS" name:"detach-keys" placeholder:"KEYS" help:"Keys that leave a command of --name running when typed at a terminal. Default: ctrl-p,ctrl-q."`
+	OnDisconnect string         `default:"" enum:",keep,kill" env:"AGENT_ON_DISCONNECT" name:"on-disconnect" placeholder:"keep|kill" help:"What happens to the command when its client is gone for good: keep lets the command run for the agent's --session-ttl (80s); kill ends it 5s after the agent has noticed. Through a registry the agent notices 30s later. Default: keep."`
 }
 
 func (f *namedFlags) named() bool { return f.Detach || f.SessionName != "" }
@@ -40,11 +40,11 @@ func (f *namedFlags) named() bool { return f.Detach || f.SessionName != "" }
 func (f *namedFlags) validate(elsewhere bool) error {
 	switch {
 	case f.Detach && !elsewhere:
-		return errors.New("--detach needs an agent that goes on: --context, --url or --registry says which")
+		return errors.New("--detach needs an agent that keeps running: name one with --context, --url or --registry")
 	case f.SessionName != "" && !elsewhere:
-		return errors.New("--name needs an agent that goes on: --context, --url or --registry says which")
+		return errors.New("--name needs an agent that keeps running: name one with --context, --url or --registry")
 	case f.named() && f.OnDisconnect == "kill":
-		return errors.New("--on-disconnect kill has no meaning with --name and -d: such a command outlives its client")
+		return errors.New("--on-disconnect kill cannot be used with --name or -d, because their command outlives its client")
 	case f.Retain != nil && !f.named():
 		return errors.New("--retain needs --name or -d")
 	case f.Retain != nil && *f.Retain < 0:
@@ -95,7 +95,7 @@ func (e *execution) connectNamed(ctx context.Context) (*client.Client, error) {
 			}
 		})
 		if sessions.Attached(err) && e.flags.SessionName != "" {
-			return nil, fmt.Errorf("session %s has a client: agent attach --take %s takes its place, agent kill %s ends what runs", name, name, name)
+			return nil, fmt.Errorf("session %s is in use by another client: agent attach --take %s takes the session over, agent kill %s kills its processes", name, name, name)
 		}
 		if err != nil && !sessions.Attached(err) {
 			return nil, err
@@ -129,7 +129,7 @@ func (e *execution) vacate(ctx context.Context, c *client.Client, name string) (
 	case !slices.ContainsFunc(all, func(p protocol.ListedProcess) bool { return !p.Closed }):
 		err := c.EndSession(ctx, c.SessionID())
 		if err == nil {
-			program.Complain(e.sys.Stderr, fmt.Sprintf("session %s had ended before, %s: its output is forgotten", name, sessions.Status(&all[len(all)-1])))
+			program.Complain(e.sys.Stderr, fmt.Sprintf("the output of the earlier session %s (%s) is discarded", name, sessions.Status(&all[len(all)-1])))
 		}
 		return false, err
 	case e.flags.SessionName == "":
@@ -155,7 +155,7 @@ func (e *execution) startDetached(ctx context.Context, params protocol.StartPara
 			return e.notStarted(ctx, params, err)
 		}
 		if _, err := fmt.Fprintln(e.sys.Stdout, e.name); err != nil {
-			return 0, fmt.Errorf("printing the name, which is %s: %w", e.name, err)
+			return 0, fmt.Errorf("printing the name of the session, %s: %w", e.name, err)
 		}
 		return program.ExitOK, nil
 	}
@@ -185,7 +185,7 @@ func leftNamed(sys program.System, name string, err error) error {
 	_, late := errors.AsType[timeoutError](err)
 	switch {
 	case errors.Is(err, client.ErrTaken):
-		return fmt.Errorf("session %s was taken by another client", name)
+		return fmt.Errorf("another client has taken over session %s", name)
 	case sessions.Unknown(err):
 		return fmt.Errorf("session %s has ended", name)
 	case late:
@@ -195,7 +195,7 @@ func leftNamed(sys program.System, name string, err error) error {
 	if _, lost := errors.AsType[*client.DisconnectedError](err); lost {
 		does = "may run on"
 	}
-	program.Complain(sys.Stderr, fmt.Sprintf("%s %s: agent attach %s comes back, agent kill %s ends it", name, does, name, name))
+	program.Complain(sys.Stderr, fmt.Sprintf("%s %s: agent attach %s returns to it, agent kill %s ends it", name, does, name, name))
 	if errors.Is(err, console.ErrDetached) {
 		return nil
 	}

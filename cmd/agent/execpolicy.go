@@ -12,11 +12,11 @@ import (
 
 // execpolicyFlags are the commands about rules.
 type execpolicyFlags struct {
-	Check execpolicyCheckFlags `cmd:"" help:"Tell what files of rules say about a command."`
+	Check execpolicyCheckFlags `cmd:"" help:"Show what files of rules say about a command."`
 }
 
 func (*execpolicyFlags) Help() string {
-	return `Rules say which commands may run: allow, prompt or forbidden. They are in files of Starlark.
+	return `Rules decide whether a command may run: allow, prompt or forbidden. Rules are written in Starlark.
 
 Example:
 
@@ -25,15 +25,15 @@ Example:
 
 // execpolicyCheckFlags say which rules are asked about which command.
 type execpolicyCheckFlags struct {
-	Rules   []string `short:"r" sep:"none" required:"" placeholder:"FILE" help:"File of rules. Can be repeated: all rules count."`
+	Rules   []string `short:"r" sep:"none" required:"" placeholder:"FILE" help:"File of rules. Can be repeated; the rules of all files apply."`
 	Pretty  bool     `help:"Print the answer on several lines."`
-	Resolve bool     `name:"resolve-host-executables" help:"Let rules that name a program match its path."`
+	Resolve bool     `name:"resolve-host-executables" help:"Let rules about a program's name also match the program's path."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 }
 
 func (*execpolicyCheckFlags) Help() string {
-	return `Prints the rules that match the command, in their order, and the strictest of their decisions, as JSON. The command is taken as it is: the script of a shell is one word of it. Nothing is run. The examples in the files are checked, too.
+	return `Prints the rules that match the command, in their order, and the strictest of their decisions, as JSON. The command is not taken apart: the script of a shell counts as one word. Nothing is run. The examples in the files are checked too.
 
 Examples:
 

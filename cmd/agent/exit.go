@@ -41,10 +41,10 @@ func plainly(err error) error {
 		return err
 	}
 	if sessions.Unknown(lost.Resume) {
-		return errors.New("the agent was restarted or has given up the session: what ran in it is gone")
+		return errors.New("the agent was restarted or has given up the session, so the commands of the session are gone")
 	}
 	if cause, ok := errors.AsType[*net.OpError](lost.Resume); ok {
-		return fmt.Errorf("the agent has not come back: %w", cause)
+		return fmt.Errorf("the agent cannot be reached any more: %w", cause)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 
 // forwardFlags name an exec-server, and the registry that offers it (remote.md 11).
 type forwardFlags struct {
-	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"The exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
+	Connect string `required:"" env:"AGENT_CONNECT" placeholder:"URL" help:"URL of the exec-server: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH."`
 	health.ListenFlags
 	executor.Flags
 	authFlags // only so that newRemote can refuse them; see refusedByForward
@@ -27,7 +27,7 @@ type forwardFlags struct {
 }
 
 func (*forwardFlags) Help() string {
-	return `Registers like agent --remote, but passes each connection on to an exec-server that listens on a WebSocket or at a UNIX socket, one connection there for each. Messages are passed through as they are.
+	return `Registers like agent --remote, but passes each connection on to an exec-server that listens on a WebSocket or a UNIX socket. Each connection gets a connection of its own there. Messages are passed on unchanged.
 
 Example:
 
@@ -51,7 +51,7 @@ func (f *forwardFlags) run(sys program.System) int {
 // forward offers the exec-server at the registry and passes messages on until ctx ends.
 func forward(ctx context.Context, sys program.System, flags *forwardFlags) error {
 	if flags.Direct() {
-		return errors.New("forward has no direct transport: it passes on what comes through the encrypted one")
+		return errors.New("forward cannot use the direct transport, because it passes on only encrypted connections")
 	}
 	logger := flags.logger(sys.Stderr)
 	r, err := newRemote(sys, &flags.Flags, &flags.authFlags, logger)

@@ -29,11 +29,11 @@ var habits = cli.Habits{
 		"--token-command": {"--token-file <(COMMAND)"},
 	},
 	Advice: map[string]string{
-		"port-forward -L": "; a forward comes without it, as LOCAL:HOST:PORT",
-		"ls -R":           "; agent exec -- ls -R lists all below",
+		"port-forward -L": "; leave -L out and write LOCAL:HOST:PORT",
+		"ls -R":           "; agent exec -- ls -R lists whole trees",
 		"ls -t":           "; agent exec -- ls -t sorts by time",
 		"ls -d":           "; agent exec -- ls -d lists directories themselves",
-		"exec-server -H":  "; it comes after the command, as --url or --context",
+		"exec-server -H":  "; write it after the command, as --url or --context",
 	},
 	// These flags may stand before the command, as with docker and kubectl.
 	Places: []string{"--context", "--config", "--url", "--token-file", "--registry", "--environment-id", "--registry-token-file"},

@@ -19,13 +19,13 @@ const healthPatience = 10 * time.Second
 // healthFlags name the agent to ask.
 type healthFlags struct {
 	agentFlags
-	Probe string `env:"AGENT_PROBE" placeholder:"ADDRESS" help:"Do not connect as a client, but ask whether clients can come at this address, where the agent answers probes (--health-listen): HOST:PORT or unix:///PATH."`
+	Probe string `env:"AGENT_PROBE" placeholder:"ADDRESS" help:"Ask whether clients can connect at the address where the agent answers probes (its --health-listen), instead of connecting as a client: HOST:PORT or unix:///PATH."`
 }
 
 func (*healthFlags) Help() string {
-	return `Connects as a client does and asks for the status, so it needs what a client needs: --token-file, or a key for --registry. It prints nothing if all is well. Without --wait it tries once; it takes 10 s at most, or --timeout.
+	return `Connects like a client and asks for the agent's status, so it needs a client's credential: --token-file, or a key for --registry. It prints nothing if the agent serves. Without --wait it tries once. It takes at most 10 s, or --timeout.
 
-In remote mode an agent has a key of its own and no client's: --probe asks it by --health-listen, without any credential.
+The key that an agent has in remote mode is not a client's key. To check an agent without any credential, give it --health-listen and ask that address with --probe.
 
 Examples:
 
@@ -41,7 +41,7 @@ func (f *healthFlags) Check() error {
 		return f.agentFlags.Check()
 	}
 	if f.URL != "" || f.Registry != "" || f.Context != nil {
-		return errors.New("--probe and --url, --registry, --context exclude each other")
+		return errors.New("--probe cannot be used with --url, --registry or --context")
 	}
 	return health.Check("--probe", f.Probe)
 }

@@ -8,9 +8,9 @@ import (
 // hostFlags are settings of a host, which exec-server, sandbox and doctor have. They have
 // to be the same for all of them on a host.
 type hostFlags struct {
-	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that could only be confined without namespaces, even where that is exact."`
-	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"Where there are no namespaces: visible lets a command that may not read a file learn its size and times; looking at files costs less then."`
-	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (an empty .git and the like, while a command runs), to clean up after a crash. All agents of a user need the same. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
+	SandboxMinimum  string `default:"" enum:",full" env:"AGENT_SANDBOX_MINIMUM" group:"sandbox" placeholder:"LAYERS" help:"full refuses commands that this host can confine only without namespaces, even if it can do so exactly."`
+	SandboxMetadata string `default:"hidden" enum:"hidden,visible" env:"AGENT_SANDBOX_METADATA" group:"sandbox" placeholder:"hidden|visible" help:"For hosts without namespaces: visible lets a command see size and times of files that it may not read. This makes looking at files faster."`
+	StateDir        string `env:"AGENT_STATE_DIR" group:"sandbox" type:"path" placeholder:"DIR" help:"Private folder for records of placeholders (such as an empty .git while a command runs). The records are needed to clean up after a crash. All agents of a user must use the same folder. Default: one in /dev/shm, XDG_RUNTIME_DIR, /run or /tmp."`
 }
 
 // stateDir returns the folder for records of placeholders, and makes it if it is missing.

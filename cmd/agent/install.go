@@ -12,11 +12,11 @@ import (
 
 // installFlags say where the program goes.
 type installFlags struct {
-	Path string `arg:"" name:"path" help:"Folder, or file to make or replace."`
+	Path string `arg:"" name:"path" help:"Folder, or file to create or replace."`
 }
 
 func (*installFlags) Help() string {
-	return `Copies this program to PATH, so that everybody can execute it there. Its image has nothing else that could: in Kubernetes an init container with that image puts the agent beside the tools of another image.
+	return `Copies this program to PATH, where everybody can execute it. The agent's image has no other program that could copy it. In Kubernetes, an init container with that image can so put the agent beside the tools of another image.
 
 Examples:
 

@@ -14,12 +14,12 @@ import (
 // killFlags say which sessions get a signal.
 type killFlags struct {
 	agentFlags
-	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or its number. Default: ${default}."`
+	Signal string   `short:"s" default:"KILL" placeholder:"SIGNAL" help:"HUP, INT, QUIT, KILL, USR1, USR2 or TERM, or the signal's number. Default: ${default}."`
 	Names  []string `arg:"" name:"name" complete:"sessions" help:"Names of sessions."`
 }
 
 func (*killFlags) Help() string {
-	return `Sends the signal to all that runs in the sessions, to the process groups of their commands, and prints the names. A session stays, with the exit codes and the output, until a day has passed or agent end has ended it.
+	return `Sends the signal to the process groups of all commands in the sessions, and prints the sessions' names. A session keeps its exit codes and output until a day has passed or agent end ends it.
 
 Examples:
 
@@ -45,7 +45,7 @@ func (f *killFlags) run(sys program.System) int {
 		return eachNamed(ctx, sys, c, f.Names, func(s *sessions.Found) error {
 			running := s.Running()
 			if len(running) == 0 {
-				return fmt.Errorf("nothing runs in session %s: agent end %s forgets it", s.Name, s.Name)
+				return fmt.Errorf("nothing runs in session %s: agent end %s ends it", s.Name, s.Name)
 			}
 			for _, p := range running {
 				if err := send(ctx, s.Observer, p.ProcessID, signal); err != nil {

@@ -9,8 +9,8 @@ import (
 
 // listFlags say how to print a list.
 type listFlags struct {
-	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs. Default: ${default}."`
-	Quiet  bool   `short:"q" help:"Print only the names, a line each."`
+	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs. Default: ${default}."`
+	Quiet  bool   `short:"q" help:"Print only the names, one on each line."`
 }
 
 // printList prints the entries of a list: as JSON, as a table, or with -q only their names.

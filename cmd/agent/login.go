@@ -28,16 +28,16 @@ const (
 
 // loginFlags name a registry and a key for it.
 type loginFlags struct {
-	Registry      string `arg:"" help:"URL of the registry, or its host."`
+	Registry      string `arg:"" help:"URL or host of the registry."`
 	Name          string `placeholder:"NAME" help:"Name of the context. Default: the host of the registry."`
-	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment of the context. Without it commands name one."`
-	KeyFile       string `type:"path" placeholder:"FILE" help:"File with the key. Default: standard input, which on a terminal shows nothing of it."`
-	Use           bool   `help:"Make it the current context."`
+	EnvironmentID string `name:"environment-id" placeholder:"ID" help:"Environment of the context. Without it, each command must name one."`
+	KeyFile       string `type:"path" placeholder:"FILE" help:"File with the key. Default: standard input; a terminal does not show the key."`
+	Use           bool   `help:"Make this the current context."`
 	configFlags
 }
 
 func (*loginFlags) Help() string {
-	return `Asks the registry whether it takes the key, a harness's, and stores it in a file that only you can read, below the folder of the contexts. A context of that name gets the new key.
+	return `Asks the registry whether it accepts the key, which must be a harness's. Then it stores the key in a file that only you can read, below the folder of the contexts. An existing context of that name gets the new key.
 
 Examples:
 
@@ -63,7 +63,7 @@ func (f *loginFlags) Check() error {
 		return fmt.Errorf("registry %w", err)
 	}
 	if !target.ValidContextName(f.name()) {
-		return fmt.Errorf("%.128q is no name of a context: give one with --name", f.name())
+		return fmt.Errorf("%.128q is not a valid name for a context: give one with --name", f.name())
 	}
 	return target.CheckEnvironment(f.EnvironmentID)
 }
@@ -99,7 +99,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 	defer cancel()
 	environments, err := target.ListEnvironments(ctx, sys, f.Registry, key)
 	if refused, ok := errors.AsType[*relay.RegistryError](err); ok && refused.Status == http.StatusForbidden {
-		return fmt.Errorf("%w: login takes the key of a harness, not that of an agent", err)
+		return fmt.Errorf("%w: login needs the key of a harness, not the key of an agent", err)
 	}
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 	err = target.ChangeContexts(path, func(file *target.ContextFile) error {
 		if old, err := file.Find(c.Name); err == nil {
 			if old.Registry != c.Registry {
-				return fmt.Errorf("context %s is there already, for %s: give another --name", c.Name, old.URL+old.Registry)
+				return fmt.Errorf("context %s already exists for %s: give another --name", c.Name, old.URL+old.Registry)
 			}
 			if c.EnvironmentID == "" {
 				c.EnvironmentID = old.EnvironmentID
@@ -136,7 +136,7 @@ func (f *loginFlags) login(ctx context.Context, sys program.System) error {
 		}
 	}
 	if current == "" {
-		program.Complain(sys.Stderr, fmt.Sprintf("no context is the current one: agent context use %s makes it this one", c.Name))
+		program.Complain(sys.Stderr, fmt.Sprintf("there is no current context: agent context use %s chooses this one", c.Name))
 	}
 	_, err = fmt.Fprintf(sys.Stdout, "context %s: environments %d, online %d\n", c.Name, len(environments), online)
 	return err

@@ -14,17 +14,17 @@ import (
 // logsFlags say whose output is printed, and how much of it.
 type logsFlags struct {
 	agentFlags
-	Follow     bool   `short:"f" help:"Print what comes, too, until the command has ended."`
-	Since      string `placeholder:"WHEN" help:"Only what was printed since then: a duration such as 10m, or a time such as 2026-01-31T15:04:05Z."`
-	Tail       string `short:"n" placeholder:"N" help:"Only the last N lines of what there is already, or all."`
-	Timestamps bool   `short:"t" help:"Put the time before each line, in UTC."`
+	Follow     bool   `short:"f" help:"Also print new output, until the command has ended."`
+	Since      string `placeholder:"WHEN" help:"Print only output since then: a duration such as 10m, or a time such as 2026-01-31T15:04:05Z."`
+	Tail       string `short:"n" placeholder:"N" help:"Print only the last N lines of the output so far, or all."`
+	Timestamps bool   `short:"t" help:"Print the time, in UTC, before each line."`
 
 	Name    string `arg:"" name:"name" complete:"sessions" help:"Name of the session."`
-	Process string `arg:"" optional:"" name:"process" help:"Process of the session, where it has several: see agent ps."`
+	Process string `arg:"" optional:"" name:"process" help:"Process of the session, if it has several (see agent ps)."`
 }
 
 func (*logsFlags) Help() string {
-	return `Prints what the command has printed to its standard output and error, to ours. The agent keeps the newest output, 1 MiB of each process by default; where some is missing, a line that begins with "agent:" says so on standard error. Who is attached is not disturbed, and a lost connection leaves no trace.
+	return `Prints the command's standard output and error to its own standard output and error. The agent keeps the newest output, 1 MiB of each process by default. If output is missing, a line on standard error that begins with "agent:" says so. A client that is attached is not disturbed. A lost connection does not change what is printed.
 
 Examples:
 
@@ -89,7 +89,7 @@ func (f *logsFlags) run(sys program.System) int {
 		logs := sessions.Logs{
 			Stdout: sys.Stdout, Stderr: sys.Stderr, Follow: f.Follow, Timestamps: f.Timestamps, Since: since, Tail: tail,
 			Missing: func() {
-				program.Complain(sys.Stderr, "some output is missing here: the agent has not kept it")
+				program.Complain(sys.Stderr, "some output is missing here, because the agent has not kept it")
 			},
 		}
 		return program.ExitOK, logs.Print(ctx, found.Observer, process.ProcessID)

@@ -10,17 +10,17 @@ import (
 // lsFlags say what to list, and how.
 type lsFlags struct {
 	agentFlags
-	Long   bool   `short:"l" name:"long" help:"With kind (- file, d directory, l link), size in bytes and time of the last change."`
-	All    bool   `short:"a" name:"all" help:"Also names that begin with a dot."`
-	Human  bool   `name:"human-readable" help:"With -l, sizes such as 1.5K or 20M. Short in -lh; -h alone is help."`
-	One    bool   `short:"1" name:"one" help:"Nothing: it is always one file a line. For the habit of typing -1."`
-	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs: objects with name, path, type, link, size, modified. Default: ${default}."`
+	Long   bool   `short:"l" name:"long" help:"Also print the kind (- file, d directory, l link), the size in bytes and the time of the last change."`
+	All    bool   `short:"a" name:"all" help:"Also list names that begin with a dot."`
+	Human  bool   `name:"human-readable" help:"With -l, print sizes such as 1.5K or 20M. -lh is the short form; -h alone prints this help."`
+	One    bool   `short:"1" name:"one" help:"Accepted, but not needed: each file is always on its own line."`
+	Output string `short:"o" name:"output" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs (objects with name, path, type, link, size, modified). Default: ${default}."`
 
 	Paths []string `arg:"" optional:"" sep:"none" name:"path" help:"Files and directories. Default: the agent's working directory."`
 }
 
 func (*lsFlags) Help() string {
-	return `Lists files of an agent, one a line, in the order of their names. A relative path is below the agent's working directory. A link is described as what it leads to; one that leads nowhere is not listed. For modes, owners and all below a directory there is agent exec -- ls -lR.
+	return `Lists files on an agent, one on each line, sorted by name. A relative path starts at the agent's working directory. For a link, the size, the time and the JSON type are those of the file that the link points to; a broken link is not listed. For modes, owners and whole trees, use agent exec -- ls -lR.
 
 Examples:
 

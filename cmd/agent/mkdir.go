@@ -10,13 +10,13 @@ import (
 // mkdirFlags say which directories to make.
 type mkdirFlags struct {
 	agentFlags
-	Parents bool `short:"p" name:"parents" help:"Also those above; it is no error if a directory is there."`
+	Parents bool `short:"p" name:"parents" help:"Also make the parent directories. An existing directory is no error."`
 
 	Paths []string `arg:"" sep:"none" name:"path" help:"Directories."`
 }
 
 func (*mkdirFlags) Help() string {
-	return `Makes directories at an agent. A relative path is below the agent's working directory.
+	return `Makes directories on an agent. A relative path starts at the agent's working directory.
 
 Example:
 

@@ -58,7 +58,7 @@ func below(info *protocol.EnvironmentInfo, name string) (string, error) {
 		base = info.UserHomeDir
 	}
 	if base.IsZero() {
-		return "", errors.New("the agent does not say where it is: use an absolute path")
+		return "", errors.New("the agent does not report its working directory: use an absolute path")
 	}
 	native, err := base.Native()
 	if err != nil {

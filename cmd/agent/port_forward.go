@@ -14,7 +14,7 @@ import (
 // portForwardFlags say what is forwarded, and where to.
 type portForwardFlags struct {
 	agentFlags
-	Address string `default:"127.0.0.1" env:"AGENT_FORWARD_ADDRESS" placeholder:"IP" help:"Where ports of this machine are. With another address than ${default} others can use them too."`
+	Address string `default:"127.0.0.1" env:"AGENT_FORWARD_ADDRESS" placeholder:"IP" help:"Address of this machine to listen at. With another address than ${default}, other machines may be able to connect too."`
 
 	Forwards []string `arg:"" name:"forward" help:"PORT, LOCAL:PORT, LOCAL:HOST:PORT or LOCAL:/PATH."`
 }
@@ -29,7 +29,7 @@ func (*portForwardFlags) Help() string {
     8080:/run/app.sock   a UNIX socket there
     /tmp/s:/run/app.sock a UNIX socket here, which only this user can connect to
 
-There is the agent's host: a port without a host is one of its localhost. Each forward is printed as a line once it listens. Connections outlive those to the agent: when that is lost they wait, and go on with nothing lost. Every local user can connect to a port here; to a socket only this user.
+"There" is the agent's host; a port without a host is a port of its localhost. Each forward is printed on a line once it listens. If the connection to the agent is lost, forwarded connections wait, and then continue without losing data. Every local user can connect to a port here, but only this user to a socket here.
 
 Examples:
 
@@ -54,7 +54,7 @@ func (f *portForwardFlags) specs() ([]forwarding.Spec, error) {
 		host = "127.0.0.1"
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
-		return nil, fmt.Errorf("--address %q is no IP address", f.Address)
+		return nil, fmt.Errorf("--address %q is not an IP address", f.Address)
 	}
 	specs := make([]forwarding.Spec, len(f.Forwards))
 	for i, text := range f.Forwards {
@@ -82,7 +82,7 @@ func (f *portForwardFlags) run(sys program.System) int {
 			return err
 		}
 		if !auth.IsLoopback(f.Address) {
-			say("everybody who reaches this machine at " + f.Address + " can use what is forwarded")
+			say("everybody who can reach this machine at " + f.Address + " can use the forwarded ports")
 		}
 		forwarder := &forwarding.Forwarder{Client: c, Say: say}
 		defer forwarder.Close()

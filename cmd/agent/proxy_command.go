@@ -19,7 +19,7 @@ type proxyCommandFlags struct {
 }
 
 func (*proxyCommandFlags) Help() string {
-	return `Connects to a port on the agent's side, as its host sees it, and passes on what comes on standard input and from there, until the other end closes. The connection outlives a lost one to the agent. This is what ssh and all that uses it (scp, sftp, rsync, git) take as ProxyCommand, and as an option of ~/.ssh/config:
+	return `Connects standard input and output to a port or a socket that the agent's host can reach, until the other end closes the connection. The connection survives a lost connection to the agent. ssh, and programs that use ssh (scp, sftp, rsync, git), can use this as ProxyCommand, also in ~/.ssh/config:
 
     Host build-1
         ProxyCommand agent proxy-command --registry https://registry.example.com --environment-id build-1 localhost %p

@@ -14,11 +14,11 @@ import (
 type psFlags struct {
 	agentFlags
 	listFlags
-	All bool `short:"a" help:"Nothing: all are listed, also what has ended. For the habit."`
+	All bool `short:"a" help:"Accepted, but not needed: ended sessions are always listed too."`
 }
 
 func (*psFlags) Help() string {
-	return `A session has a name if agent exec gave it one, by --name or -d. Listed are yours, oldest first: those of the same user or token, or of all who may use the agent where it cannot tell them apart. With "exited" the exit code is shown; agent logs prints the output.
+	return `Lists your named sessions, oldest first. agent exec gives a session its name, with --name or -d. Your sessions are those of the same user or token; if the agent cannot tell its clients apart, they are the sessions of all clients. After "exited" comes the exit code. agent logs prints the output.
 
 Examples:
 

@@ -56,33 +56,33 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"unknown transport", remote("--remote-transport", "carrier-pigeon"), key, "", 2, "--remote-transport"},
 		{"no requests at once", remote("--concurrent-requests", "0"), key, "", 2, "--concurrent-requests 0"},
 		{"direct", remote("--remote-transport", "direct"), key, "", 2, "--remote-transport direct needs --aws-sigv4"},
-		{"identity and sigv4", remote("--use-agent-identity-auth", "--aws-sigv4"), key, "", 2, "exclude each other"},
-		{"bearer and sigv4", remote("--registration-bearer-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
-		{"frames and sigv4", remote("--executor-credential-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
-		{"token and sigv4", remote("--chatgpt-token-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "exclude each other"},
+		{"identity and sigv4", remote("--use-agent-identity-auth", "--aws-sigv4"), key, "", 2, "cannot be used together"},
+		{"bearer and sigv4", remote("--registration-bearer-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
+		{"frames and sigv4", remote("--executor-credential-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
+		{"token and sigv4", remote("--chatgpt-token-stdin", "--aws-sigv4", "--remote-transport", "direct"), key, "", 2, "cannot be used together"},
 		{"sigv4 without environment id", []string{"--remote", "http://" + registry, "--aws-sigv4", "--remote-transport", "direct"}, key, "", 2, "--remote needs --environment-id"},
 		{"profile without remote", []string{"--aws-profile", "p"}, "", "", 2, "--aws-profile needs --remote"},
 		{"profile without sigv4", remote("--aws-profile", "p"), key, "", 2, "need --aws-sigv4"},
 		{"service without sigv4", remote("--aws-service", ""), key, "", 2, "need --aws-sigv4"},
 		{"ours without remote", []string{"--transport", "direct"}, "", "", 2, "--transport needs --remote"},
-		{"two transports", remote("--transport", "noise", "--remote-transport", "direct", "--aws-sigv4"), key, "", 2, "different ones"},
+		{"two transports", remote("--transport", "noise", "--remote-transport", "direct", "--aws-sigv4"), key, "", 2, "different transports"},
 		{"region without sigv4", remote("--aws-region", "eu"), key, "", 2, "need --aws-sigv4"},
 		{"account without token", remote("--chatgpt-account-id", "a"), key, "", 2, "--chatgpt-account-id needs --chatgpt-token-stdin"},
-		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "exclude each other"},
-		{"identity and frames", remote("--use-agent-identity-auth", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
-		{"identity and token", remote("--use-agent-identity-auth", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
-		{"key file and bearer", remote("--api-key-file", "key", "--registration-bearer-stdin"), key, "", 2, "--api-key-file and --registration-bearer-stdin exclude each other"},
+		{"identity and bearer", remote("--use-agent-identity-auth", "--registration-bearer-stdin"), key, "", 2, "cannot be used together"},
+		{"identity and frames", remote("--use-agent-identity-auth", "--executor-credential-stdin"), key, "", 2, "cannot be used together"},
+		{"identity and token", remote("--use-agent-identity-auth", "--chatgpt-token-stdin"), key, "", 2, "cannot be used together"},
+		{"key file and bearer", remote("--api-key-file", "key", "--registration-bearer-stdin"), key, "", 2, "--api-key-file and --registration-bearer-stdin cannot be used together"},
 		{"key file without remote", []string{"--api-key-file", "key"}, "", "", 2, "--api-key-file needs --remote"},
 		{"no key file", remote("--api-key-file", "/nonexistent/key"), key, "", 1, "no such file"},
-		{"bearer and frames", remote("--registration-bearer-stdin", "--executor-credential-stdin"), key, "", 2, "exclude each other"},
-		{"bearer and token", remote("--registration-bearer-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
-		{"frames and token", remote("--executor-credential-stdin", "--chatgpt-token-stdin"), key, "", 2, "exclude each other"},
+		{"bearer and frames", remote("--registration-bearer-stdin", "--executor-credential-stdin"), key, "", 2, "cannot be used together"},
+		{"bearer and token", remote("--registration-bearer-stdin", "--chatgpt-token-stdin"), key, "", 2, "cannot be used together"},
+		{"frames and token", remote("--executor-credential-stdin", "--chatgpt-token-stdin"), key, "", 2, "cannot be used together"},
 		{"forward to nowhere", forward("--remote", "http://"+registry, "--environment-id", "e"), key, "", 2, "--connect"},
 		{"forward without remote", forward("--connect", "ws://127.0.0.1:1"), key, "", 2, "forward needs --remote"},
 		{"the same, the long way", []string{"exec-server", "forward", "--connect", "ws://127.0.0.1:1"}, key, "", 2, "forward needs --remote"},
 		{"forward without environment id", forward("--connect", "ws://127.0.0.1:1", "--remote", "http://"+registry), key, "", 2, "--remote needs --environment-id"},
 
-		{"sigv4 and noise", remote("--aws-sigv4"), key, "", 1, "direct transport only"},
+		{"sigv4 and noise", remote("--aws-sigv4"), key, "", 1, "only requests of the direct transport"},
 		{"sigv4 without a region", remote("--remote-transport", "direct", "--aws-sigv4"), noAWS, "", 1, "AWS SDK config did not resolve a region"},
 		{"sigv4 with a blank region", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", ""), noAWS, "", 1, "AWS SDK config did not resolve a region"},
 		{"sigv4 without keys", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1"), noAWS, "", 1, "no AWS credentials"},
@@ -90,11 +90,11 @@ func TestRemoteCommandLine(t *testing.T) {
 		{"sigv4 without a service", remote("--remote-transport", "direct", "--aws-sigv4", "--aws-region", "eu-west-1", "--aws-service", ""), noAWS, "", 1, "--aws-service must not be empty"},
 		{"sigv4 over plain http", []string{"--remote", "http://192.0.2.1", "--environment-id", "e", "--remote-transport", "direct", "--aws-sigv4", "--aws-region", "r"}, noAWS, "", 1, "plain http"},
 		{"direct with a key of ours, and none", remote("--transport", "direct"), "", "", 1, "no credential"},
-		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "forward has no direct transport"},
+		{"forward direct", forward(remote("--connect", "ws://127.0.0.1:1", "--remote-transport", "direct", "--aws-sigv4")...), key, "", 1, "forward cannot use the direct transport"},
 		{"forward to http", forward(remote("--connect", "http://127.0.0.1:1")...), key, "", 1, "--connect is not of the form"},
-		{"listener auth", remote("--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64)), key, "", 1, "no meaning in remote mode"},
+		{"listener auth", remote("--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64)), key, "", 1, "cannot be used in remote mode"},
 		{"listener auth, half", remote("--ws-auth", "capability-token"), key, "", 2, "--ws-"},
-		{"listener auth of forward", forward(remote("--connect", "ws://127.0.0.1:1", "--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64))...), key, "", 1, "no meaning in remote mode"},
+		{"listener auth of forward", forward(remote("--connect", "ws://127.0.0.1:1", "--ws-auth", "capability-token", "--ws-token-sha256", strings.Repeat("0", 64))...), key, "", 1, "cannot be used in remote mode"},
 		{"no credential", remote(), "", "", 1, "no credential"},
 		{"OPENAI_API_KEY does not count", remote(), "OPENAI_API_KEY=sk-secret-value", "", 1, "no credential"},
 		{"an access token does not count", remote(), "CODEX_ACCESS_TOKEN=sk-secret-value", "", 1, "no credential"},
@@ -271,7 +271,7 @@ func TestExecRegistryCommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{"two ways", []string{"--url", "ws://127.0.0.1:1", "--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 2, "exclude each other"},
+		{"two ways", []string{"--url", "ws://127.0.0.1:1", "--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 2, "cannot be used together"},
 		{"no environment id", []string{"--registry", "http://127.0.0.1:1"}, "", 2, "--registry needs --environment-id"},
 		{"token file alone", []string{"--registry-token-file", "f"}, "", 2, "--registry-token-file needs --registry"},
 		{"no token", []string{"--registry", "http://127.0.0.1:1", "--environment-id", "e"}, "", 125, "needs a token"},
@@ -312,7 +312,7 @@ func TestExposedSignIn(t *testing.T) {
 		s := &server{sys: program.System{Environ: []string{"CODEX_HOME=" + home}}, flags: &serverFlags{}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s.flags.Remote = new("http://127.0.0.1:1")
 		s.flags.EnvironmentID = new("env")
-		if err := s.configure(); (err != nil) != (mode == 0o666) || err != nil && !strings.Contains(err.Error(), "auth.json must not be used: it has mode 0666") {
+		if err := s.configure(); (err != nil) != (mode == 0o666) || err != nil && !strings.Contains(err.Error(), "auth.json is refused: it has mode 0666") {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(), "auth.json has mode 0644"); got != (mode == 0o644) {

@@ -10,14 +10,14 @@ import (
 // rmFlags say what to remove.
 type rmFlags struct {
 	agentFlags
-	Recursive bool `short:"r" name:"recursive" help:"Also directories, with all below them."`
-	Force     bool `short:"f" name:"force" help:"It is no error if nothing is there."`
+	Recursive bool `short:"r" name:"recursive" help:"Also remove directories, with everything below them."`
+	Force     bool `short:"f" name:"force" help:"A missing file is no error."`
 
 	Paths []string `arg:"" sep:"none" name:"path" help:"Files and directories."`
 }
 
 func (*rmFlags) Help() string {
-	return `Removes files of an agent, and links, never what those lead to. A relative path is below the agent's working directory. That itself, what is above it, and a path that ends in . or .. are never removed.
+	return `Removes files on an agent. Of a link, it removes the link itself, never the file that the link points to. A relative path starts at the agent's working directory. It never removes the working directory, a directory above it, or a path that ends in . or ..
 
 Examples:
 

@@ -28,16 +28,16 @@ const maxPolicy = 1 << 20
 
 // sandboxFlags say what to run, and what it may do.
 type sandboxFlags struct {
-	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Read everything, write nothing. This is the default."`
-	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Write in this directory too, in /tmp and in TMPDIR. Can be repeated."`
-	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Do what the policy in a JSON file says; - is standard input."`
-	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"Whether the network of this host can be used: on or off; or what can be reached: allow=HOST,... deny=HOST,... ask=HOST,..., other names by asking at the terminal, if there is one (ask: all of them); local: names may lead to local and private addresses. Can be repeated. Default: off."`
+	ReadOnly  bool     `env:"AGENT_SANDBOX_READ_ONLY" help:"Let the command read everything and write nothing. This is the default."`
+	Workspace []string `sep:"none" env:"AGENT_SANDBOX_WORKSPACE" placeholder:"DIR" help:"Let the command also write in this directory, in /tmp and in TMPDIR. Can be repeated."`
+	Policy    string   `env:"AGENT_SANDBOX_POLICY" type:"path" placeholder:"FILE" help:"Confine the command as the policy in a JSON file says; - is standard input."`
+	Network   []string `sep:"none" env:"AGENT_SANDBOX_NETWORK" placeholder:"on|off|allow=HOST,..." help:"on or off: whether the command can use this host's network. Or, which hosts it can reach: allow=HOST,... deny=HOST,... ask=HOST,...; about all other hosts it asks at the terminal, if there is one. ask alone asks about every host. local lets names lead to local and private addresses. Can be repeated. Default: off."`
 	hostFlags
 	policyfile.RuleFlags
 
-	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own, which follows the size of this one."`
-	Env []string `short:"e" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command, or pass the one of this name on. Can be repeated."`
-	Dir string   `short:"C" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: this one."`
+	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own that follows the size of this one."`
+	Env []string `short:"e" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
+	Dir string   `short:"C" env:"AGENT_SANDBOX_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory."`
 
 	Command []string `arg:"" passthrough:"" name:"cmd" help:"Command with its arguments."`
 
@@ -45,13 +45,15 @@ type sandboxFlags struct {
 }
 
 func (*sandboxFlags) Help() string {
-	return `The command runs as if agent sandbox were not there: same terminal, same standard input, output and error, same directory, same environment but for keys of the agent itself such as OPENAI_API_KEY: name those with -e. With -t it has a terminal of its own as with agent exec -t. What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, whether they exist or not. A policy that this host cannot enforce exactly is refused, and nothing runs: see agent doctor.
+	return `The command runs as it would without agent sandbox: it has the same terminal, standard input, output and error, directory and environment. Only the agent's own keys such as OPENAI_API_KEY are left out; pass those on with -e. With -t the command has a terminal of its own, as with agent exec -t.
 
-With --network allow=HOST and the like the command has no network but a proxy, which the usual variables name (HTTPS_PROXY and others). Of *.HOST every name below HOST is meant, of **.HOST the host too; HOST:PORT is one port. At the end standard error has what was reached and what was refused. Names decide, not what is behind them: a host that keeps files for anybody is a way out.
+What the policy forbids fails with errors such as "Read-only file system", "Permission denied" or "Operation not permitted". Names like .git at the top of a workspace stay read-only, even if they do not exist. If this host cannot enforce a policy exactly, nothing runs; agent doctor shows why.
 
-With --exec-policy a command that the rules forbid is not started, and what they leave to somebody is asked about at the terminal: once, always for this command, with a rule, no. Where there is no terminal it is refused. Where the kernel can have that enforced, this holds for every program that the command executes, too; --exec-policy-enforce tree requires it.
+With --network allow=HOST and the like, a proxy is the command's only network. The usual variables such as HTTPS_PROXY name the proxy. *.HOST stands for every name below HOST, **.HOST for HOST too, and HOST:PORT for one port. At the end, standard error lists what was reached and what was refused. The policy judges names, not what is behind them: an allowed host that stores files for anybody is a way out.
 
-A policy file has what the member sandbox of a request has: permissions, cwd, workspaceRoots and the rest. cwd is the directory that the command runs in if it is not given.
+With --exec-policy a command that the rules forbid is not started. If the rules require approval, agent sandbox asks at the terminal: once, always for this command, with a rule, no. Without a terminal such a command is refused. If the kernel supports it, the rules also apply to every program that the command executes; --exec-policy-enforce tree requires that.
+
+A policy file has the same members as the member sandbox of a request: permissions, cwd, workspaceRoots and the rest. If cwd is missing, it is the directory that the command runs in.
 
 Examples:
 
@@ -71,15 +73,15 @@ Exit codes: that of the command, 128+n when signal n ended it, 127 when it was n
 func (f *sandboxFlags) Check() (err error) {
 	switch {
 	case f.ReadOnly && len(f.Workspace) > 0:
-		return errors.New("--read-only and --workspace exclude each other")
+		return errors.New("--read-only and --workspace cannot be used together")
 	case f.Policy != "" && (f.ReadOnly || len(f.Workspace) > 0):
-		return errors.New("--policy says what can be read and written: --read-only and --workspace have no meaning with it")
+		return errors.New("--policy cannot be used with --read-only or --workspace, because the policy says what can be read and written")
 	}
 	if f.network, err = local.ParseNetwork(f.Network); err != nil {
 		return err
 	}
 	if f.Policy != "" && len(f.Network) > 0 && !f.network.Managed {
-		return errors.New("--policy says whether there is a network: --network has no meaning with it, unless it names hosts")
+		return errors.New("--policy cannot be used with --network on or off, because the policy says whether there is a network")
 	}
 	if err := f.CheckPolicy(); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (f *sandboxFlags) enterDir(dir string) error {
 	err := os.Chdir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: no such directory for the command to run in", dir)
+		return fmt.Errorf("%s: the directory for the command does not exist", dir)
 	case errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%s: not a directory", dir)
 	}
@@ -150,7 +152,7 @@ func (f *sandboxFlags) profile(sys program.System, dir string) (sandbox.Profile,
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w (the policies of agent doctor have flags, --read-only and --workspace)", err)
+			err = fmt.Errorf("%w (for the policies that agent doctor names, use --read-only and --workspace)", err)
 		}
 		if err != nil {
 			return sandbox.Profile{}, fmt.Errorf("reading the policy %s: %w", f.Policy, err)

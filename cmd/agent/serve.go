@@ -34,7 +34,7 @@ const shutdownPatience = time.Second
 // run serves until a signal or the end of standard input.
 func (f *serverFlags) run(sys program.System) int {
 	if len(sys.Args) == 0 && program.NewTerminal(sys.Stderr) != nil {
-		program.Complain(sys.Stderr, "serving on a port of this machine until Ctrl-C; agent --help lists what else there is")
+		program.Complain(sys.Stderr, "serving on a local port until Ctrl-C; agent --help lists the other commands")
 	}
 	return serveUntilSignal(f.loggingErrors(sys), 0, func(ctx context.Context) error { return serve(ctx, sys, f) })
 }
@@ -134,7 +134,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		select {
 		case err = <-serving.done:
 		case <-time.After(shutdownPatience):
-			s.logger.Warn("connections take too long to end")
+			s.logger.Warn("connections were still open when the time for shutting down ended")
 		}
 	}
 	return errors.Join(err, serving.agent.Close(), guard.Close())
@@ -209,7 +209,7 @@ func newRemote(sys program.System, flags *executor.Flags, listening *authFlags, 
 // checkSecrets refuses files with secrets that other users can change, and logs which ones they
 // can read.
 func checkSecrets(logger *slog.Logger, paths []string) error {
-	return secretfile.Report(func(warning string) { logger.Warn("a secret is open to others", "reason", warning) }, paths...)
+	return secretfile.Report(func(warning string) { logger.Warn("other users can read a secret", "reason", warning) }, paths...)
 }
 
 // secretFiles returns the files with credentials: of clients, of the listener, and of this agent at a
@@ -304,7 +304,7 @@ func (s *server) beginRemote(ctx context.Context, cfg agent.Config) *serving {
 
 func (s *server) beginStdio(ctx context.Context, cfg agent.Config) (*serving, error) {
 	if s.auth != nil {
-		return nil, errors.New("--ws-auth has no meaning with --listen stdio")
+		return nil, errors.New("--ws-auth cannot be used with --listen stdio")
 	}
 	conn := transport.Stdio(s.sys.Stdin, s.sys.Stdout, s.budget)
 	// Stdio makes a pipe non-blocking, and os.NewFile checks whether its file is. So

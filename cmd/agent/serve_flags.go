@@ -26,43 +26,43 @@ const defaultListen = "ws://127.0.0.1:0"
 // Their tags repeat defaults of other packages as text; TestDefaultsInTags compares
 // the two.
 type serverFlags struct {
-	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed as one line, but with --log-format json. Default: ws://127.0.0.1:0."`
-	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Listen on an address that is not a loopback one without --ws-auth and --tls-client-ca."`
+	Listen               *string `env:"AGENT_LISTEN" placeholder:"URL" help:"Where to listen: ws://IP:PORT or IP:PORT (port 0 takes a free one; without IP all IPv4 addresses), wss://IP:PORT with --tls-cert, unix:///PATH, or stdio. The bound URL is printed on one line, except with --log-format json. Default: ws://127.0.0.1:0."`
+	AllowUnauthenticated bool    `env:"AGENT_ALLOW_UNAUTHENTICATED" help:"Allow listening on an address that other machines can reach without --ws-auth or --tls-client-ca."`
 	uidFlags
 	health.ListenFlags
-	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for who could connect there."`
+	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for everybody who can connect there as a client."`
 
-	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Requests of one connection that run at once; 1 is strict order. Default: ${default}."`
+	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Number of requests of one connection that may run at once; 1 runs them strictly in order. Default: ${default}."`
 	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
 	RetainTotalBytes   *program.Size `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
-	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long sessions with a name are kept at most, with their ended processes, when nobody is attached and nothing runs in them. Default: ${default}."`
+	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long named sessions and their ended processes are kept at most while nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
 
-	ProvideApplyPatch bool `env:"AGENT_PROVIDE_APPLY_PATCH" name:"provide-apply-patch" help:"Put a folder in front of the PATH of commands in which apply_patch is, the tool for patches of models. Confined commands can use it too, and cannot replace it."`
+	ProvideApplyPatch bool `env:"AGENT_PROVIDE_APPLY_PATCH" name:"provide-apply-patch" help:"Give commands the tool apply_patch for models' patches, in a folder at the front of their PATH. Confined commands can use the tool too, and cannot replace it."`
 
 	executor.Flags
-	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"Keep the commands of a client whose key is revoked for --session-ttl, as after any lost connection, instead of killing them at once."`
+	KeepRevokedSessions bool `env:"AGENT_KEEP_REVOKED_SESSIONS" group:"remote" help:"When a client's key is revoked, keep the client's commands for --session-ttl, as after a lost connection. Without this flag they are killed at once."`
 	authFlags
 	listenerTLS
 	hostFlags
 	policyfile.RuleFlags
 	networkFlags
-	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Processes and threads that the user of a confined command may have (RLIMIT_NPROC). Default: as inherited."`
-	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
-	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
-	CgroupPIDs      uint64       `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Processes and threads of each confined command together, where a cgroup v2 is delegated (pids.max)."`
-	CgroupMemory    program.Size `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Memory of each confined command together, where a cgroup v2 is delegated (memory.max)."`
-	CgroupCPU       string       `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"CPU time of each confined command together, in microseconds, where a cgroup v2 is delegated (cpu.max)."`
+	MaxProcesses    uint64       `env:"AGENT_MAX_PROCESSES" group:"sandbox" placeholder:"N" help:"Limit of processes and threads of the user that a confined command runs as (RLIMIT_NPROC). Default: as inherited."`
+	MaxAddressSpace program.Size `env:"AGENT_MAX_ADDRESS_SPACE" group:"sandbox" placeholder:"BYTES" help:"Limit of memory that each process of a confined command may map (RLIMIT_AS). Default: as inherited."`
+	MaxCPUSeconds   uint64       `env:"AGENT_MAX_CPU_SECONDS" name:"max-cpu-seconds" group:"sandbox" placeholder:"N" help:"Limit of CPU time of each process of a confined command (RLIMIT_CPU). Default: as inherited."`
+	CgroupPIDs      uint64       `env:"AGENT_CGROUP_PIDS" name:"cgroup-pids" group:"sandbox" placeholder:"N" help:"Limit of processes and threads of each confined command as a whole (pids.max). Needs a delegated cgroup v2."`
+	CgroupMemory    program.Size `env:"AGENT_CGROUP_MEMORY" group:"sandbox" placeholder:"BYTES" help:"Limit of memory of each confined command as a whole (memory.max). Needs a delegated cgroup v2."`
+	CgroupCPU       string       `env:"AGENT_CGROUP_CPU" name:"cgroup-cpu" group:"sandbox" placeholder:"QUOTA PERIOD" help:"Limit of CPU time of each confined command as a whole, in microseconds (cpu.max). Needs a delegated cgroup v2."`
 
 	logFlags
 }
 
 func (*serverFlags) Help() string {
-	return `Serves until SIGTERM or SIGINT, with stdio also until the end of standard input. Everything it has started is then killed.
+	return `Serves until SIGTERM or SIGINT; with stdio, also until the end of standard input. Then it kills everything it has started.
 
-With --remote it registers with a registry and serves what comes through its relay, encrypted end to end unless --transport says otherwise. It signs in with one of the flags below, such as --api-key-file, else with CODEX_API_KEY, with CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, or with auth.json in CODEX_HOME (~/.codex), in this order.
+With --remote it registers with a registry and serves the clients that come through the registry. Their traffic is encrypted end to end unless --transport says otherwise. To sign in, it uses a flag below such as --api-key-file, else the first of these: CODEX_API_KEY, CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN, auth.json in CODEX_HOME (~/.codex).
 
-Options can be set in files, see agent config. $AGENT_CONFIG names the user's, config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config by default: where commands can write that folder, let it name one that they cannot, or /dev/null for none.
+Options can also be set in files (see agent config --help). AGENT_CONFIG names the user's file; the default is config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config. If commands can write that folder, set AGENT_CONFIG to a file that they cannot write, or to /dev/null for no file.
 
 Examples:
 
@@ -80,11 +80,11 @@ Exit codes: 0 after an orderly end, 1 when it cannot serve, 2 for a wrong comman
 func (f *serverFlags) Check() error {
 	switch {
 	case f.ConcurrentRequests < 1:
-		return fmt.Errorf("--concurrent-requests %d is not at least 1", f.ConcurrentRequests)
+		return fmt.Errorf("--concurrent-requests %d is less than 1", f.ConcurrentRequests)
 	case f.RetainBytes < 1:
-		return fmt.Errorf("--retain-bytes %d is not at least 1", f.RetainBytes)
+		return fmt.Errorf("--retain-bytes %d is less than 1", f.RetainBytes)
 	case f.RetainTotalBytes != nil && *f.RetainTotalBytes < 1:
-		return fmt.Errorf("--retain-total-bytes %d is not at least 1", *f.RetainTotalBytes)
+		return fmt.Errorf("--retain-total-bytes %d is less than 1", *f.RetainTotalBytes)
 	case f.MaxAddressSpace < 0:
 		return fmt.Errorf("--max-address-space %d is negative", f.MaxAddressSpace)
 	case f.CgroupMemory < 0:
@@ -94,9 +94,9 @@ func (f *serverFlags) Check() error {
 	case f.NamedSessionTTL <= 0:
 		return fmt.Errorf("--named-session-ttl %v is not positive", f.NamedSessionTTL)
 	case f.Remote != nil && f.Listen != nil:
-		return errors.New("--remote and --listen (AGENT_LISTEN) exclude each other")
+		return errors.New("--remote and --listen (AGENT_LISTEN) cannot be used together")
 	case f.Metrics && (f.transport() == "relay" || f.transport() == "stdio"):
-		return errors.New("--metrics needs a listener: --health-listen has /metrics in any case")
+		return errors.New("--metrics needs a listener; --health-listen always answers /metrics")
 	case f.Remote == nil && f.KeepRevokedSessions:
 		return errors.New("--keep-revoked-sessions needs --remote")
 	}
@@ -117,7 +117,7 @@ func (f *serverFlags) Check() error {
 
 // uidFlags say who may connect to a UNIX socket.
 type uidFlags struct {
-	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may connect to a UNIX socket of --listen and of --health-listen too, besides this one and root. Can be repeated."`
+	AllowUID []uint32 `env:"AGENT_ALLOW_UID" name:"allow-uid" placeholder:"UID" help:"User who may also connect to the UNIX sockets of --listen and --health-listen, in addition to this user and root. Can be repeated."`
 }
 
 // validate refuses the flag without a UNIX socket among the URLs to listen on.
@@ -126,7 +126,7 @@ func (f *uidFlags) validate(listen ...string) error {
 		return errors.New("--allow-uid needs --listen unix:///PATH")
 	}
 	if slices.Contains(f.AllowUID, math.MaxUint32) {
-		return errors.New("--allow-uid 4294967295 is no user")
+		return errors.New("--allow-uid 4294967295 is not a user")
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (f *serverFlags) transport() string {
 
 // authFlags say how WebSocket clients prove that they may connect.
 type authFlags struct {
-	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients prove who they are: capability-token or signed-bearer-token."`
+	WSAuth                string `default:"" enum:",capability-token,signed-bearer-token" env:"AGENT_WS_AUTH" name:"ws-auth" group:"auth" placeholder:"MODE" help:"How WebSocket clients authenticate: capability-token or signed-bearer-token."`
 	WSTokenFile           string `env:"AGENT_WS_TOKEN_FILE" name:"ws-token-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the capability token."`
 	WSTokenSHA256         string `env:"AGENT_WS_TOKEN_SHA256" name:"ws-token-sha256" group:"auth" secret:"" placeholder:"HEX" help:"SHA-256 of the capability token, instead of the token itself."`
 	WSSharedSecretFile    string `env:"AGENT_WS_SHARED_SECRET_FILE" name:"ws-shared-secret-file" group:"auth" type:"path" placeholder:"FILE" help:"File with the secret, at least 32 bytes, that signs bearer tokens (JWT, HS256)."`
@@ -185,7 +185,7 @@ func (f *authFlags) refuse() error {
 		return err
 	}
 	if *f != (authFlags{}) {
-		return errors.New("--ws-auth and what belongs to it have no meaning in remote mode: the registry says who may connect")
+		return errors.New("--ws-auth and its options cannot be used in remote mode, because the registry decides who may connect")
 	}
 	return nil
 }

@@ -17,13 +17,13 @@ import (
 func newMetrics(budget *rpc.Budget) *agent.Metrics {
 	set := agent.NewMetrics()
 	b := build.This("agent")
-	set.Gauge("agent_build_info", "What runs: the versions are in the labels.", func() float64 { return 1 },
+	set.Gauge("agent_build_info", "Always 1. The labels hold the version.", func() float64 { return 1 },
 		"version", b.Version, "revision", b.Commit, "goversion", b.Go, "protocol", b.Compatible)
-	set.Gauge("agent_message_budget_bytes", "Memory of messages that arrive or are in use.", func() float64 {
+	set.Gauge("agent_message_budget_bytes", "Memory of messages that are arriving or in use.", func() float64 {
 		used, _ := budget.Usage()
 		return float64(used)
 	})
-	set.Gauge("agent_message_budget_limit_bytes", "What agent_message_budget_bytes is held to.", func() float64 {
+	set.Gauge("agent_message_budget_limit_bytes", "Limit of agent_message_budget_bytes.", func() float64 {
 		_, limit := budget.Usage()
 		return float64(limit)
 	})
@@ -44,7 +44,7 @@ func measureRefusals(set *agent.Metrics) func(transport.Refusal) {
 // measureCertificate adds the end of the validity of the listener's certificate. The certificate is
 // read for each scrape, so that a renewal shows before a client has connected.
 func measureCertificate(set *agent.Metrics, config *tls.Config) {
-	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate ends that is shown to clients.", func() float64 {
+	set.Gauge("agent_tls_certificate_not_after_timestamp_seconds", "When the certificate that clients see expires.", func() float64 {
 		return float64(tlsconfig.NotAfter(config).Unix())
 	})
 }

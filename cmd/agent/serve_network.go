@@ -11,8 +11,8 @@ import (
 
 // networkFlags limit the network of commands, whatever clients ask for.
 type networkFlags struct {
-	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the proxies of commands, which no client can loosen: allow, deny, ask, ports, local, upstream, masking. SIGHUP has it read again."`
-	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network in another way than through a proxy with a policy: those without a sandbox, too."`
+	NetworkPolicy             string `env:"AGENT_NETWORK_POLICY" group:"sandbox" type:"path" placeholder:"FILE" help:"Policy (TOML) for the network proxies of commands: allow, deny, ask, ports, local, upstream, masking. No client can loosen it. SIGHUP reads it again."`
+	RequireNetworkEnforcement bool   `env:"AGENT_REQUIRE_NETWORK_ENFORCEMENT" group:"sandbox" help:"Refuse commands that could reach the network without a proxy that has a policy. This includes all commands without a sandbox."`
 }
 
 // read reads the policy, nil without one, and returns the network that it gives an agent with this

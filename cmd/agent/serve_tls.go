@@ -13,9 +13,9 @@ import (
 
 // listenerTLS name the certificates of a listening server and of its clients.
 type listenerTLS struct {
-	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent, with those of its intermediates (PEM): listen with TLS, at wss://IP:PORT. Read again when it changes."`
-	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM). For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
-	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Authorities (PEM): only clients with a certificate of one of them are let in. It may stand instead of --ws-auth, or beside it."`
+	TLSCert     string `env:"AGENT_TLS_CERT" name:"tls-cert" group:"auth" type:"path" placeholder:"FILE" help:"Certificate of this agent and its intermediate certificates (PEM): listen with TLS, at wss://IP:PORT. The file is read again when it changes."`
+	TLSKey      string `env:"AGENT_TLS_KEY" name:"tls-key" group:"auth" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM). To hide it from confined commands, renew the file in place, or keep it in a folder of its own where no command may write."`
+	TLSClientCA string `env:"AGENT_TLS_CLIENT_CA" name:"tls-client-ca" group:"auth" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM): only clients with a certificate from one of them may connect. Use it instead of --ws-auth, or together with it."`
 }
 
 // check refuses TLS without a listener, or without one of its files. listen is the flag, "" if it
@@ -30,13 +30,13 @@ func (f *listenerTLS) check(listen string, remote bool) error {
 	case f.TLSCert == "" && f.TLSKey == "":
 		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
 	case f.TLSCert == "" || f.TLSKey == "":
-		return errors.New("--tls-cert and --tls-key need each other")
+		return errors.New("--tls-cert and --tls-key must be given together")
 	case remote:
-		return errors.New("--tls-cert has no meaning in remote mode, whose streams are encrypted end to end")
+		return errors.New("--tls-cert cannot be used in remote mode, because its streams are encrypted end to end")
 	case strings.HasPrefix(listen, "unix:") || strings.HasPrefix(listen, "stdio"):
-		return errors.New("--tls-cert has no meaning without a port")
+		return errors.New("--tls-cert needs a port to listen on")
 	case strings.HasPrefix(listen, "ws://"):
-		return errors.New("--listen ws:// is without TLS: with --tls-cert it is wss://IP:PORT, or IP:PORT")
+		return errors.New("--listen ws:// has no TLS: with --tls-cert write wss://IP:PORT or IP:PORT")
 	}
 	return nil
 }
@@ -62,17 +62,17 @@ func (f *listenerTLS) config(log *slog.Logger) (*tls.Config, error) {
 // other machines.
 func warnOfPlainTokens(log *slog.Logger, address netip.AddrPort, url string) {
 	if !address.Addr().Unmap().IsLoopback() {
-		log.Warn("clients send their token in clear text, and all that they do", "url", url,
-			"remedy", "--tls-cert and --tls-key; or listen at a loopback address, with a proxy before it that speaks TLS")
+		log.Warn("clients send their token and all their traffic unencrypted", "url", url,
+			"remedy", "use --tls-cert and --tls-key; or listen on a loopback address behind a proxy that speaks TLS")
 	}
 }
 
 // warnOfClients warns of all who can use a listener without authentication, and names a remedy.
 func warnOfClients(log *slog.Logger, address netip.AddrPort, url string) {
-	who := "every local user, and every container that shares this network"
+	who := "every local user and every container that shares this network"
 	if !address.Addr().Unmap().IsLoopback() {
-		who = "everybody who reaches this address; confined commands with the network are refused"
+		who = "everybody who can reach this address; confined commands that have the network are refused"
 	}
-	log.Warn("whoever can connect is a client, and runs anything as the user of this agent: "+who, "url", url,
+	log.Warn("anybody who can connect can run any command as the user of this agent: "+who, "url", url,
 		"remedy", "(umask 077; head -c 32 /dev/urandom | base64 >TOKEN), then --ws-auth capability-token --ws-token-file TOKEN")
 }

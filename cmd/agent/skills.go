@@ -17,7 +17,7 @@ type skillsFlags struct {
 }
 
 func (*skillsFlags) Help() string {
-	return `Lists the skills and plugins that are installed for the user of the agent: in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills there. A name has the namespace of its plugin before it. Warnings go to standard error, and name no file: a skill that is not listed cannot be read, or its SKILL.md does not begin with a name and a description between two lines of ---.
+	return `Lists the skills and plugins that are installed for the agent's user, in CODEX_HOME/plugins/cache, CODEX_HOME/skills, ~/.agents/skills and /etc/codex/skills on the agent's host. A skill's name begins with the namespace of its plugin. Warnings go to standard error, and do not name files. A skill is not listed if it cannot be read, or if its SKILL.md does not begin with a name and a description between two lines of ---.
 
 Examples:
 

@@ -81,7 +81,7 @@ func unlessEnded(ctx context.Context, err error) error {
 // either.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("the memory of this process can be read by others of its user: %w", err)
+		return fmt.Errorf("other processes of this user can read the memory of this process: %w", err)
 	}
 	return nil
 }

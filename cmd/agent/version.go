@@ -7,7 +7,7 @@ import (
 
 // versionFlags say how to print the version.
 type versionFlags struct {
-	JSON bool `name:"json" env:"AGENT_VERSION_JSON" help:"Print it as a JSON object."`
+	JSON bool `name:"json" env:"AGENT_VERSION_JSON" help:"Print the version as a JSON object."`
 }
 
 // run prints the build. The result is the exit code.

@@ -16,7 +16,7 @@ type waitFlags struct {
 }
 
 func (*waitFlags) Help() string {
-	return `Waits until all that was started in the sessions has exited, and ends with the exit code of the command; of several, with the first that is not 0.
+	return `Waits until all commands of the sessions have exited. Its exit code is that of the command; if there are several commands, the first exit code that is not 0.
 
 Examples:
 

@@ -12,12 +12,12 @@ import (
 
 // backupFlags say where a backup goes.
 type backupFlags struct {
-	File string `arg:"" type:"path" help:"File to write, which must not be there yet."`
+	File string `arg:"" type:"path" help:"File to write. It must not exist yet."`
 	storeFlags
 }
 
 func (*backupFlags) Help() string {
-	return `Writes keys, identities, registrations and the key that all processes sign with to a new file that only this user can read, as lines of JSON. The registry may be running. API keys are not in it, only their hashes; but whoever has the file can sign URLs of this registry.
+	return `Writes everything that a registry must keep to a new file, as lines of JSON: API keys, identities, registrations, and the key with which all processes of the registry sign. Only this user can read the file. The registry may be running. The file holds only hashes of the API keys, but whoever has the file can sign URLs of this registry.
 
 Examples:
 
@@ -55,12 +55,12 @@ func newFile(path string, write func(*os.File) error) error {
 
 // restoreFlags say what to restore.
 type restoreFlags struct {
-	File string `arg:"" type:"path" help:"A file that registry backup has written."`
+	File string `arg:"" type:"path" help:"File that registry backup has written."`
 	storeFlags
 }
 
 func (*restoreFlags) Help() string {
-	return `Writes a backup into an empty store: a new folder, or a NATS cluster that no registry has used. Start the registry after it. Executors and harnesses go on with the keys that they have.`
+	return `Writes a backup into an empty store: a new folder, or a NATS cluster that no registry has used. Start the registry afterwards. Executors and harnesses keep using the keys that they have.`
 }
 
 func (f *restoreFlags) run(sys system) error {
@@ -80,7 +80,7 @@ func (f *restoreFlags) run(sys system) error {
 	return f.withStore(sys, func(ctx context.Context, st *store.Store) error {
 		values, err := st.Restore(ctx, backup)
 		if errors.Is(err, store.ErrNotEmpty) {
-			return fmt.Errorf("%w: restore into a new folder, or a NATS cluster that no registry has used", err)
+			return fmt.Errorf("%w: restore into a new folder, or into a NATS cluster that no registry has used", err)
 		}
 		if err == nil {
 			sys.complain(fmt.Sprintf("%d values were restored", values))

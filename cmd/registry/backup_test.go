@@ -65,7 +65,7 @@ func TestBackup(t *testing.T) {
 	if bytes.Contains(text, []byte(key)) || bytes.Contains(text, []byte(rotated)) {
 		t.Error("a key is in the backup")
 	}
-	if code, _, stderr := command(t, "backup", in("backup"), "--data", in("data")); code != exitFailure || !strings.Contains(stderr, "is there already") {
+	if code, _, stderr := command(t, "backup", in("backup"), "--data", in("data")); code != exitFailure || !strings.Contains(stderr, "already exists") {
 		t.Errorf("a second time: %d, %s", code, stderr)
 	}
 	mustRun(t, "restore", in("backup"), "--data", in("restored"))

@@ -38,7 +38,7 @@ func (s system) read(commands *cli.App, command string, args []string) (*cli.Lin
 	}
 	line, err := commands.Read(args, values)
 	if err != nil && len(values) > 0 {
-		err = fmt.Errorf("%w (registry config show %s tells which files set options of it)", err, command)
+		err = fmt.Errorf("%w (registry config show %s shows which files set its options)", err, command)
 	}
 	return line, err
 }
@@ -73,13 +73,13 @@ func paths(commands *cli.App) (names []string) {
 type configShowFlags struct {
 	listFlags
 
-	Line []string `arg:"" optional:"" passthrough:"" name:"command" help:"Command, with flags or without them: tell of all its options, and what would count. Default: of all commands, the options that are set."`
+	Line []string `arg:"" optional:"" passthrough:"" name:"command" help:"Command, with or without flags: show the value that each of its options would have. Default: show the options that are set, for all commands."`
 }
 
 func (*configShowFlags) Help() string {
-	return `Every option that has a variable can be set in a file too. What counts is, each over the one before it: the default; /etc/execagent/config.toml; config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config; the variable; the flag; /etc/execagent/requirements.toml, over which nothing is. Where a flag or a variable asks for something else than is required, a line on standard error says so.
+	return `Every option that has an environment variable can also be set in a file. If an option is set in several places, the last of these wins: the default; /etc/execagent/config.toml; config.toml in the folder execagent of XDG_CONFIG_HOME or ~/.config; the variable; the flag; /etc/execagent/requirements.toml. If the requirements override a flag or a variable, a line on standard error says so.
 
-In a file each command has a table below that of registry, in which the keys are the names of its flags. A path is relative to the folder of the file; ~/ is your home.
+In a file each command has a table inside the table registry. The keys of the table are the names of the command's flags. A relative path starts at the folder of the file; ~/ is your home.
 
     [registry.serve]
     listen = "127.0.0.1:8080"
@@ -88,7 +88,7 @@ In a file each command has a table below that of registry, in which the keys are
     [registry.keys.create]
     environment = "ci-*"
 
-FROM is the file and the line, the variable, the flag, or default. What may be secret is not shown.
+FROM shows where the value comes from: a file and a line, a variable, a flag, or default. Values that may be secret are not shown.
 
 Examples:
 
@@ -104,7 +104,7 @@ func (f *configShowFlags) run(sys system) error {
 		return cli.UsageError(err.Error())
 	}
 	if files.Hidden() {
-		sys.complain("you may not look into " + cli.HostFolder + ": files there say nothing to you")
+		sys.complain("you may not read the folder " + cli.HostFolder + ", so files in it have no effect for you")
 	}
 	all, err := f.explain(commands(sys), files)
 	if err != nil {

@@ -58,10 +58,10 @@ func TestConfigErrors(t *testing.T) {
 		{"[registry.serve]\nstraems = 2", "config show", `:2: unknown key "straems"`},
 		{"", "config show serve --straems 3", `unknown flag --straems, did you mean "--streams"?`},
 		{"", "config show serve --streams 3 -o json", "unknown flag -o"},
-		{"[registry.sreve]\nstreams = 2", "keys list", `:1: unknown key "sreve": no command has that name; did you mean serve?`},
+		{"[registry.sreve]\nstreams = 2", "keys list", `:1: unknown key "sreve": there is no command of that name; did you mean serve?`},
 		{"[registry.serve]\nstreams = 'many'", "", ":2: streams is not a whole number in its range"},
 		{"[registry.keys.revoke]\nnope = 1", "keys revoke -- -h", `:2: unknown key "nope"`}, // -h is no flag here
-		{"[registry.serve]\ngrace = '-1s'", "serve --listen 127.0.0.1:0", "--grace -1s is not positive (registry config show serve tells which files set options of it)"},
+		{"[registry.serve]\ngrace = '-1s'", "serve --listen 127.0.0.1:0", "--grace -1s is not positive (registry config show serve shows which files set its options)"},
 	} {
 		code, _, said, path := withFile(t, tt.text, strings.Fields(tt.line)...)
 		want := tt.want

@@ -16,7 +16,7 @@ type environmentsFlags struct {
 }
 
 func (*environmentsFlags) Help() string {
-	return `Those are listed whose executor has its websocket open, at whichever registry process; nodes are the processes.`
+	return `Lists the environments whose executor has an open websocket to any process of the registry. A node is a process of the registry.`
 }
 
 func (f *environmentsFlags) run(sys system) error {

@@ -17,16 +17,16 @@ import (
 // identitiesAddFlags say which agent identity may be an executor, and of which
 // environments.
 type identitiesAddFlags struct {
-	RuntimeID   string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
-	PublicKey   string `required:"" env:"REGISTRY_IDENTITY_PUBLIC_KEY" placeholder:"BASE64" help:"The agent's Ed25519 public key: base64 of its 32 bytes or of its SubjectPublicKeyInfo (DER)."`
-	Environment string `required:"" env:"REGISTRY_IDENTITY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that it may register; * stands for any characters."`
+	RuntimeID   string `arg:"" name:"runtime-id" help:"Runtime id of the agent."`
+	PublicKey   string `required:"" env:"REGISTRY_IDENTITY_PUBLIC_KEY" placeholder:"BASE64" help:"Ed25519 public key of the agent: base64 of its 32 bytes or of its SubjectPublicKeyInfo (DER)."`
+	Environment string `required:"" env:"REGISTRY_IDENTITY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that the agent may register; * stands for any characters."`
 
 	limitFlags
 	storeFlags
 }
 
 func (*identitiesAddFlags) Help() string {
-	return `An identity with the same runtime id is replaced.`
+	return `Replaces an existing identity with the same runtime id.`
 }
 
 // Check finds a value that cannot be right. The parser calls it.
@@ -48,11 +48,11 @@ func parsePublicKey(text string) (ed25519.PublicKey, error) {
 	}
 	parsed, err := x509.ParsePKIXPublicKey(data)
 	if err != nil {
-		return nil, fmt.Errorf("--public-key is neither %d bytes nor a public key in DER", ed25519.PublicKeySize)
+		return nil, fmt.Errorf("--public-key is not a key of %d bytes or a public key in DER", ed25519.PublicKeySize)
 	}
 	key, ok := parsed.(ed25519.PublicKey)
 	if !ok {
-		return nil, errors.New("--public-key is not one of Ed25519")
+		return nil, errors.New("--public-key is not an Ed25519 key")
 	}
 	return key, nil
 }
@@ -89,7 +89,7 @@ func (f *identitiesListFlags) run(sys system) error {
 
 // identitiesRemoveFlags say which identity to remove.
 type identitiesRemoveFlags struct {
-	RuntimeID string `arg:"" name:"runtime-id" help:"The agent's runtime id."`
+	RuntimeID string `arg:"" name:"runtime-id" help:"Runtime id of the agent."`
 	storeFlags
 }
 

@@ -16,10 +16,10 @@ import (
 // limitFlags are the limits of one principal. Where one is 0, that of the server
 // holds.
 type limitFlags struct {
-	Requests     float64      `group:"limits" placeholder:"N" help:"API requests per second. Default: that of the server, as for the others."`
-	RequestBurst int          `group:"limits" placeholder:"N" help:"API requests at once."`
+	Requests     float64      `group:"limits" placeholder:"N" help:"API requests per second. For this and the other limits, the default is the server's limit."`
+	RequestBurst int          `group:"limits" placeholder:"N" help:"API requests in one burst."`
 	Connections  int          `group:"limits" placeholder:"N" help:"Open websockets."`
-	Streams      int          `group:"limits" placeholder:"N" help:"Streams of its websockets."`
+	Streams      int          `group:"limits" placeholder:"N" help:"Streams of the principal's websockets."`
 	Bytes        program.Size `group:"limits" placeholder:"N" help:"Bytes relayed per second."`
 }
 
@@ -30,10 +30,10 @@ func (f *limitFlags) limits() store.Limits {
 
 // keysCreateFlags say what a new key is for.
 type keysCreateFlags struct {
-	Role        string `required:"" enum:"executor,harness" env:"REGISTRY_KEY_ROLE" placeholder:"ROLE" help:"executor registers environments, harness connects to them."`
+	Role        string `required:"" enum:"executor,harness" env:"REGISTRY_KEY_ROLE" placeholder:"ROLE" help:"executor: the key registers environments. harness: the key connects to environments."`
 	Environment string `required:"" env:"REGISTRY_KEY_ENVIRONMENT" placeholder:"PATTERN" help:"Ids of the environments that the key is for; * stands for any characters."`
-	Label       string `env:"REGISTRY_KEY_LABEL" placeholder:"TEXT" help:"What the list of keys shows beside it."`
-	Expires     string `env:"REGISTRY_KEY_EXPIRES" placeholder:"WHEN" help:"Until when it is valid: a duration such as 720h, a date such as 2027-01-31, or a time of RFC 3339. Default: until it is revoked."`
+	Label       string `env:"REGISTRY_KEY_LABEL" placeholder:"TEXT" help:"Text that the list of keys shows beside the key."`
+	Expires     string `env:"REGISTRY_KEY_EXPIRES" placeholder:"WHEN" help:"How long the key is valid: a duration such as 720h, a date such as 2027-01-31, or a time of RFC 3339. Default: until it is revoked."`
 
 	keyFlags
 	limitFlags
@@ -41,7 +41,7 @@ type keysCreateFlags struct {
 }
 
 func (*keysCreateFlags) Help() string {
-	return `The key is printed on standard output, and cannot be printed again: the registry stores only its hash. Its id, which list shows and revoke takes, goes to standard error. It works with a registry that is running, and without.
+	return `Prints the key on standard output. The key cannot be printed again, because the registry stores only its hash. The key's id, which list shows and revoke takes, goes to standard error. This works whether or not a registry is running.
 
 Examples:
 
@@ -56,7 +56,7 @@ func (f *keysCreateFlags) Check() error {
 		return err
 	}
 	if f.AWS && f.Role != "executor" {
-		return errors.New("--aws is for executors: a harness signs nothing")
+		return errors.New("--aws is only for executors, because a harness signs nothing")
 	}
 	return f.storeFlags.Check()
 }
@@ -80,9 +80,9 @@ func parseExpiry(text string, now time.Time) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return time.Time{}, fmt.Errorf("--expires %.100q is neither a duration nor a date nor a time", text)
+		return time.Time{}, fmt.Errorf("--expires %.100q is not a duration, a date or a time", text)
 	case !at.After(now):
-		return time.Time{}, fmt.Errorf("--expires %s is over", text)
+		return time.Time{}, fmt.Errorf("--expires %s is in the past", text)
 	}
 	return at.UTC().Truncate(time.Second), nil
 }
@@ -113,17 +113,19 @@ func (f *keysCreateFlags) run(sys system) error {
 
 // keysRotateFlags say which key to rotate.
 type keysRotateFlags struct {
-	ID    string        `arg:"" help:"Id of the key, as list shows it."`
-	Grace time.Duration `default:"24h" env:"REGISTRY_KEY_GRACE" placeholder:"DURATION" help:"How long the key that is replaced stays valid; 0 ends it now. Default: ${default}."`
+	ID    string        `arg:"" help:"Id of the key, which list shows."`
+	Grace time.Duration `default:"24h" env:"REGISTRY_KEY_GRACE" placeholder:"DURATION" help:"How long the replaced key stays valid; with 0 it is invalid at once. Default: ${default}."`
 
 	keyFlags
 	storeFlags
 }
 
 func (*keysRotateFlags) Help() string {
-	return `Makes a new key with the id, role, environments, limits and expiry of one that is valid, and prints it as create does. The key that it replaces is valid for --grace still, and the one before that is not. Websockets that are open go on, also with --grace 0. And a signed URL of an executor that was got with the replaced key opens websockets for up to 24 h from when it was given out, whatever --grace is. If a key has been stolen use keys revoke, which ends all of that at once.
+	return `Replaces a valid key by a new key with the same id, role, environments, limits and expiry, and prints the new key as create does. The replaced key stays valid for --grace; a key that was replaced earlier becomes invalid.
 
-All processes of the registry have to be of a version that has this command: older ones refuse both keys.
+Open websockets stay open, even with --grace 0. An executor that got a signed URL with the replaced key can open websockets with it until 24 h after it got the URL, whatever --grace is. If a key has been stolen, use keys revoke, which ends all of this at once.
+
+All processes of the registry must have a version that knows this command, because older versions refuse both keys.
 
 Examples:
 
@@ -151,9 +153,9 @@ func (f *keysRotateFlags) run(sys system) error {
 
 // keyFlags say where a new key goes.
 type keyFlags struct {
-	AWS    bool   `name:"aws" help:"Print an access key for AWS signatures instead, as a file of AWS credentials: for executors of the direct transport that sign requests. The key itself is not printed then."`
+	AWS    bool   `name:"aws" help:"Print an access key for AWS signatures, as a file of AWS credentials, instead of the key itself. Executors of the direct transport that sign requests need this."`
 	Out    string `type:"path" placeholder:"FILE" help:"Write the key to a new file that only this user can read, instead of printing it."`
-	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+	Output string `short:"o" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 }
 
 // madeKey is a new key as programs are told of it.
@@ -217,7 +219,7 @@ func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create
 	}
 	sys.complain("the id of the key is " + key.ID)
 	if !key.FormerUntil.IsZero() {
-		sys.complain("the key before it is valid until " + key.FormerUntil.Format(time.RFC3339))
+		sys.complain("the replaced key is valid until " + key.FormerUntil.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -226,7 +228,7 @@ func (f *keyFlags) hand(ctx context.Context, sys system, st *store.Store, create
 func createFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s is there already, and is left as it is", path)
+		return nil, fmt.Errorf("%s already exists and was not changed", path)
 	}
 	return file, err
 }
@@ -264,12 +266,12 @@ func (f *keysListFlags) run(sys system) error {
 
 // Help says what the list does not.
 func (*keysListFlags) Help() string {
-	return `The time of the last use is up to an hour earlier than the use: it is written once an hour at most. A dash stands for a key that nobody has used with a registry of this version.`
+	return `Lists the keys. LAST USED can be up to an hour too early, because it is written at most once an hour. A dash means that nobody has used the key with a registry of this version.`
 }
 
 // keysRevokeFlags say which key to revoke.
 type keysRevokeFlags struct {
-	ID string `arg:"" help:"Id of the key, as list shows it."`
+	ID string `arg:"" help:"Id of the key, which list shows."`
 	storeFlags
 }
 
@@ -285,7 +287,7 @@ func (f *keysRevokeFlags) run(sys system) error {
 // listFlags say how to print a list.
 type listFlags struct {
 	JSON   bool   `name:"json" env:"REGISTRY_JSON" help:"Print a JSON array, as -o json does."`
-	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"How to print it: table, or json for programs. Default: ${default}."`
+	Output string `short:"o" default:"table" enum:"table,json" placeholder:"FORMAT" help:"Output format: table, or json for programs. Default: ${default}."`
 }
 
 func (f *listFlags) json() bool { return f.JSON || f.Output == "json" }

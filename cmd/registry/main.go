@@ -107,7 +107,7 @@ func (s system) tell(line *cli.Line) {
 		}
 	}
 	if ok && len(s.args) == 0 && !logs && onTerminal(s.stderr) {
-		s.complain("serving until Ctrl-C; registry --help lists what else there is")
+		s.complain("serving until Ctrl-C; registry --help lists the other commands")
 	}
 }
 
@@ -145,7 +145,7 @@ func (s system) fail(err error) int {
 func (s system) wrong(command *cli.Command, err error) int {
 	s.complain(err)
 	if command.Path == "" {
-		s.complain("see registry --help, for the options of the server registry serve --help")
+		s.complain("see registry --help, or registry serve --help for the server's options")
 	} else {
 		s.complain(fmt.Sprintf("see registry %s --help", command.Path))
 	}

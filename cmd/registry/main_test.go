@@ -94,7 +94,9 @@ func TestServeAndCommands(t *testing.T) {
 	server := start(t, "--listen=127.0.0.1:0", "--data", data)
 	after := strings.TrimSpace(mustRun(t, "keys", "create", "--role=harness", "--environment=env-1", "--expires=1h", "--streams=3", "--data", data))
 
-	status := func(key, operation string) int { return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key) }
+	status := func(key, operation string) int {
+		return ask(t, "POST", server.url+"/cloud/environment/env-1/"+operation, key)
+	}
 	// Status 400 means that the key and its role were accepted: only the body {} is
 	// wrong.
 	for _, tt := range []struct {
@@ -177,22 +179,22 @@ func TestCommandLine(t *testing.T) {
 		args string
 		want string // in the complaint
 	}{
-		{"--listen=0.0.0.0:8080", "clear text"},
-		{"--listen=:8080", "clear text"},
-		{"--listen=[::]:8080", "clear text"},
-		{"--listen=registry.example:8080", "clear text"},
+		{"--listen=0.0.0.0:8080", "unencrypted"},
+		{"--listen=:8080", "unencrypted"},
+		{"--listen=[::]:8080", "unencrypted"},
+		{"--listen=registry.example:8080", "unencrypted"},
 		{"--listen=8080", "HOST:PORT"},
-		{"--tls-cert=x", "need each other"},
-		{"--tls-key=x", "need each other"},
-		{"--tls-key=x --tls-cert=x --behind-proxy", "no meaning"},
+		{"--tls-cert=x", "must be given together"},
+		{"--tls-key=x", "must be given together"},
+		{"--tls-key=x --tls-cert=x --behind-proxy", "cannot be used with"},
 		{"--listen=:8080 --behind-proxy", "needs --public-url"},
 		{"--drain-timeout=-1s", "negative"},
 		{"--metrics-listen=9090", "HOST:PORT"},
 		{"--listen=unix://x --trust-proxy", "unix:///PATH"},
 		{"--listen=unix:///run/x", "needs --public-url"},
-		{"--listen=unix:///run/x --trust-proxy --tls-cert=x --tls-key=x", "no meaning with a UNIX socket"},
+		{"--listen=unix:///run/x --trust-proxy --tls-cert=x --tls-key=x", "cannot be used with a UNIX socket"},
 		{"--allow-uid=33", "needs --listen unix:///PATH"},
-		{"--listen=unix:///run/x --trust-proxy --allow-uid=4294967295", "is no user"},
+		{"--listen=unix:///run/x --trust-proxy --allow-uid=4294967295", "is not a user"},
 		{"status --url=unix://x", "unix:///PATH"},
 		{"--grace=0s", "not positive"},
 		{"--clock-skew=0s", "not positive"},
@@ -205,26 +207,26 @@ func TestCommandLine(t *testing.T) {
 		{"keys create --environment=*", "--role"},
 		{"keys create --role=executor", "--environment"},
 		{"keys create --role=admin --environment=*", "--role"},
-		{"keys create --role=executor --environment=* --expires=soon", "neither a duration"},
-		{"keys create --role=executor --environment=* --expires=-1h", "is over"},
-		{"keys create --role=executor --environment=* --expires=2020-01-01", "is over"},
+		{"keys create --role=executor --environment=* --expires=soon", "is not a duration"},
+		{"keys create --role=executor --environment=* --expires=-1h", "is in the past"},
+		{"keys create --role=executor --environment=* --expires=2020-01-01", "is in the past"},
 		{"keys revoke", "id"},
 		{"identities add a --environment=*", "--public-key"},
 		{"identities add a --environment=* --public-key=!", "not base64"},
 		{"identities add a --environment=* --public-key=AAB=", "not base64"},
-		{"identities add a --environment=* --public-key=AAAA", "neither 32 bytes"},
+		{"identities add a --environment=* --public-key=AAAA", "is not a key of 32 bytes"},
 		{"identities add a --public-key=" + raw, "--environment"},
 		{"environments --nats-creds=x", "needs --nats-url"},
-		{"unknown", "registry: unknown command unknown\nregistry: see registry --help, for the options of the server registry serve --help\n"},
+		{"unknown", "registry: unknown command unknown\nregistry: see registry --help, or registry serve --help for the server's options\n"},
 		{"env", "unknown command env\n"},
 		{"environment", "unknown command environment; did you mean environments?"},
 		{"keys lsit", "unknown command keys lsit; did you mean keys list?\nregistry: see registry keys --help\n"},
 		{"keys create --rle=x", "see registry keys create --help"},
 		{"help nope", "unknown command nope"},
 		{"--listen=https://127.0.0.1:0", "needs --tls-cert"},
-		{"--listen=http://127.0.0.1:0 --tls-cert=x --tls-key=x", "say https://"},
-		{"--listen=http://:8080", "clear text"},
-		{"--bytes=1Q", "is no number of bytes"},
+		{"--listen=http://127.0.0.1:0 --tls-cert=x --tls-key=x", "write https://"},
+		{"--listen=http://:8080", "unencrypted"},
+		{"--bytes=1Q", "is not a number of bytes"},
 		{"status --url=ftp://h", "--url is not"},
 		{"completion tcsh", "<shell> must be one of"},
 	} {
@@ -347,7 +349,7 @@ func TestServeTLS(t *testing.T) {
 		conn.Close()
 	}
 	server.stop(t)
-	if want := `msg="a secret is open to others" reason="` + keyPath + ` has mode 0644`; !strings.Contains(server.log.String(), want) {
+	if want := `msg="other users can read a secret" reason="` + keyPath + ` has mode 0644`; !strings.Contains(server.log.String(), want) {
 		t.Errorf("no %s in\n%s", want, server.log)
 	}
 }
@@ -371,7 +373,7 @@ func TestMetricsListen(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.url, response.StatusCode, tt.want)
 		}
 	}
-	if told := mustRun(t, "status", "--url", server.url); !strings.Contains(told, "state: ready\nits metrics are at a port of their own") {
+	if told := mustRun(t, "status", "--url", server.url); !strings.Contains(told, "state: ready\nthis address has no /metrics") {
 		t.Errorf("status tells\n%s", told)
 	}
 	if told := mustRun(t, "status", "--url", address); !strings.Contains(told, "state: ready\n") || !strings.Contains(told, "limit streams: 20000\n") {
@@ -402,7 +404,7 @@ func TestKeyFiles(t *testing.T) {
 	if status(first) != 200 {
 		t.Error("the key in the file is not valid")
 	}
-	if code, _, stderr := command(t, create...); code != exitFailure || !strings.Contains(stderr, "is there already") {
+	if code, _, stderr := command(t, create...); code != exitFailure || !strings.Contains(stderr, "already exists") {
 		t.Errorf("a second time: %d, %s", code, stderr)
 	}
 	var keys []store.Key

@@ -73,7 +73,7 @@ func (f *serveFlags) runWith(sys system, logger *slog.Logger) error {
 }
 
 func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, logger *slog.Logger) (err error) {
-	err = secretfile.Report(func(warning string) { logger.Warn("a secret is open to others", "reason", warning) }, f.TLSKey, f.NATSCreds)
+	err = secretfile.Report(func(warning string) { logger.Warn("other users can read a secret", "reason", warning) }, f.TLSKey, f.NATSCreds)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (f *serveFlags) openAndServe(orderly, atOnce context.Context, sys system, l
 	}
 	st, server, err := f.open(orderly, doors.config, logger)
 	if orderly.Err() != nil { // whatever that has made of opening the store
-		logger.Info("ended before it served", "reason", context.Cause(orderly))
+		logger.Info("ended before it could serve", "reason", context.Cause(orderly))
 		err = nil
 	}
 	if st != nil {
@@ -221,12 +221,12 @@ func (f *serveFlags) serve(orderly, atOnce context.Context, sys system, server *
 	ctx, cancel := context.WithTimeout(atOnce, patience) // a second signal ends the drain at once
 	defer cancel()
 	if err := server.Drain(ctx); err != nil {
-		logger.Warn("websockets are closed that could not be drained", "error", err)
+		logger.Warn("websockets that could not be drained are closed", "error", err)
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
 	if err := front.Shutdown(ctx); err != nil {
-		logger.Warn("requests take too long to end", "error", err)
+		logger.Warn("requests were still running when the time for shutting down ended", "error", err)
 		if err := front.Close(); err != nil {
 			return err
 		}
@@ -258,9 +258,9 @@ func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 	switch {
 	case d.metrics != nil:
 	case unixsocket.Is(f.Listen), f.BehindProxy, f.TrustProxy:
-		logger.Warn("whoever the proxy in front lets in can read /metrics: --metrics-listen moves it to a port of its own")
+		logger.Warn("everybody whom the proxy in front lets in can read /metrics: move it to another address with --metrics-listen")
 	case err == nil && !loopback(host):
-		logger.Warn("whoever reaches this port can read /metrics: --metrics-listen moves it to another one")
+		logger.Warn("everybody who can reach this port can read /metrics: move it to another address with --metrics-listen")
 	}
 	if f.LogFormat == "json" {
 		return nil
@@ -275,10 +275,10 @@ func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 // is wrong with it.
 func reload(config *tls.Config, logger *slog.Logger) {
 	if config == nil {
-		logger.Info("SIGHUP changes nothing: there is no certificate")
+		logger.Info("SIGHUP changes nothing, because there is no certificate")
 		return
 	}
-	logger.Info("SIGHUP: the certificate's files were looked at", "not_after", tlsconfig.NotAfter(config))
+	logger.Info("SIGHUP: the certificate's files were checked for changes", "not_after", tlsconfig.NotAfter(config))
 }
 
 // newLogger returns a logger of the level and format that the flags name.

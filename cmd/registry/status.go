@@ -31,13 +31,13 @@ const (
 
 // statusFlags say which registry is asked, and how to print what it says.
 type statusFlags struct {
-	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL, without its store: http://HOST:PORT, that of its /readyz, or unix:///PATH."`
-	Output string `short:"o" default:"text" enum:"text,json" env:"REGISTRY_OUTPUT" placeholder:"FORMAT" help:"How to print it: text, or json for programs. Default: ${default}."`
+	URL    string `env:"REGISTRY_URL" name:"url" placeholder:"URL" help:"Ask the process at this URL and not the store: http://HOST:PORT where it answers /readyz, or unix:///PATH."`
+	Output string `short:"o" default:"text" enum:"text,json" env:"REGISTRY_OUTPUT" placeholder:"FORMAT" help:"Output format: text, or json for programs. Default: ${default}."`
 	storeFlags
 }
 
 func (*statusFlags) Help() string {
-	return `With the store (--data or --nats-url) it tells of all processes of the registry: their version and limits, who is online, which keys there are. With --url it tells of the process there what that says at /readyz and /metrics, and needs neither store nor key.
+	return `With the store (--data or --nats-url), it shows all processes of the registry: their version and limits, who is online, and which keys there are. With --url, it shows what one process answers at /readyz and /metrics; then it needs neither the store nor a key.
 
 Examples:
 
@@ -252,7 +252,7 @@ func (s *processStatus) take(text string) error {
 func (s *processStatus) text(w io.Writer) error {
 	var b strings.Builder
 	if s.Elsewhere {
-		_, err := fmt.Fprintf(w, "url: %s\nstate: %s\nits metrics are at a port of their own: name that to be told more\n", s.URL, s.State)
+		_, err := fmt.Fprintf(w, "url: %s\nstate: %s\nthis address has no /metrics: for more details, name the address of --metrics-listen\n", s.URL, s.State)
 		return err
 	}
 	fmt.Fprintf(&b, "url: %s\nstate: %s\nversion: %s\nwebsockets: %v of executors, %v of harnesses\nstreams: %v\n",

@@ -40,7 +40,7 @@ func (g guarded) Accept() (net.Conn, error) {
 		if err == nil && unixsocket.May(uid, g.allow...) {
 			return conn, nil
 		}
-		g.log.Debug("a user who may not connect was refused", "uid", uid, "error", err)
+		g.log.Debug("refused a user who may not connect", "uid", uid, "error", err)
 		_ = conn.Close() // nothing was said on it
 	}
 }

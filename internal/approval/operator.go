@@ -35,13 +35,13 @@ type Operator struct {
 }
 
 // NotReread is the line of the log for an error of [Operator.Reread].
-const NotReread = "the rules about commands cannot be read: those before stay"
+const NotReread = "the new rules about commands cannot be read, so the old ones stay in force"
 
 // TreeError says why this host cannot have rules asked about what commands execute.
 type TreeError struct{ Reason error }
 
 func (e *TreeError) Error() string {
-	return "rules cannot be asked about what commands execute: " + e.Reason.Error()
+	return "rules cannot decide about programs that commands execute: " + e.Reason.Error()
 }
 
 func (e *TreeError) Unwrap() error { return e.Reason }
@@ -73,7 +73,7 @@ func ReadRules(r Rules, log *slog.Logger) (*Operator, error) {
 // would notice: then much is allowed.
 func (o *Operator) tell(what string, p *execpolicy.Policy) {
 	if p.Rules.Len() == 0 && !o.rules.Amend { // which begins with none
-		o.log.Warn("there are no rules about commands: names of their files end in .rules", "folder", o.rules.Folder)
+		o.log.Warn("there are no rules about commands: the names of rule files must end in .rules", "folder", o.rules.Folder)
 		return
 	}
 	o.log.Info(what, "rules", p.Rules.Len())
@@ -90,7 +90,7 @@ func (o *Operator) settle() (execpolicy.Enforce, error) {
 	case err == nil:
 		o.rules.Enforce = execpolicy.InTree.String()
 	case o.rules.Enforce == "":
-		o.log.Warn("rules are asked about what clients start, and not about what that executes", "reason", err)
+		o.log.Warn("rules decide about commands that clients start, but not about programs that these execute", "reason", err)
 		o.rules.Enforce = execpolicy.AtStart.String()
 	default:
 		return execpolicy.InTree, &TreeError{err}
@@ -126,7 +126,7 @@ func (o *Operator) Reread() error {
 		return err
 	}
 	o.current.Set(p)
-	o.tell("the rules about commands were read again, for what is started from now on", p)
+	o.tell("the rules about commands were read again; they apply to commands that start from now on", p)
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (o *Operator) amend(prefix []string) {
 	file := filepath.Join(o.rules.Folder, execpolicy.Amendments)
 	added, err := execpolicy.Amend(file, prefix)
 	if err != nil {
-		o.log.Error("a rule that a client has accepted a command with cannot be added", "file", file, "error", err)
+		o.log.Error("the rule with which a client has accepted a command cannot be added", "file", file, "error", err)
 	}
 	if err != nil || !added {
 		return

@@ -57,7 +57,7 @@ func Upstream(word string, environ []string) (u *netproxy.Upstream, through bool
 		return nil, false, nil
 	}
 	if u, err := url.Parse(word); err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.TrimPrefix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, false, errors.New("upstream is neither environment nor none nor http://HOST:PORT")
+		return nil, false, errors.New("upstream is not environment, none or http://HOST:PORT")
 	}
 	return netproxy.UpstreamOf(func(string) string { return word }), true, nil
 }

@@ -56,7 +56,7 @@ func Load(folders ...string) (*rule.Set, error) {
 			}
 			name := filepath.Join(folder, entry.Name())
 			if !entry.Type().IsRegular() { // to pass it over would be to allow what it forbids
-				return nil, fmt.Errorf("%s is no regular file: put a copy there of what it leads to, or give it another name", name)
+				return nil, fmt.Errorf("%s is not a regular file: put a copy of its target there, or give it another name", name)
 			}
 			if files++; files > maxFiles {
 				return nil, fmt.Errorf("%s: more than %d files with rules", folder, maxFiles)
@@ -88,7 +88,7 @@ const ofClient = "client"
 func ParseClient(files []ClientFile) (*rule.Set, error) {
 	all, left := &rule.Set{}, maxClientBytes
 	if len(files) > maxFiles {
-		return nil, fmt.Errorf("%d files of rules; %d are allowed", len(files), maxFiles)
+		return nil, fmt.Errorf("%d files of rules, but at most %d are allowed", len(files), maxFiles)
 	}
 	for _, f := range files {
 		rules, err := rulefile.Parse(all, f.Name, []byte(f.Text), rulefile.Bounds{FileBytes: left, Rules: maxClientRules})
@@ -123,7 +123,7 @@ const everybodyWrites fs.FileMode = 0o002
 // unshared refuses what everybody can change.
 func unshared(name string, info fs.FileInfo) error {
 	if info.Mode().Perm()&everybodyWrites != 0 {
-		return fmt.Errorf("%s must not be used: it has mode %04o, everybody can change it (chmod o-w)", name, info.Mode().Perm())
+		return fmt.Errorf("%s is refused: it has mode %04o, so everybody can change it (run chmod o-w)", name, info.Mode().Perm())
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestLoadLinks(t *testing.T) {
 		"dangling link": func() error { return os.Symlink("none", name) },
 	} {
 		rig.Must(t, make())
-		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is no regular file") {
+		if _, err := Load(folder); err == nil || !strings.HasPrefix(err.Error(), name+" is not a regular file") {
 			t.Errorf("%s: %v", what, err)
 		}
 		rig.Must(t, os.Remove(name))
@@ -72,7 +72,7 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		"error":      {"x = 1\ny = z", 0o644, "m.rules:2:5: undefined: z"},
 		"no text":    {"\xff", 0o644, "m.rules: stream did not contain valid UTF-8"},
-		"everybody":  {"", 0o646, "m.rules must not be used: it has mode 0646"},
+		"everybody":  {"", 0o646, "m.rules is refused: it has mode 0646"},
 		"many bytes": {strings.Repeat("#", maxFileBytes+1), 0o644, "m.rules is longer than 1048576 bytes"},
 	} {
 		folder := write(t, t.TempDir(), map[string]string{"a.rules": "", "m.rules": tt.text, "z.rules": ""})

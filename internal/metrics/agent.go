@@ -69,7 +69,7 @@ func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	}
 	for _, means := range []string{none, namespaces, supervised, landlock, refused} {
 		a.starts[means] = s.Counter("agent_processes_started_total", "Processes started, by what confines them.", "sandbox", means)
-		a.startTimes[means] = s.histogram("agent_process_start_seconds", "How long starting a process takes, with its sandbox.", startBounds, "sandbox", means)
+		a.startTimes[means] = s.histogram("agent_process_start_seconds", "Time to start a process with its sandbox.", startBounds, "sandbox", means)
 	}
 	for _, reason := range []string{RefusedByHost, RefusedByListener, RefusedByCgroup, RefusedByRequest, RefusedByOther} {
 		a.refusals[reason] = s.Counter("agent_sandbox_refusals_total", "Processes and file requests whose sandbox was refused.", "reason", reason)
@@ -77,8 +77,8 @@ func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	for _, exit := range []string{exitZero, exitCode, exitSignal, refused, exitUnknown} {
 		a.exits[exit] = s.Counter("agent_process_exits_total", "Processes that have exited, by how.", "kind", exit)
 	}
-	a.input = s.Counter("agent_input_bytes_total", "Input that processes were sent.")
-	const requests, took = "agent_request_duration_seconds", "How long requests take, from their arrival until there is an answer."
+	a.input = s.Counter("agent_input_bytes_total", "Input that was accepted for processes.")
+	const requests, took = "agent_request_duration_seconds", "Time from the arrival of a request until its answer is ready."
 	for _, method := range methods {
 		a.requests[method] = s.histogram(requests, took, requestBounds, "method", method)
 	}
@@ -94,7 +94,7 @@ func NewAgent(s *Set, methods, outcomes []string) *Agent {
 	for _, kind := range []string{protocol.ApprovalStart, protocol.ApprovalExec} {
 		for _, outcome := range outcomes {
 			a.decided[[2]string{kind, outcome}] = s.Counter("agent_commands_decided_total",
-				"Commands that rules have refused, or left to somebody, by what became of them.", "kind", kind, "outcome", outcome)
+				"Commands that rules have refused or have asked about, by outcome.", "kind", kind, "outcome", outcome)
 		}
 	}
 	return a

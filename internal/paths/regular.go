@@ -18,7 +18,7 @@ import (
 )
 
 // ErrNotRegular is the error for folders, FIFOs, sockets and devices.
-var ErrNotRegular = errors.New("is no regular file")
+var ErrNotRegular = errors.New("is not a regular file")
 
 // LimitError is the error for a file with more than so many bytes.
 type LimitError int64

@@ -25,7 +25,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("more than the limit: %q, %v", text, err)
 	}
 	for _, path := range []string{fifo, dir, os.DevNull} {
-		if text, err := ReadRegular(path, 4); text != nil || !errors.Is(err, ErrNotRegular) || err.Error() != path+" is no regular file" {
+		if text, err := ReadRegular(path, 4); text != nil || !errors.Is(err, ErrNotRegular) || err.Error() != path+" is not a regular file" {
 			t.Errorf("%s: %q, %v", path, text, err)
 		}
 	}

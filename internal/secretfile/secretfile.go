@@ -37,7 +37,7 @@ func check(path string) (warning string, err error) {
 		return reason
 	})
 	if reason != nil {
-		return "", fmt.Errorf("%s must not be used: %w", path, reason)
+		return "", fmt.Errorf("%s is refused: %w", path, reason)
 	}
 	if err != nil {
 		return "", nil // it cannot be looked at
@@ -48,17 +48,17 @@ func check(path string) (warning string, err error) {
 	}
 	switch uid := owner(info); {
 	case !trusted(uid):
-		return "", fmt.Errorf("%s must not be used: it belongs to uid %d, who can change it (chown %d)", path, uid, os.Geteuid())
+		return "", fmt.Errorf("%s is refused: it belongs to uid %d, who can change it (run chown %d)", path, uid, os.Geteuid())
 	case writable(info):
-		return "", fmt.Errorf("%s must not be used: it has mode %04o, others can change it (chmod go-w)", path, info.Mode().Perm())
+		return "", fmt.Errorf("%s is refused: it has mode %04o, so others can change it (run chmod go-w)", path, info.Mode().Perm())
 	case info.Mode()&othersRead == 0 && (info.Mode()&groupRead == 0 || uid == 0 || private(info)):
 		return "", nil
 	case uid == 0 && strings.HasPrefix(at, mounts):
 		return "", nil
 	case uid == 0:
-		return fmt.Sprintf("%s has mode %04o: others can read it (chmod o-r)", path, info.Mode().Perm()), nil
+		return fmt.Sprintf("%s has mode %04o: others can read it (run chmod o-r)", path, info.Mode().Perm()), nil
 	}
-	return fmt.Sprintf("%s has mode %04o: others can read it (chmod 600)", path, info.Mode().Perm()), nil
+	return fmt.Sprintf("%s has mode %04o: others can read it (run chmod 600)", path, info.Mode().Perm()), nil
 }
 
 // Report looks at files with secrets that are about to be used. Others are all users but this one
@@ -125,11 +125,11 @@ func replaceable(s paths.Step) error {
 	case mount == engine:
 		return nil
 	case !trusted(uid):
-		return fmt.Errorf("the folder %s belongs to uid %d, who can replace what is in it", s.At, uid)
+		return fmt.Errorf("the folder %s belongs to uid %d, who can replace files in it", s.At, uid)
 	case !writable(s.Folder):
 		return nil
 	case s.Folder.Mode()&fs.ModeSticky == 0 && mount != volume:
-		return fmt.Errorf("the folder %s has mode %04o, others can replace what is in it (chmod go-w %s)", s.At, s.Folder.Mode().Perm(), s.At)
+		return fmt.Errorf("the folder %s has mode %04o, so others can replace files in it (run chmod go-w %s)", s.At, s.Folder.Mode().Perm(), s.At)
 	case !trusted(owner(s.Entry)):
 		return fmt.Errorf("%s belongs to uid %d, who can replace it", s.Next, owner(s.Entry))
 	}

@@ -55,14 +55,14 @@ func TestFile(t *testing.T) {
 	}{
 		{me, -1, 0o600, fine, ""},
 		{me, -1, 0o400, fine, ""},
-		{me, -1, 0o644, warned, " has mode 0644: others can read it (chmod "},
-		{me, -1, 0o604, warned, " has mode 0604: others can read it (chmod "},
-		{me, -1, 0o666, refused, " must not be used: it has mode 0666, others can change it (chmod go-w)"},
-		{me, 7, 0o620, refused, " must not be used: it has mode 0620, others can change it (chmod go-w)"},
-		{me, -1, 0o602, refused, " must not be used: it has mode 0602, others can change it (chmod go-w)"},
+		{me, -1, 0o644, warned, " has mode 0644: others can read it (run chmod "},
+		{me, -1, 0o604, warned, " has mode 0604: others can read it (run chmod "},
+		{me, -1, 0o666, refused, " is refused: it has mode 0666, so others can change it (run chmod go-w)"},
+		{me, 7, 0o620, refused, " is refused: it has mode 0620, so others can change it (run chmod go-w)"},
+		{me, -1, 0o602, refused, " is refused: it has mode 0602, so others can change it (run chmod go-w)"},
 		{0, 7, 0o640, fine, ""}, // given to the group
-		{0, 7, 0o644, warned, " has mode 0644: others can read it (chmod o-r)"},
-		{stranger, -1, 0o600, refused, fmt.Sprintf(" must not be used: it belongs to uid %d, who can change it (chown %d)", stranger, me)},
+		{0, 7, 0o644, warned, " has mode 0644: others can read it (run chmod o-r)"},
+		{stranger, -1, 0o600, refused, fmt.Sprintf(" is refused: it belongs to uid %d, who can change it (run chown %d)", stranger, me)},
 	} {
 		t.Run(fmt.Sprintf("%d of %d %04o", tt.uid, tt.gid, tt.mode), func(t *testing.T) {
 			path := write(t, filepath.Join(dir, fmt.Sprint(n)), tt.uid, tt.gid, tt.mode)
@@ -131,9 +131,9 @@ func TestFolder(t *testing.T) {
 	link("loop", "loop", me)
 	for path, want := range map[string]string{
 		"own/file": "", "relative": "", "absolute/file": "", "sticky/file": "", "sticky/own/file": "", "sticky/mine": "", "loop": "",
-		"open/file":       fmt.Sprintf("the folder %s/open has mode 0777, others can replace what is in it (chmod go-w %[1]s/open)", top),
+		"open/file":       fmt.Sprintf("the folder %s/open has mode 0777, so others can replace files in it (run chmod go-w %[1]s/open)", top),
 		"open/inner/file": "the folder", "open/out": "the folder", "into/file": "the folder",
-		"theirs/file":    fmt.Sprintf("the folder %s/theirs belongs to uid %d, who can replace what is in it", top, stranger),
+		"theirs/file":    fmt.Sprintf("the folder %s/theirs belongs to uid %d, who can replace files in it", top, stranger),
 		"sticky/planted": fmt.Sprintf("%s/sticky/planted belongs to uid %d, who can replace it", top, stranger),
 	} {
 		got, words := verdict(filepath.Join(top, path))

@@ -365,7 +365,7 @@ func TestPipes(t *testing.T) {
 		if err == nil {
 			_, err = s.keys(t.Context())
 		}
-		if err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

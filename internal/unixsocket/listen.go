@@ -36,9 +36,9 @@ type Listener struct {
 // Listen makes a socket at path and listens there. Only this user and root can connect to it;
 // with open everybody can, and whoever accepts has to look at [Peer].
 //
-// What is at the path already is removed if it is a socket of this user at which nobody answers,
-// as one that a crash has left; else it is an error. So is a folder in which others could replace
-// the socket. The caller closes the Listener, which removes the socket.
+// A stale socket of this user at the path, such as one that a crash has left, is removed. Anything
+// else at the path is an error, and so is a folder in which others could replace the socket. The
+// caller closes the Listener, which removes the socket.
 func Listen(path string, open bool) (*Listener, error) {
 	dir, err := lock(filepath.Dir(path))
 	if err != nil {
@@ -118,11 +118,11 @@ func private(name string, info os.FileInfo) error {
 	const groupOrOthers = 0o022
 	switch uid := owner(info); {
 	case !info.IsDir():
-		return fmt.Errorf("the folder of the socket: %s is none", name)
+		return fmt.Errorf("the folder of the socket: %s is not a folder", name)
 	case uid != 0 && int(uid) != os.Geteuid():
 		return fmt.Errorf("the folder of the socket, %s, belongs to uid %d, who could replace the socket", name, uid)
 	case info.Mode()&groupOrOthers != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("the folder of the socket, %s, can be written by others, who could replace the socket: chmod go-w %s, or choose another", name, name)
+		return fmt.Errorf("others can write the folder of the socket, %s, and could replace the socket: run chmod go-w %s, or choose another folder", name, name)
 	}
 	return nil
 }
@@ -154,22 +154,22 @@ func vacate(path string) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link", path)
 	case info.Mode()&fs.ModeSocket == 0:
-		return fmt.Errorf("%s is there already, and is no socket", path)
+		return fmt.Errorf("%s already exists and is not a socket", path)
 	case int(uid) != os.Geteuid():
-		return fmt.Errorf("%s is there already, and belongs to uid %d", path, uid)
+		return fmt.Errorf("%s already exists and belongs to uid %d", path, uid)
 	}
 	conn, err := net.DialTimeout("unix", path, lockPatience)
 	switch {
 	case err == nil:
 		_ = conn.Close() // nothing was said on it
-		return fmt.Errorf("somebody listens at %s already", path)
+		return fmt.Errorf("another program already listens at %s", path)
 	case errors.Is(err, unix.ECONNREFUSED):
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	case errors.Is(err, unix.EAGAIN):
-		return fmt.Errorf("somebody listens at %s already, and is busy", path)
+		return fmt.Errorf("another program already listens at %s, and is busy", path)
 	}
-	return fmt.Errorf("asking whether somebody listens: %w", err)
+	return fmt.Errorf("checking whether another program listens: %w", err)
 }

@@ -26,7 +26,7 @@ func Peer(conn *net.UnixConn) (uid uint32, err error) {
 		return 0, err
 	}
 	if peerErr != nil {
-		return 0, fmt.Errorf("asking whose the other end is: %w", os.NewSyscallError("getsockopt", peerErr))
+		return 0, fmt.Errorf("finding the user at the other end: %w", os.NewSyscallError("getsockopt", peerErr))
 	}
 	if linux.IsNobody(peer.Uid) {
 		return 0, fmt.Errorf("uid %d stands for all users who are not in this user namespace", peer.Uid)

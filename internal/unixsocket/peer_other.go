@@ -9,5 +9,5 @@ import (
 
 // Peer returns the user at the other end of a connection. Only Linux tells.
 func Peer(*net.UnixConn) (uid uint32, err error) {
-	return 0, errors.New("whose the other end of a UNIX socket is can be told on Linux only")
+	return 0, errors.New("the user at the other end of a UNIX socket can be found only on Linux")
 }

@@ -34,29 +34,29 @@ func Path(url string) (string, error) {
 	path, ok := strings.CutPrefix(url, scheme)
 	switch {
 	case !ok || !strings.HasPrefix(path, "/"):
-		return "", errors.New("want unix:///PATH, with an absolute path and no abstract name")
+		return "", errors.New("want unix:///PATH, with an absolute path (abstract names are not supported)")
 	case strings.ContainsRune(path, 0):
 		return "", errors.New("the path holds a NUL")
 	case path != filepath.Clean(path):
-		return "", fmt.Errorf("the path is not the shortest for its file, %s", filepath.Clean(path))
+		return "", fmt.Errorf("the path is not in its shortest form, %s", filepath.Clean(path))
 	case path == "/":
-		return "", errors.New("the path is that of the root folder")
+		return "", errors.New("the path is the root folder")
 	case len(path) > maxPath:
-		return "", fmt.Errorf("the path has %d bytes, and a socket takes %d at most: choose a shorter one", len(path), maxPath)
+		return "", fmt.Errorf("the path has %d bytes, but the path of a socket can have at most %d: choose a shorter path", len(path), maxPath)
 	}
 	return path, nil
 }
 
-// Dial connects to the socket at path, if the server there is this user, root, or a user to whom
-// these have given the folder of the socket, see [given]. Anybody could listen in a folder that
-// everybody may write, such as /tmp, and in one that he has made there. The link that a path may
-// end in is none of its folder.
+// Dial connects to the socket at path. It trusts only a server that runs as this user or as root, or
+// as the user to whom one of these has given the folder of the socket, see [given]. Otherwise anybody
+// could listen in a folder that everybody may write, such as /tmp, and in a folder made there. If the
+// path itself is a link, the folder of the link counts, not that of its target.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if errors.Is(err, fs.ErrPermission) {
 		if info, statErr := os.Lstat(path); statErr == nil {
-			err = fmt.Errorf("%w: it belongs to uid %d, who lets no others in", err, owner(info))
+			err = fmt.Errorf("%w: the socket belongs to uid %d, who does not let other users connect", err, owner(info))
 		}
 	}
 	if err != nil {
@@ -70,14 +70,14 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	return socket, nil
 }
 
-// ServerError says that the server at a socket is somebody whom nobody has chosen.
+// ServerError says that the server at a socket runs as a user who is not trusted.
 type ServerError struct {
 	UID uint32
 	Dir string // of the socket
 }
 
 func (e *ServerError) Error() string {
-	return fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor was %s given to them by these", e.UID, e.Dir)
+	return fmt.Sprintf("the server runs as uid %d, which is not trusted: it is neither this user nor root, and they have not given it the folder %s", e.UID, e.Dir)
 }
 
 func trusted(socket *net.UnixConn, dir string) error {

@@ -74,18 +74,18 @@ func TestPath(t *testing.T) {
 		"unix:///run/a.sock":                  "/run/a.sock",
 		"unix:///run/a b%20c?d#e":             "/run/a b%20c?d#e",
 		"unix:///" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
-		"unix:///" + strings.Repeat("x", 107): "error: the path has 108 bytes, and a socket takes 107 at most: choose a shorter one",
-		"unix://":                             "error: want unix:///PATH, with an absolute path and no abstract name",
-		"unix:run/a.sock":                     "error: want unix:///PATH, with an absolute path and no abstract name",
-		"unix://run/a.sock":                   "error: want unix:///PATH, with an absolute path and no abstract name",
-		"unix://@abstract":                    "error: want unix:///PATH, with an absolute path and no abstract name",
-		"unix://\x00abstract":                 "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix:///" + strings.Repeat("x", 107): "error: the path has 108 bytes, but the path of a socket can have at most 107: choose a shorter path",
+		"unix://":                             "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
+		"unix:run/a.sock":                     "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
+		"unix://run/a.sock":                   "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
+		"unix://@abstract":                    "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
+		"unix://\x00abstract":                 "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
 		"unix:///run/\x00":                    "error: the path holds a NUL",
-		"unix:////run/a.sock":                 "error: the path is not the shortest for its file, /run/a.sock",
-		"unix:///run/../a.sock":               "error: the path is not the shortest for its file, /a.sock",
-		"unix:///run/a.sock/":                 "error: the path is not the shortest for its file, /run/a.sock",
-		"unix:///":                            "error: the path is that of the root folder",
-		"ws://127.0.0.1:1":                    "error: want unix:///PATH, with an absolute path and no abstract name",
+		"unix:////run/a.sock":                 "error: the path is not in its shortest form, /run/a.sock",
+		"unix:///run/../a.sock":               "error: the path is not in its shortest form, /a.sock",
+		"unix:///run/a.sock/":                 "error: the path is not in its shortest form, /run/a.sock",
+		"unix:///":                            "error: the path is the root folder",
+		"ws://127.0.0.1:1":                    "error: want unix:///PATH, with an absolute path (abstract names are not supported)",
 	} {
 		got, err := Path(url)
 		if err != nil {
@@ -113,15 +113,15 @@ func TestListenRefuses(t *testing.T) {
 	rig.Must(t, err)
 	defer datagrams.Close()
 	for name, want := range map[string]string{
-		"used":       "somebody listens at DIR/used already",
-		"file":       "DIR/file is there already, and is no socket",
-		"sticky":     "DIR/sticky is there already, and is no socket",
+		"used":       "another program already listens at DIR/used",
+		"file":       "DIR/file already exists and is not a socket",
+		"sticky":     "DIR/sticky already exists and is not a socket",
 		"link":       "DIR/link is a symbolic link",
-		"datagrams":  "asking whether somebody listens: dial unix DIR/datagrams: connect: protocol wrong type for socket",
+		"datagrams":  "checking whether another program listens: dial unix DIR/datagrams: connect: protocol wrong type for socket",
 		"none/x":     "the folder of the socket: open DIR/none: no such file or directory",
-		"file/x":     "the folder of the socket: DIR/file is none",
-		"wide/x":     "the folder of the socket, DIR/wide, can be written by others, who could replace the socket: chmod go-w DIR/wide, or choose another",
-		"group/x":    "the folder of the socket, DIR/group, can be written by others, who could replace the socket: chmod go-w DIR/group, or choose another",
+		"file/x":     "the folder of the socket: DIR/file is not a folder",
+		"wide/x":     "others can write the folder of the socket, DIR/wide, and could replace the socket: run chmod go-w DIR/wide, or choose another folder",
+		"group/x":    "others can write the folder of the socket, DIR/group, and could replace the socket: run chmod go-w DIR/group, or choose another folder",
 		"sticky/ok":  "",
 		"way/ok-too": "",
 	} {
@@ -148,7 +148,7 @@ func TestListenForeign(t *testing.T) {
 	as(t, stranger, func() { dead(t, dir+"/shared/dead") })
 	for path, want := range map[string]string{
 		theirs + "/x":        fmt.Sprintf("the folder of the socket, %s, belongs to uid %d, who could replace the socket", theirs, stranger),
-		dir + "/shared/dead": fmt.Sprintf("%s/shared/dead is there already, and belongs to uid %d", dir, stranger),
+		dir + "/shared/dead": fmt.Sprintf("%s/shared/dead already exists and belongs to uid %d", dir, stranger),
 	} {
 		if l, err := Listen(path, false); err == nil {
 			t.Errorf("%s: it listens", path)
@@ -208,7 +208,7 @@ func TestDead(t *testing.T) {
 				if err == nil && won.Swap(l) != nil {
 					t.Error("two listen")
 				}
-				if err != nil && !strings.Contains(err.Error(), "somebody listens") {
+				if err != nil && !strings.Contains(err.Error(), "another program already listens") {
 					t.Error(err)
 				}
 			})
@@ -289,7 +289,7 @@ func TestPeer(t *testing.T) {
 		t.Errorf("uid %d", uid)
 	}
 	as(t, stranger, func() {
-		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: it belongs to uid 0, who lets no others in", dir) {
+		if err := dial(dir + "/own"); err == nil || err.Error() != fmt.Sprintf("dial unix %s/own: connect: permission denied: the socket belongs to uid 0, who does not let other users connect", dir) {
 			t.Errorf("another user: %v", err)
 		}
 		rig.Check(t, dial(dir+"/open"))
@@ -302,7 +302,7 @@ func TestPeer(t *testing.T) {
 	shared := dir + "/shared"
 	rig.Must(t, errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, fs.ModeSticky|0o777)))
 	as(t, stranger, func() { mustListen(t, shared+"/s", true) })
-	want := fmt.Sprintf("the server is run by uid %d, who is neither this user nor root, nor was %s given to them by these", stranger, shared)
+	want := fmt.Sprintf("the server runs as uid %d, which is not trusted: it is neither this user nor root, and they have not given it the folder %s", stranger, shared)
 	if err := dial(shared + "/s"); err == nil || err.Error() != want {
 		t.Errorf("a server of another user in a folder that everybody may write: %v, want %s", err, want)
 	}

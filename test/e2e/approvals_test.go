@@ -77,7 +77,7 @@ prefix_rule(["id"], "prompt")
 			u = run("sh", "-c", "i=id; $i & read go < "+path+"; kill -9 $!; wait $!; echo code $?")
 			u.sees(t, "wants to execute")
 			open()
-			u.sees(t, "agent: no answer is needed any more\r")
+			u.sees(t, "agent: the question no longer needs an answer\r")
 			u.sees(t, "code 137\r\n")
 			u.ends(t, 0)
 		})
@@ -233,7 +233,7 @@ func TestQuestionJobs(t *testing.T) {
 				u.sees(t, "command not found\r\n")
 			}
 			u.types(t, run+" &\r")
-			u.sees(t, "agent: a question waits until this is in the foreground")
+			u.sees(t, "agent: a question waits until this job is in the foreground")
 			shellReads()
 			u.types(t, "fg; echo code $?\r")
 			u.sees(t, asks)
@@ -248,7 +248,7 @@ func TestQuestionJobs(t *testing.T) {
 			shellReads()
 			if name == "exec" {
 				u.types(t, "bg\r")
-				u.sees(t, "agent: a question waits until this is in the foreground")
+				u.sees(t, "agent: a question waits until this job is in the foreground")
 				shellReads()
 			}
 			u.types(t, "fg; echo code $?\r")
@@ -286,7 +286,7 @@ func TestExecAsksAgain(t *testing.T) {
 	u.sees(t, asks)
 	reread("prefix_rule([\"id\"])\nx = y", "my.rules:2:5: undefined: y") // which changes nothing
 	reread(`prefix_rule(["id"], "prompt", justification = "new")`, "were read again")
-	u.sees(t, "no answer is needed any more\r")
+	u.sees(t, "the question no longer needs an answer\r")
 	u.sees(t, "new:")
 	u.sees(t, asks)
 	reread(`prefix_rule(["id"], "forbidden", justification = "never")`, "were read again")

@@ -142,7 +142,7 @@ func TestConfigWrong(t *testing.T) {
 	for _, tt := range []struct{ file, text, want string }{
 		{"etc/requirements.toml", "[exec]\nwait = '1s'\ntiemout = '1s'\n", `/etc/execagent/requirements.toml:3: unknown key "tiemout": agent exec has no option of that name; did you mean timeout?`},
 		{"etc/config.toml", "[exec]\ntimeout = 1\n", `/etc/execagent/config.toml:2: timeout is not a duration such as "30s" or "5m"`},
-		{userFile, "\n[exce]\n", filepath.Join(h.home, userFile) + `:2: unknown key "exce": an option is in the table of its command, such as [exec], or [exec-server] for the server; did you mean exec?`},
+		{userFile, "\n[exce]\n", filepath.Join(h.home, userFile) + `:2: unknown key "exce": write an option in the table of its command, such as [exec], or [exec-server] for the server; did you mean exec?`},
 	} {
 		h.write(t, map[string]string{"etc/requirements.toml": "", "etc/config.toml": "", userFile: ""})
 		h.write(t, map[string]string{tt.file: tt.text})

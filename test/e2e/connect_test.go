@@ -62,7 +62,7 @@ func TestConnectWebSocket(t *testing.T) {
 	p := rig.Start(t, cmd)
 	url := p.Line(t)
 	rig.Until(t, "where the token is, is told", func() bool { return strings.HasSuffix(stderr.String(), "\n") })
-	_, file, ok := strings.Cut(strings.TrimSpace(stderr.String()), "agent: clients have to show the token in ")
+	_, file, ok := strings.Cut(strings.TrimSpace(stderr.String()), "agent: clients need the token in the file ")
 	info, err := os.Stat(file)
 	if !ok || err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the token is in %q: %v, %v", stderr.String(), info, err)

@@ -161,7 +161,7 @@ func TestExecAgentGone(t *testing.T) {
 	p.line(t)
 	first.Kill(t)
 	listen()
-	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "agent: the agent was restarted or has given up the session: what ran in it is gone\n") {
+	if code := p.Exit(t); code != 125 || !strings.Contains(p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n") {
 		t.Errorf("exit code %d: %s", code, p.Printed)
 	}
 }

@@ -199,6 +199,6 @@ func TestPortForwardToAll(t *testing.T) {
 	if line := connect(t, cmd).line(t); !strings.HasPrefix(line, "0.0.0.0:") {
 		t.Errorf("it listens on %s", line)
 	}
-	want := "agent: everybody who reaches this machine at 0.0.0.0 can use what is forwarded\n"
+	want := "agent: everybody who can reach this machine at 0.0.0.0 can use the forwarded ports\n"
 	rig.Until(t, "who can connect is told", func() bool { return withoutWaits(stderr.String()) == want })
 }

@@ -41,7 +41,7 @@ func TestPlainTokens(t *testing.T) {
 		p := rig.Start(t, cmd)
 		url := p.Line(t)
 		p.Terminate(t)
-		const warning = "clients send their token in clear text, and all that they do"
+		const warning = "clients send their token and all their traffic unencrypted"
 		log := complaints.String()
 		if got := strings.Contains(log, warning) && strings.Contains(log, "--tls-cert and --tls-key"); got != tt.warns || strings.Contains(log, "level=WARN") != tt.warns {
 			t.Errorf("%s: it says %s", url, log)
@@ -61,7 +61,7 @@ func TestCommandIsNoClient(t *testing.T) {
 	}{
 		{"loopback", "ws://127.0.0.1:0", []string{"--health-listen", "127.0.0.1:0"}, "every local user", false},
 		{"loopback of IPv6", "ws://[::1]:0", nil, "every local user", false},
-		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who reaches", true},
+		{"everywhere", "ws://0.0.0.0:0", []string{"--allow-unauthenticated"}, "everybody who can reach", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			work, err := filepath.EvalSymlinks(t.TempDir())

@@ -76,7 +76,7 @@ func TestKeyFile(t *testing.T) {
 		t.Errorf("%q, %v", out, err)
 	}
 	open := s.Start(t, rig.Agent(t), nil, nil, "--remote", s.URL(), "--environment-id", "ci-2", "--api-key-file", file)
-	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "must not be used") {
+	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "is refused") {
 		t.Errorf("exit code %d, %s", code, open.Printed)
 	}
 	if log := s.Log.String(); strings.Contains(log, strings.TrimSpace(next)) || strings.Contains(log, key) {
@@ -160,7 +160,7 @@ func TestHealthSocket(t *testing.T) {
 			}
 		}
 	}
-	if out, code := said(t, 0, dir+"/agent", "health", "--probe", "127.0.0.1:1", "--url", "127.0.0.1:2"); code != 2 || !strings.Contains(out, "exclude each other") {
+	if out, code := said(t, 0, dir+"/agent", "health", "--probe", "127.0.0.1:1", "--url", "127.0.0.1:2"); code != 2 || !strings.Contains(out, "cannot be used with") {
 		t.Errorf("two ways: exit code %d, %s", code, fmt.Sprint(out))
 	}
 }

@@ -65,9 +65,9 @@ func TestRegistryWithoutNATS(t *testing.T) {
 		want  string
 	}{
 		"JetStream":   {want: "this NATS has no JetStream; start it with -js"},
-		"replicas":    {nats: server.Options{JetStream: true}, args: []string{"--nats-replicas", "3"}, want: "this NATS is a single server, and can keep no 3 replicas (--nats-replicas)"},
-		"password":    {nats: server.Options{JetStream: true, Username: "me", Password: "right"}, login: "me:sesame@", want: "it refuses the credentials, or wants some: nats: Authorization Violation"},
-		"no password": {nats: server.Options{JetStream: true, Username: "me", Password: "right"}, want: "it refuses the credentials, or wants some: nats: Authorization Violation"},
+		"replicas":    {nats: server.Options{JetStream: true}, args: []string{"--nats-replicas", "3"}, want: "this NATS is a single server and cannot keep 3 replicas (--nats-replicas)"},
+		"password":    {nats: server.Options{JetStream: true, Username: "me", Password: "right"}, login: "me:sesame@", want: "it refuses the credentials, or needs credentials: nats: Authorization Violation"},
+		"no password": {nats: server.Options{JetStream: true, Username: "me", Password: "right"}, want: "it refuses the credentials, or needs credentials: nats: Authorization Violation"},
 		"no file":     {nats: server.Options{JetStream: true}, args: []string{"--nats-creds", "/nonexistent"}, want: "open /nonexistent: no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestRegistryWaitsForNATS(t *testing.T) {
 		if code := p.Exit(t); code != 0 {
 			t.Errorf("exit code %d after %v", code, signal)
 		}
-		if said := p.Printed.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "ended before it served") {
+		if said := p.Printed.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "ended before it could serve") {
 			t.Errorf("it says\n%s", said)
 		}
 	}

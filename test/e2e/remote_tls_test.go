@@ -54,12 +54,12 @@ func TestRemoteTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1", "--tls-ca", other)
-	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "must not be used") {
+	if code := open.Exit(t); code != 1 || !strings.Contains(open.Printed.String(), "is refused") {
 		t.Errorf("exit code %d with authorities that others can change\n%s", code, open.Printed)
 	}
 	// Without the certificate the agent does not show its key.
 	untrusting := s.Start(t, rig.Agent(t), []string{"CODEX_API_KEY=" + s.Executor}, nil, "--remote", "https://"+s.Address, "--environment-id", "ci-1")
-	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate signed by unknown authority (--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names") {
+	if code := untrusting.Exit(t); code != 1 || !strings.Contains(untrusting.Printed.String(), "certificate signed by unknown authority (name the file of its certificate authority with --tls-ca, AGENT_TLS_CA or SSL_CERT_FILE") {
 		t.Errorf("exit code %d without the certificate\n%s", code, untrusting.Printed)
 	}
 	// So it is with clients, which are told of the variable.
@@ -73,7 +73,7 @@ func TestRemoteTLS(t *testing.T) {
 		{"exec", "--registry", "https://" + s.Address, "--registry-token-file", key2, "--environment-id", "ci-1", "--", "true"},
 	} {
 		out, code := said(t, os.Geteuid(), append([]string{rig.Agent(t)}, line...)...)
-		if code == 0 || !strings.Contains(out, "certificate signed by unknown authority (the variable SSL_CERT_FILE names the file with its authority)") {
+		if code == 0 || !strings.Contains(out, "certificate signed by unknown authority (name the file of its certificate authority with the variable SSL_CERT_FILE)") {
 			t.Errorf("%s: exit code %d, %s", line[0], code, out)
 		}
 	}

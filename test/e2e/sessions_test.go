@@ -185,7 +185,7 @@ func TestAttach(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w *way) {
 		large, small := pty.Winsize{Rows: 40, Cols: 120}, pty.Winsize{Rows: 10, Cols: 90}
-		const runsOn = "agent: shell runs on: agent attach shell comes back, agent kill shell ends it\r\n"
+		const runsOn = "agent: shell runs on: agent attach shell returns to it, agent kill shell ends it\r\n"
 		u := w.user(t, large, "exec", "-t", "--name", "shell", "--", "sh")
 		u.types(t, "stty -echo; PS1=; stty size\r")
 		u.sees(t, "40 120\r\n")
@@ -202,11 +202,11 @@ func TestAttach(t *testing.T) {
 		u.sees(t, "over 3\r\n")
 
 		_, stderr, code := w.run(t, "attach", "shell")
-		if code != 125 || !strings.HasSuffix(stderr, "agent: session shell has a client: --take takes its place\n") {
+		if code != 125 || !strings.HasSuffix(stderr, "agent: session shell is in use by another client: --take takes it over\n") {
 			t.Errorf("a second one: exit code %d, %s", code, stderr)
 		}
 		other := w.user(t, large, "attach", "--take", "--detach-keys", "ctrl-a,d", "shell")
-		u.sees(t, "agent: session shell was taken by another client\r\n")
+		u.sees(t, "agent: another client has taken over session shell\r\n")
 		u.ends(t, 125)
 		other.types(t, "stty size\r")
 		other.sees(t, "40 120\r\n")
@@ -218,7 +218,7 @@ func TestAttach(t *testing.T) {
 		u.sees(t, "back 2\r\n")
 		u.sees(t, "over 3\r\n")
 		u.types(t, "~?")
-		u.sees(t, "~. leaves and lets the command run on, ~~ is a ~ for the command, ~? is this\r\n")
+		u.sees(t, "~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help\r\n")
 		u.types(t, "~.")
 		u.sees(t, runsOn)
 		u.ends(t, 0)
@@ -275,11 +275,11 @@ func TestAttachWithoutTerminal(t *testing.T) {
 	_, url := behindProxy(t)
 	w := &way{flags: []string{"--url", url}}
 	size := pty.Winsize{Rows: 24, Cols: 200}
-	const runsOn = "agent: job runs on: agent attach job comes back, agent kill job ends it\r\n"
+	const runsOn = "agent: job runs on: agent attach job returns to it, agent kill job ends it\r\n"
 	w.must(t, "exec", "-d", "-i", "--name", "job", "--", "sh", "-c", "while read -r line; do echo got $line; done; echo over; exit 7")
 
 	u := w.user(t, size, "attach", "job")
-	u.sees(t, "agent: attached to job: ctrl-p ctrl-q leaves it running, and so does ~. with Enter; Ctrl-C interrupts it\r\n")
+	u.sees(t, "agent: attached to job: type ctrl-p ctrl-q, or ~. and Enter, to leave it running; Ctrl-C interrupts it\r\n")
 	u.types(t, "one~.\r")
 	u.sees(t, "got one~.\r\n")
 	u.types(t, "\x10\x11")

@@ -226,6 +226,6 @@ func TestCopyToTerminal(t *testing.T) {
 	t.Parallel()
 	url := startAgent(t, "none", "--listen", "ws://127.0.0.1:0").line(t)
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 200}, "cp", "--url", url, ":/etc/passwd", "-")
-	u.sees(t, "agent: a tar archive is nothing for a terminal: agent cat prints a file\r\n")
+	u.sees(t, "agent: a tar archive cannot be written to a terminal; to print a file use agent cat\r\n")
 	u.ends(t, 1)
 }

@@ -74,7 +74,7 @@ func TestUnixSocket(t *testing.T) {
 	if out, code := said(t, own, rig.Agent(t), "health", "--url", url); out != "" || code != 0 {
 		t.Errorf("health: %q, %d", out, code)
 	}
-	if out, code := said(t, own, rig.Agent(t), "--listen", url); out != "agent: listening on "+url+": somebody listens at "+path+" already\n" || code != 1 {
+	if out, code := said(t, own, rig.Agent(t), "--listen", url); out != "agent: listening on "+url+": another program already listens at "+path+"\n" || code != 1 {
 		t.Errorf("a second agent: %q, %d", out, code)
 	}
 	first.Kill(t)
@@ -111,7 +111,7 @@ func TestUnixSocketOfOthers(t *testing.T) {
 	listenAt(t, dir+"/few", "--allow-uid", "1,2")
 	listenAt(t, dir+"/open", "--allow-uid", "1", "--allow-uid", fmt.Sprint(nobody))
 	for name, want := range map[string]string{
-		"closed": fmt.Sprintf("agent: unix://%s/closed: dial unix %[1]s/closed: connect: permission denied: it belongs to uid 0, who lets no others in\n", dir),
+		"closed": fmt.Sprintf("agent: unix://%s/closed: dial unix %[1]s/closed: connect: permission denied: the socket belongs to uid 0, who does not let other users connect\n", dir),
 		"few":    fmt.Sprintf("agent: unix://%s/few: upgrade answered with status 403, \"uid %d may not connect: the agent was not started with --allow-uid %[2]d\"\n", dir, nobody),
 		"open":   "uid 0\n",
 	} {

@@ -188,7 +188,7 @@ func (f *Field) from(name, text string, err error) error {
 	if f.Type == duration {
 		return err
 	}
-	return fmt.Errorf("%w (from envar %s=%q)", err, name, text)
+	return fmt.Errorf("%w (from the variable %s=%q)", err, name, text)
 }
 
 // Said returns a function for [Layers.Merge], which finds what a line or a variable says. given has the
@@ -311,7 +311,7 @@ func parse(v reflect.Value, text string) error {
 	case v.Type() == duration:
 		var d time.Duration
 		if d, err = time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is no duration such as 30s, 5m or 1h30m", text)
+			return fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", text)
 		}
 		v.SetInt(int64(d))
 	case v.Kind() == reflect.String:
@@ -338,7 +338,7 @@ func parse(v reflect.Value, text string) error {
 		return errors.New("a flag of this type cannot be set")
 	}
 	if err != nil {
-		return fmt.Errorf("%q is no number", text)
+		return fmt.Errorf("%q is not a number", text)
 	}
 	return nil
 }

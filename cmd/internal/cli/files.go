@@ -143,7 +143,7 @@ func readFiles(program, folder, user string) (*Files, error) {
 			err = secretfile.Refuse(at.path) // which looks at the folders too
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w: who runs the program has to be able to read it", err)
+			err = fmt.Errorf("%w: the user of the program must be able to read the file", err)
 		}
 		if err != nil {
 			return nil, err
@@ -173,9 +173,9 @@ func (f *Files) add(r rank, path, text string) error {
 			tomlfile.As[map[string]any](doc, key, "a table", at)
 		case r == ofUser && (key == "current" || key == "contexts"):
 		case r != ofUser && (key == "current" || key == "contexts"):
-			doc.Fail(at, "contexts are in the file of a user: %s has no meaning here", key)
+			doc.Fail(at, "%s cannot be set here, because contexts belong in a user's own file", key)
 		default:
-			doc.Fail(at, "unknown key %.64q: an option is in the table of its command, such as [exec], or [exec-server] for the server%s", key,
+			doc.Fail(at, "unknown key %.64q: write an option in the table of its command, such as [exec], or [exec-server] for the server%s", key,
 				Meant(NearTable(key)))
 		}
 	}
@@ -275,7 +275,7 @@ func (f *file) known(above string, tables map[string]tomlfile.Value, commands []
 		case slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, name+" ") }):
 			f.known(name+" ", f.doc.Table(key, at), commands)
 		default:
-			f.doc.Fail(at, "unknown key %.64q: no command has that name%s", key, Meant(nearest(name, commands)))
+			f.doc.Fail(at, "unknown key %.64q: there is no command of that name%s", key, Meant(nearest(name, commands)))
 		}
 	}
 }
@@ -299,11 +299,11 @@ func (f *file) values(program, command string, options []Option) (Values, error)
 		case i < 0:
 			whose := program + " " + command + " has"
 			if command == ClientTable {
-				whose = "commands that reach an agent share"
+				whose = "the commands that connect to an agent share"
 			}
 			f.doc.Fail(at, "unknown key %.64q: %s no option of that name%s", key, whose, Meant(nearest(key, settable(options))))
 		case !options[i].Settable():
-			f.doc.Fail(at, "%s cannot be set in a file: only options that have a variable can", key)
+			f.doc.Fail(at, "%s cannot be set in a file, because it has no environment variable", key)
 		default:
 			v, err := options[i].read(f.doc.Any(at), filepath.Dir(f.path))
 			if err != nil {

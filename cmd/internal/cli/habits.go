@@ -119,7 +119,7 @@ func (p *App) withoutHelp(args []string) ([]string, error) {
 		for letter := range strings.SplitSeq(word[1:], "") {
 			if letter == "h" {
 				if fields.Find("--human-readable") == nil {
-					return args, UsageError("unknown flag -h; alone it is help")
+					return args, UsageError("unknown flag -h; write -h alone for help")
 				}
 				return slices.Concat(args[:i], []string{strings.ReplaceAll(word, "h", ""), "--human-readable"}, args[i+1:]), nil
 			}

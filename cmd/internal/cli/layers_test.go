@@ -127,14 +127,14 @@ files = ["a", "../b", "/c", "-"]
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"x = 1":                               `:1: unknown key "x": an option is in the table of its command, such as [exec], or [exec-server] for the server`,
-		"[exce]\ntext = 'x'":                  `:1: unknown key "exce": an option is in the table of its command, such as [exec], or [exec-server] for the server; did you mean exec?`,
+		"x = 1":                               `:1: unknown key "x": write an option in the table of its command, such as [exec], or [exec-server] for the server`,
+		"[exce]\ntext = 'x'":                  `:1: unknown key "exce": write an option in the table of its command, such as [exec], or [exec-server] for the server; did you mean exec?`,
 		"exec = 1":                            ":1: exec is not a table",
 		"[exec]\n\ntext = 'x'\nteyt = 'x'":    `:4: unknown key "teyt": agent exec has no option of that name; did you mean text?`,
 		"[exec]\nzzzzzzzz = 'x'":              `:2: unknown key "zzzzzzzz": agent exec has no option of that name`,
 		"exec.zzzzzzzz = 'x'":                 `:1: unknown key "zzzzzzzz": agent exec has no option of that name`,
-		"[exec]\nonce = true":                 ":2: once cannot be set in a file: only options that have a variable can",
-		"[exec]\nconfig = '/x'":               ":2: config cannot be set in a file: only options that have a variable can",
+		"[exec]\nonce = true":                 ":2: once cannot be set in a file, because it has no environment variable",
+		"[exec]\nconfig = '/x'":               ":2: config cannot be set in a file, because it has no environment variable",
 		"[exec]\ntext = 1":                    ":2: text is not a string",
 		"[exec]\ntext = ['x']":                ":2: text is not a string",
 		"[exec]\ntext = \"a\\u0000\"":         ":2: text is not text without the character NUL",
@@ -155,7 +155,7 @@ func TestErrors(t *testing.T) {
 		"[exec]\ntext = 1979-05-27":           ":2: text is not a string",
 		"[[exec]]\ntext = 'x'":                ":1: exec is not a table",
 		"[exec.text]\nx = 1":                  ":1: text is not a string",
-		"[exec]\ntext = 'x'\ntext = 'y'":      ":3: a table or a key that is there twice",
+		"[exec]\ntext = 'x'\ntext = 'y'":      ":3: this table or key is defined twice",
 		"#" + strings.Repeat("x", MaxFile):    " is longer than 1048576 bytes",
 		"a = " + strings.Repeat("[", 100_000): " is nested deeper than 8",
 	} {
@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 	if _, err := newSite(t, "", "[cp]\nwrong = 1\n[registry.serve]\nx = 1\n[contexts.a]\nurl = 'x'", "").of("exec"); err != nil {
 		t.Error(err)
 	}
-	if _, err := newSite(t, "", "", "current = 'x'").of("exec"); err == nil || !strings.Contains(err.Error(), ":1: contexts are in the file of a user") {
+	if _, err := newSite(t, "", "", "current = 'x'").of("exec"); err == nil || !strings.Contains(err.Error(), ":1: current cannot be set here, because contexts") {
 		t.Error(err)
 	}
 }
@@ -186,10 +186,10 @@ func TestRegistry(t *testing.T) {
 	commands := []string{"serve", "keys create"}
 	for text, want := range map[string]string{
 		"[registry.serve]\ncount = 1\n[registry.keys.create]\ntext = 'x'\n[exec]\nanything = 1": "",
-		"[registry.sreve]\ncount = 1":       `:1: unknown key "sreve": no command has that name; did you mean serve?`,
-		"[registry.keys.craete]\ncount = 1": `:1: unknown key "craete": no command has that name; did you mean keys create?`,
+		"[registry.sreve]\ncount = 1":       `:1: unknown key "sreve": there is no command of that name; did you mean serve?`,
+		"[registry.keys.craete]\ncount = 1": `:1: unknown key "craete": there is no command of that name; did you mean keys create?`,
 		"[registry.keys]\ncreate = 1":       ":2: create is not a table",
-		"[registry]\nlisten = 1":            `:2: unknown key "listen": no command has that name`,
+		"[registry]\nlisten = 1":            `:2: unknown key "listen": there is no command of that name`,
 		"registry = 1":                      ":1: registry is not a table",
 	} {
 		s := newSite(t, "", text, "")
@@ -323,7 +323,7 @@ func TestShared(t *testing.T) {
 	if _, err := files.Of("exec", options(), Shared{}); err != nil {
 		t.Errorf("a command that shares nothing: %v", err)
 	}
-	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": commands that reach an agent share no option`) {
+	if _, err := files.Of("exec", options(), shared); err == nil || !strings.HasPrefix(err.Error(), s.user+`:2: unknown key "nope": the commands that connect to an agent share no option`) {
 		t.Error(err)
 	}
 }
@@ -348,8 +348,8 @@ func TestWhose(t *testing.T) {
 		"required, of all": {func(s site) error { return os.Chmod(s.folder+"/requirements.toml", 0o666) }, "others can write it, and undo what this host requires"},
 		"of a stranger":    {func(s site) error { return os.Chown(s.folder+"/config.toml", 4321, -1) }, "belongs to user 4321"},
 		"in an open folder": {func(s site) error { return os.Chmod(s.folder, 0o777) },
-			"has mode 0777, others can replace what is in it"},
-		"a pipe": {func(s site) error { return errors.Join(os.Remove(s.user), syscall.Mkfifo(s.user, 0o600)) }, "is no regular file"},
+			"has mode 0777, so others can replace files in it"},
+		"a pipe": {func(s site) error { return errors.Join(os.Remove(s.user), syscall.Mkfifo(s.user, 0o600)) }, "is not a regular file"},
 	} {
 		err := broken(tt.spoil)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -173,7 +173,7 @@ func (p *App) expand(text string) string {
 // own are the flags of the program itself.
 func (p *App) own() Fields {
 	help := struct {
-		Help bool `short:"h" help:"Show context-sensitive help."`
+		Help bool `short:"h" help:"Print this help."`
 	}{}
 	fields := appendFields(nil, reflect.ValueOf(&help).Elem())
 	if p.Own != nil {

@@ -242,7 +242,7 @@ func (fs Fields) flag(args []string) (f *Field, value string, rest []string, err
 	case len(rest) == 0 || rest[0] == "--":
 		return f, "", rest, UsageError(f.name() + " needs a value" + f.choice())
 	case looksLikeFlag(rest[0]):
-		return f, "", rest, UsageError(fmt.Sprintf("%s needs a value; one that begins with - is written %[1]s=%s", f.name(), rest[0]))
+		return f, "", rest, UsageError(fmt.Sprintf("%s needs a value; write a value that begins with - as %[1]s=%s", f.name(), rest[0]))
 	}
 	return f, rest[0], rest[1:], nil
 }

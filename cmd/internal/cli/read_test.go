@@ -178,16 +178,16 @@ func TestMistakes(t *testing.T) {
 		"--mode":                               "--mode needs a value: none or full",
 		"--level middle":                       `--level must be one of "low","high" but got "middle"`,
 		"--size=-1":                            "--size is negative",
-		"--size x":                             `--size: "x" is no number`,
-		"--size 99999999999999999999":          `--size: "99999999999999999999" is no number`,
+		"--size x":                             `--size: "x" is not a number`,
+		"--size 99999999999999999999":          `--size: "99999999999999999999" is not a number`,
 		"--size":                               "--size needs a value",
 		"--size --":                            "--size needs a value",
-		"--size -1":                            "--size needs a value; one that begins with - is written --size=-1",
+		"--size -1":                            "--size needs a value; write a value that begins with - as --size=-1",
 		"--siez 1":                             `unknown flag --siez, did you mean "--size"?`,
 		"--verzion":                            `unknown flag --verzion, did you mean "--version"?`,
 		"--nonsense":                           "unknown flag --nonsense",
 		"--version --nonsense":                 "unknown flag --nonsense",
-		"--help --size x":                      `--size: "x" is no number`,
+		"--help --size x":                      `--size: "x" is not a number`,
 		"--size 1 keys ls":                     `flag --size applies to the default command "serve", not "keys"`,
 		"-- keys ls":                           "unexpected argument keys",
 		"keys -- ls":                           "unexpected argument ls",
@@ -206,13 +206,13 @@ func TestMistakes(t *testing.T) {
 		"shell fish":                           `<shell> must be one of "bash","zsh" but got "fish"`,
 		"shell zsh bash":                       "unexpected argument bash",
 		"run":                                  "<command> is missing",
-		"run --wait 5 x":                       `--wait: "5" is no duration such as 30s, 5m or 1h30m`,
-		"run --bytes 1Q x":                     `--bytes: "1Q" is no number of bytes such as 1048576, 64K or 2G`,
+		"run --wait 5 x":                       `--wait: "5" is not a duration such as 30s, 5m or 1h30m`,
+		"run --bytes 1Q x":                     `--bytes: "1Q" is not a number of bytes such as 1048576, 64K or 2G`,
 		"run --tty=maybe x":                    `--tty: bool value must be true, 1, yes, false, 0 or no but got "maybe"`,
 		"CLI_TEST_SIZE=-5":                     "--size is negative",
-		"CLI_TEST_SIZE=x --size 1":             `--size: "x" is no number (from envar CLI_TEST_SIZE="x")`,
+		"CLI_TEST_SIZE=x --size 1":             `--size: "x" is not a number (from the variable CLI_TEST_SIZE="x")`,
 		"CLI_TEST_MODE=half":                   `--mode must be one of "none","full" but got "half"`,
-		"CLI_TEST_BYTES=1Q run x":              `--bytes: "1Q" is no number of bytes such as 1048576, 64K or 2G (from envar CLI_TEST_BYTES="1Q")`,
+		"CLI_TEST_BYTES=1Q run x":              `--bytes: "1Q" is not a number of bytes such as 1048576, 64K or 2G (from the variable CLI_TEST_BYTES="1Q")`,
 		"CLI_TEST_ROLE=nobody keys create --name=n i": `--role must be one of "reader","writer" but got "nobody"`,
 		"CLI_TEST_ROLE=nobody keys create --role= ":   `--role must be one of "reader","writer" but got ""`,
 	} {
@@ -244,7 +244,7 @@ Commands:
   run               Run a program.
 
 Flags:
-  -h, --help       Show context-sensitive help.
+  -h, --help       Print this help.
       --version    Print the version.
 
 Run "program <command> --help" for more information on a command.
@@ -260,7 +260,7 @@ Examples:
     program --mode full
 
 Flags:
-  -h, --help              Show context-sensitive help.
+  -h, --help              Print this help.
       --version           Print the version.
 
       --mode=MODE         Which mode: none or full

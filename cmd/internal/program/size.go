@@ -24,7 +24,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n > math.MaxInt64>>shift || n < math.MinInt64>>shift {
-		return fmt.Errorf("%q is no number of bytes such as 1048576, 64K or 2G", text)
+		return fmt.Errorf("%q is not a number of bytes such as 1048576, 64K or 2G", text)
 	}
 	*s = Size(n << shift)
 	return nil

@@ -47,7 +47,7 @@ func Parse(path, text string) (*Document, map[string]Value, error) {
 	case !ok:
 		err = fmt.Errorf("%s is not TOML", path)
 	case strings.HasSuffix(at.Message, "has already been defined."):
-		err = fmt.Errorf("%s:%d: a table or a key that is there twice", path, at.Position.Line)
+		err = fmt.Errorf("%s:%d: this table or key is defined twice", path, at.Position.Line)
 	case at.LastKey == "" || at.Position.Line <= 1: // a token that ends with = is a key, too
 		err = fmt.Errorf("%s:%d: not TOML", path, at.Position.Line)
 	default:

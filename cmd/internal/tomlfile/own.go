@@ -21,7 +21,7 @@ func Read(path string, limit int64, harm string) (text, others string, err error
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:
-		return "", "", errors.New("whose file it is cannot be told")
+		return "", "", errors.New("the owner of the file is unknown")
 	case int(stat.Uid) != os.Geteuid() && stat.Uid != 0:
 		return "", "", fmt.Errorf("%s belongs to user %d, who could %s", path, stat.Uid, harm)
 	case info.Mode()&0o022 != 0:

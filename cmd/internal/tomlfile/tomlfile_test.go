@@ -32,9 +32,9 @@ func TestRead(t *testing.T) {
 		{write("group", "text", 0o660), "", " has mode 0660: others can write it, and do harm (chmod go-w " + dir + "/group)"},
 		{write("all", "text", 0o602), "", " has mode 0602: others can write it, and do harm (chmod go-w " + dir + "/all)"},
 		{write("long", "texts", 0o600), "", " is longer than 4 bytes"},
-		{fifo, "", " is no regular file"},
-		{dir, "", " is no regular file"},
-		{os.DevNull, "", " is no regular file"},
+		{fifo, "", " is not a regular file"},
+		{dir, "", " is not a regular file"},
+		{os.DevNull, "", " is not a regular file"},
 	} {
 		text, others, err := Read(tt.path, 4, "do harm")
 		switch {
@@ -62,10 +62,10 @@ func TestParse(t *testing.T) {
 	const secret = "s3cret"
 	for text, want := range map[string]string{
 		"a = 1\nb = '" + secret:          "file:2: not TOML, after the key b",
-		"[a]\n[a]\nx = '" + secret + "'": "file:2: a table or a key that is there twice",
-		"a = 1\na = '" + secret + "'":    "file:2: a table or a key that is there twice",
-		"a = '" + secret + "'\n[a]\n":    "file:2: a table or a key that is there twice",
-		"[a]\nb = 1\nb.c = 2":            "file:3: a table or a key that is there twice",
+		"[a]\n[a]\nx = '" + secret + "'": "file:2: this table or key is defined twice",
+		"a = 1\na = '" + secret + "'":    "file:2: this table or key is defined twice",
+		"a = '" + secret + "'\n[a]\n":    "file:2: this table or key is defined twice",
+		"[a]\nb = 1\nb.c = 2":            "file:3: this table or key is defined twice",
 		secret + "==\n":                  "file:1: not TOML",
 		"\xff" + secret:                  "file is not UTF-8",
 		"a = [[[[[[[[[1]]]]]]]]]":        "file is nested deeper than 8",

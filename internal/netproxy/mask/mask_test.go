@@ -358,7 +358,7 @@ func TestIgnoredProviders(t *testing.T) {
 	}{
 		{"", good, "no name"},
 		{"x", with(func(p *Provider) { p.Env = nil }), "names no variable"},
-		{"x", with(func(p *Provider) { p.Env = []string{"A=B"} }), "no name of a variable"},
+		{"x", with(func(p *Provider) { p.Env = []string{"A=B"} }), "not the name of a variable"},
 		{"x", with(func(p *Provider) { p.Env = []string{"TOK", "GITHUB_TOKEN"} }), "earlier provider"},
 		{"x", with(func(p *Provider) { p.Patterns = nil }), "no pattern"},
 		{"x", with(func(p *Provider) { p.Patterns = []string{"("} }), "pattern"},
@@ -374,7 +374,7 @@ func TestIgnoredProviders(t *testing.T) {
 		{"x", with(func(p *Provider) { p.Auth, p.Header = []string{"header"}, "Content-length" }), "cannot carry"},
 		{"x", with(func(p *Provider) { p.Auth, p.Header = []string{"header"}, "a b" }), "cannot carry"},
 		{"x", with(func(p *Provider) { p.Auth, p.Header, p.Prefix = []string{"header"}, "X-Key", "a\r\nb" }), "prefix"},
-		{"x", with(func(p *Provider) { p.Auth = []string{"digest"} }), "none of"},
+		{"x", with(func(p *Provider) { p.Auth = []string{"digest"} }), "is not one of bearer"},
 	} {
 		_, env, log := masked(t, Config{Environ: []string{"TOK=" + secret, "BAD=http://not.loopback"}, Providers: map[string]Provider{test.name: test.provider}})
 		if env["TOK"] != secret || strings.Count(log, "\n") != 1 || !strings.Contains(log, test.reason) || strings.Contains(log, "not.loopback") {

@@ -85,7 +85,7 @@ func newFamily(name string, p Provider, taken map[string]bool, lookup func(strin
 	f := &family{env: p.Env, bound: &binding{}}
 	for _, env := range p.Env {
 		if env == "" || strings.ContainsAny(env, "=\x00") {
-			return nil, fmt.Errorf("%q is no name of a variable", env)
+			return nil, fmt.Errorf("%q is not the name of a variable", env)
 		}
 		if taken[env] {
 			return nil, fmt.Errorf("variable %s belongs to an earlier provider", env)
@@ -142,7 +142,7 @@ func (b *binding) show(p Provider) error {
 			}
 			b.header, b.prefix = textproto.CanonicalMIMEHeaderKey(p.Header), p.Prefix
 		default:
-			return fmt.Errorf("auth %q is none of bearer, token, basic, header", word)
+			return fmt.Errorf("auth %q is not one of bearer, token, basic, header", word)
 		}
 	}
 	return nil

@@ -137,10 +137,10 @@ func readBackup(r io.Reader, known map[string][]backupValue) error {
 	lines.Buffer(nil, maxBackupLine)
 	var head backupHead
 	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &head) != nil || head.Format != backupFormat {
-		return errors.Join(errors.New("this is no backup of a registry"), lines.Err())
+		return errors.Join(errors.New("this is not a backup of a registry"), lines.Err())
 	}
 	if head.Version != backupVersion {
-		return fmt.Errorf("the backup is of version %d, and this program knows version %d", head.Version, backupVersion)
+		return fmt.Errorf("the backup has version %d, but this program knows only version %d", head.Version, backupVersion)
 	}
 	for n := 0; lines.Scan(); n++ {
 		var line struct {
@@ -152,7 +152,7 @@ func readBackup(r io.Reader, known map[string][]backupValue) error {
 		}
 		if line.Values != nil {
 			if *line.Values != n || lines.Scan() {
-				return fmt.Errorf("the backup has other than the %d values that it says", *line.Values)
+				return fmt.Errorf("the backup does not have the %d values that it announces", *line.Values)
 			}
 			return lines.Err()
 		}

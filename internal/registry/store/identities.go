@@ -95,7 +95,7 @@ func (st *Store) AddIdentity(ctx context.Context, i Identity) error {
 			return err
 		}
 	}
-	return unavailable("adding the identity", errors.New("too many others do the same"))
+	return unavailable("adding the identity", errors.New("too many others change it at the same time"))
 }
 
 // Identities returns all identities, sorted by runtime id.
@@ -188,5 +188,5 @@ func (st *Store) replayed(ctx context.Context, runtimeID, taskID string, at time
 			return false, err
 		}
 	}
-	return false, unavailable("remembering the assertion", errors.New("too many others do the same"))
+	return false, unavailable("remembering the assertion", errors.New("too many others change it at the same time"))
 }

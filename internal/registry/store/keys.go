@@ -154,7 +154,7 @@ func (st *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 			return record.Key, err
 		}
 	}
-	return Key{}, unavailable("revoking the key", errors.New("too many others do the same"))
+	return Key{}, unavailable("revoking the key", errors.New("too many others change it at the same time"))
 }
 
 // key reads a key. The error is ErrNotFound for an unknown id.
@@ -209,7 +209,7 @@ func (st *Store) RotateKey(ctx context.Context, id string, grace time.Duration) 
 			return text, record.Key, nil
 		}
 	}
-	return "", Key{}, unavailable("rotating the key", errors.New("too many others do the same"))
+	return "", Key{}, unavailable("rotating the key", errors.New("too many others change it at the same time"))
 }
 
 // forgetText removes the records of later texts of a key. What cannot be removed entitles to

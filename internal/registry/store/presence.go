@@ -111,7 +111,7 @@ func (st *Store) SetOnline(ctx context.Context, p Presence, reg Seen) (revision 
 		}
 		return 0, errors.Join(err, st.SetOffline(context.WithoutCancel(ctx), p.EnvironmentID, revision))
 	}
-	return 0, unavailable("going online", errors.New("too many others do the same"))
+	return 0, unavailable("going online", errors.New("too many others change it at the same time"))
 }
 
 // touch rewrites the registration unchanged: that restarts its TTL and makes a
@@ -132,7 +132,7 @@ func (st *Store) touch(ctx context.Context, environmentID string, reg Seen) erro
 			return errSuperseded
 		}
 	}
-	return unavailable("going online", errors.New("too many others do the same"))
+	return unavailable("going online", errors.New("too many others change it at the same time"))
 }
 
 // SetOffline removes the presence that SetOnline has noted with this revision. It does

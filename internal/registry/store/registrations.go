@@ -71,7 +71,7 @@ func (st *Store) enroll(ctx context.Context, environmentID string, next Registra
 			return next, false, err
 		}
 	}
-	return Registration{}, false, unavailable("registering", errors.New("too many others do the same"))
+	return Registration{}, false, unavailable("registering", errors.New("too many others change it at the same time"))
 }
 
 func newRegistrationID() string {

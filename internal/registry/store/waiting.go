@@ -92,9 +92,9 @@ func bucketCause(err error, replicas int) (cause error, over bool) {
 	case err == nil:
 		return nil, false
 	case isAPI && refused.ErrorCode == errCodeNoCluster:
-		return fmt.Errorf("this NATS is a single server, and can keep no %d replicas (--nats-replicas)", replicas), true
+		return fmt.Errorf("this NATS is a single server and cannot keep %d replicas (--nats-replicas)", replicas), true
 	case isAPI && refused.ErrorCode == errCodeNoPeers:
-		return fmt.Errorf("too few servers of the cluster are there for %d replicas (--nats-replicas): %w", max(replicas, 1), err), false
+		return fmt.Errorf("the cluster has too few servers for %d replicas (--nats-replicas): %w", max(replicas, 1), err), false
 	case isAPI && refused.Code != http.StatusServiceUnavailable:
 		return err, true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
@@ -116,7 +116,7 @@ func connectCause(err error) (cause error, over bool) {
 	case isFile, isCertificate:
 		return err, true
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
-		return fmt.Errorf("it refuses the credentials, or wants some: %w", err), true
+		return fmt.Errorf("it refuses the credentials, or needs credentials: %w", err), true
 	case errors.Is(err, nats.ErrNoServers): // so NATS calls a refused connection
 		return errors.New("nobody answers: connection refused"), false
 	case isNetwork && network.Op == "dial":

@@ -120,10 +120,10 @@ func TryJudged(reaper *procs.Reaper) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 	defer cancel()
 	if err := p.WaitExit(ctx); err != nil {
-		return fmt.Errorf("a program under such a watch does not end: %w", err)
+		return fmt.Errorf("a watched program does not end: %w", err)
 	}
 	if _, got, _, _ := p.State(); got != code {
-		return fmt.Errorf("a program under such a watch ended with %d, and not with %d: the kernel or an outer sandbox does not let it be watched "+
+		return fmt.Errorf("a watched program ended with %d instead of %d: the kernel or an outer sandbox does not let it be watched "+
 			"(seccomp listeners of Linux 5.19, ptrace)", got, code)
 	}
 	return nil

@@ -60,7 +60,7 @@ func ownDir(dir string) error {
 	case int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("state directory %s belongs to user %d", dir, st.Uid)
 	case st.Mode&0o077 != 0:
-		return fmt.Errorf("state directory %s has mode %#o, which lets others in", dir, st.Mode&0o777)
+		return fmt.Errorf("state directory %s has mode %#o, so others can enter it", dir, st.Mode&0o777)
 	}
 	// The directory may have been made long ago, on a file system that is
 	// read-only by now: say so here, and not when a ledger is made.

@@ -42,7 +42,7 @@ const (
 
 // errNotRefused is the error of a layer that can be put on and then does not
 // forbid what it has to.
-var errNotRefused = errors.New("what it forbids is done")
+var errNotRefused = errors.New("an action that the layer forbids succeeded")
 
 // Main is the main of a child that [Host] started: it tries the layers that the
 // arguments name and writes a report to standard output, one line of JSON. It
@@ -179,7 +179,7 @@ func tryProc() error {
 		return err
 	}
 	if self != "1" {
-		return fmt.Errorf("this process is %s in it, not 1", self)
+		return fmt.Errorf("this process has the number %s in the namespace, not 1", self)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func refused(err error, want ...unix.Errno) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("trying what it forbids: %w, not %w", err, want[0])
+	return fmt.Errorf("trying a forbidden action: %w, not %w", err, want[0])
 }
 
 // ownName returns a file name that no other process uses.

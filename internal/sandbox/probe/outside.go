@@ -32,7 +32,7 @@ func (r *report) tryOutside() bool {
 		return false
 	}
 	_, err = syscall.Wait4(pid, nil, 0, nil)
-	return r.note(sandbox.PIDNS, "waiting for a process in it", err)
+	return r.note(sandbox.PIDNS, "waiting for a process in the namespace", err)
 }
 
 // tryInside makes sure that this process has numbers of its own, and that it can
@@ -41,7 +41,7 @@ func (r *report) tryOutside() bool {
 // relies on (sandbox.md 14.3).
 func (r *report) tryInside(pid int) {
 	if own := os.Getpid(); own != 1 {
-		r.note(sandbox.PIDNS, "entering the namespace", fmt.Errorf("this process is %d in it, not 1", own))
+		r.note(sandbox.PIDNS, "entering the namespace", fmt.Errorf("this process has the number %d in the namespace, not 1", own))
 		return
 	}
 	outside := filepath.Join("/proc", strconv.Itoa(pid))

@@ -178,7 +178,7 @@ func (p prober) enter(ctx context.Context, flags uintptr) (report, error) {
 	report, err := p.run(ctx, whatNamespaces, flags, layers...)
 	for _, layer := range layers {
 		if err == nil && report.Done[layer] && report.Namespaces[layer] == p.own[layer] {
-			report.note(layer, "entering the namespace", errors.New("it is that of this process"))
+			report.note(layer, "entering the namespace", errors.New("the namespace is that of this process"))
 		}
 	}
 	return report, err

@@ -257,7 +257,7 @@ func TestRemedy(t *testing.T) {
 		{"root without SETFCAP", hostFacts{root: true, filtered: true}, sandbox.UserNS, failure{Step: stepMaps, Errno: unix.EPERM}, "SETFCAP"},
 		{"nothing known", hostFacts{}, sandbox.UserNS, clone(unix.EPERM), "chroot"},
 		{"masked proc", hostFacts{maskedProc: true, filtered: true}, sandbox.Procfs, failure{Step: stepProc, Errno: unix.EPERM}, "systempaths=unconfined"},
-		{"proc refused", hostFacts{}, sandbox.Procfs, failure{Step: stepProc, Errno: unix.EPERM}, "no whole /proc"},
+		{"proc refused", hostFacts{}, sandbox.Procfs, failure{Step: stepProc, Errno: unix.EPERM}, "hides parts of /proc"},
 		{"no pid namespace", hostFacts{maskedProc: true, filtered: true}, sandbox.PIDNS, clone(unix.EPERM), "--security-opt seccomp="},
 		{"Landlock not in the kernel", hostFacts{}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "5.13"},
 		{"Landlock behind a filter", hostFacts{filtered: true}, sandbox.Landlock, failure{Errno: unix.ENOSYS}, "20.10.23"},

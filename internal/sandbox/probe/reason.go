@@ -139,15 +139,15 @@ func (f hostFacts) remedy(layer sandbox.Layer, failure failure) string {
 
 func pidfdRemedy(errno syscall.Errno) string {
 	if errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS {
-		return "run the container with a seccomp profile that allows pidfd_open and pidfd_getfd, as seccomp-agent.json of deploy does. Where no user namespaces are " +
-			"allowed nothing needs them"
+		return "run the container with a seccomp profile that allows pidfd_open and pidfd_getfd, such as deploy's seccomp-agent.json. A host without user " +
+			"namespaces does not need them"
 	}
-	return "run agent doctor again; if this stays, the kernel's log may say more"
+	return "run agent doctor again; if it still fails, look into the kernel's log"
 }
 
 const filterRemedy = `run the container with a seccomp profile that allows unshare, clone and clone3 with namespace flags, mount, umount2, pivot_root, ` +
-	`open_tree, move_mount, mount_setattr, fsopen, fsconfig and fsmount: podman's default profile does, for Docker write one and pass it with ` +
-	`--security-opt seccomp=FILE, in Kubernetes set seccompProfile to Localhost with such a file`
+	`open_tree, move_mount, mount_setattr, fsopen, fsconfig and fsmount: podman's default profile does; for Docker write a profile and pass it with ` +
+	`--security-opt seccomp=FILE; in Kubernetes set seccompProfile to Localhost with such a file`
 
 func (f hostFacts) namespaceRemedy(failure failure) string {
 	switch failure.Errno {
@@ -170,16 +170,16 @@ func (f hostFacts) namespaceRemedy(failure failure) string {
 		case f.maxUserNS == "0":
 			return "sysctl -w user.max_user_namespaces=10000"
 		case failure.Step == stepMaps && f.root && !f.setFCap:
-			return "run the agent as an ordinary user, or add the capability SETFCAP (--cap-add=SETFCAP): uid 0 cannot map itself without"
+			return "run the agent as an ordinary user, or add the capability SETFCAP (--cap-add=SETFCAP), because uid 0 cannot map itself without it"
 		case f.restrictedByAA == "1" && !f.root:
 			return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or give the agent an AppArmor profile that has the rule userns"
 		case f.filtered:
 			return filterRemedy
 		}
-		return "allow user namespaces and mounts in them to the agent: they are refused by a seccomp or AppArmor profile, by SELinux, or because " +
+		return "allow the agent to create user namespaces and to mount in them: a seccomp or AppArmor profile or SELinux refuses that, or " +
 			"the agent runs in a chroot"
 	}
-	return "run agent doctor again; if this stays, the kernel's log may say more"
+	return "run agent doctor again; if it still fails, look into the kernel's log"
 }
 
 func (f hostFacts) procRemedy(errno syscall.Errno) string {
@@ -190,7 +190,7 @@ func (f hostFacts) procRemedy(errno syscall.Errno) string {
 		return "unmask /proc in the container: --security-opt unmask=ALL for podman, --security-opt systempaths=unconfined for Docker, " +
 			"procMount: Unmasked with hostUsers: false in Kubernetes"
 	}
-	return "let the agent mount procfs in its own pid namespace: the container shows it no whole /proc, or its seccomp or AppArmor profile forbids mounts"
+	return "let the agent mount procfs in its own pid namespace: the container hides parts of /proc, or its seccomp or AppArmor profile forbids mounts"
 }
 
 func (f hostFacts) landlockRemedy(errno syscall.Errno) string {
@@ -202,21 +202,21 @@ func (f hostFacts) landlockRemedy(errno syscall.Errno) string {
 			return "run the container with a seccomp profile that allows landlock_create_ruleset, landlock_add_rule and landlock_restrict_self: the kernel has Landlock"
 		}
 		if f.filtered {
-			return "run a kernel of version 5.13 or later with CONFIG_SECURITY_LANDLOCK, and a container engine whose seccomp profile knows its calls " +
+			return "run a kernel of version 5.13 or later with CONFIG_SECURITY_LANDLOCK, and a container engine whose seccomp profile allows Landlock's calls " +
 				"(Docker 20.10.23 or later)"
 		}
 		return "run a kernel of version 5.13 or later that is built with CONFIG_SECURITY_LANDLOCK"
 	case unix.EPERM, unix.EACCES:
 		return "run the container with a seccomp profile that allows landlock_create_ruleset, landlock_add_rule and landlock_restrict_self"
 	}
-	return "run agent doctor again; if this stays, run a kernel of version 5.13 or later"
+	return "run agent doctor again; if it still fails, run a kernel of version 5.13 or later"
 }
 
 // otherModules continues the text lsm=landlock with the modules that are loaded
 // now, since the parameter replaces the whole list.
 func (f hostFacts) otherModules() string {
 	if f.securityModules == "" {
-		return " before those that it has now"
+		return " followed by the modules that it has now"
 	}
 	return "," + f.securityModules
 }
@@ -224,7 +224,7 @@ func (f hostFacts) otherModules() string {
 func (f hostFacts) supervisedRemedy(failure failure) string {
 	if (failure.Step == stepMemory || failure.Step == stepTrace) && (failure.Errno == unix.EPERM || failure.Errno == unix.EACCES) {
 		if f.ptraceScope == "2" || f.ptraceScope == "3" {
-			return "sysctl -w kernel.yama.ptrace_scope=1: a supervisor reads the memory of its commands (from 3 only a reboot leads back)"
+			return "sysctl -w kernel.yama.ptrace_scope=1, because a supervisor reads the memory of its commands (if it is 3 now, reboot first)"
 		}
 		return "run the container with a seccomp profile that allows process_vm_readv and ptrace, as Docker's does on Linux 4.8 and later"
 	}
@@ -245,5 +245,5 @@ func (f hostFacts) seccompRemedy(layer sandbox.Layer, errno syscall.Errno) strin
 	case errno == unix.EPERM || errno == unix.EACCES:
 		return "run the container with a seccomp profile that allows seccomp and prctl"
 	}
-	return "run agent doctor again; if this stays, the kernel's log may say more"
+	return "run agent doctor again; if it still fails, look into the kernel's log"
 }

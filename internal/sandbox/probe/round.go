@@ -33,23 +33,23 @@ func RoundArgs(proxy, tcp, udp uint16) []string {
 func tryRound(proxy, tcp, udp int) (code int) {
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	if err := greeted(at(proxy)); err != nil {
-		fmt.Fprintf(os.Stdout, "the proxy is out of reach: %v\n", err)
+		fmt.Fprintf(os.Stdout, "the proxy cannot be reached: %v\n", err)
 	}
 	for _, way := range []struct {
 		name string
 		try  func() error
 	}{
-		{"another port was connected to", func() error {
+		{"a connection to another port was made", func() error {
 			return connectTo(unix.AF_INET, &unix.SockaddrInet4{Port: tcp, Addr: [4]byte{127, 0, 0, 1}})
 		}},
-		{"another port was connected to over IPv6", func() error {
+		{"a connection to another port was made over IPv6", func() error {
 			return connectTo(unix.AF_INET6, &unix.SockaddrInet6{Port: tcp, Addr: [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}})
 		}},
-		{"a raw socket was made", func() error { return makeSocket(unix.AF_INET, unix.SOCK_RAW) }},
-		{"a packet socket was made", func() error { return makeSocket(unix.AF_PACKET, unix.SOCK_RAW) }},
-		{"a netlink socket was made", func() error { return makeSocket(unix.AF_NETLINK, unix.SOCK_RAW) }},
-		{"a UNIX socket was made", func() error { return makeSocket(unix.AF_UNIX, unix.SOCK_STREAM) }},
-		{"a socket of a virtual machine was made", func() error { return makeSocket(unix.AF_VSOCK, unix.SOCK_STREAM) }},
+		{"a raw socket was created", func() error { return makeSocket(unix.AF_INET, unix.SOCK_RAW) }},
+		{"a packet socket was created", func() error { return makeSocket(unix.AF_PACKET, unix.SOCK_RAW) }},
+		{"a netlink socket was created", func() error { return makeSocket(unix.AF_NETLINK, unix.SOCK_RAW) }},
+		{"a UNIX socket was created", func() error { return makeSocket(unix.AF_UNIX, unix.SOCK_STREAM) }},
+		{"a virtual machine's socket (vsock) was created", func() error { return makeSocket(unix.AF_VSOCK, unix.SOCK_STREAM) }},
 	} {
 		if way.try() == nil {
 			fmt.Fprintln(os.Stdout, way.name)

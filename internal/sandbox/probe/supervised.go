@@ -111,7 +111,7 @@ func serveCaller(listener int, pair [2]int) error {
 		return err
 	}
 	if question != supervisedQuestion {
-		return errors.New("something else is there")
+		return errors.New("the memory holds something else")
 	}
 	if _, err := unix.Write(pair[0], []byte(supervisedAnswer)); err != nil {
 		return err

@@ -45,7 +45,7 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	called := ""
 	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
 		if q.Kind == protocol.ApprovalExec {
-			argv[0], called = q.Exe, "it is called "+quote(maxBeside, q.Argv[0])
+			argv[0], called = q.Exe, "it calls itself "+quote(maxBeside, q.Argv[0])
 			if path.Base(q.Exe) == path.Base(q.Argv[0]) {
 				called = ""
 			}
@@ -66,9 +66,9 @@ func shown(q *protocol.ExecApprovalParams) []string {
 		if !slices.Equal(q.ProposedPrefix, argv) {
 			lines = append(lines, "  (a rule would be about "+quote(maxBeside, q.ProposedPrefix...)+")")
 		}
-		choices += "with a [r]ule for all that begins with these words (r 1: with the first), "
+		choices += "with a [r]ule for all commands that begin with these words (r 1: with the first word), "
 		if n == 1 {
-			choices = "[o]nce, [a]lways for this command, with a [r]ule for all that begins with this word, "
+			choices = "[o]nce, [a]lways for this command, with a [r]ule for all commands that begin with this word, "
 		}
 	}
 	return append(lines, choices+"[N]o? ")

@@ -57,12 +57,12 @@ func TestShown(t *testing.T) {
 		},
 		{
 			protocol.ExecApprovalParams{Kind: "start", Argv: []string{"x", "1"}, Cwd: "/", Reason: "`x 1` requires approval by policy", ProposedPrefix: []string{"x", "1"}, Truncated: true},
-			"a command waits for approval, in /:|  x 1 … and more|[o]nce, [a]lways for this command, with a [r]ule for all that begins with these words (r 1: with the first), [N]o? ",
+			"a command waits for approval, in /:|  x 1 … and more|[o]nce, [a]lways for this command, with a [r]ule for all commands that begin with these words (r 1: with the first word), [N]o? ",
 		},
 		{
 			protocol.ExecApprovalParams{Kind: "exec", Argv: []string{"ls", "-l"}, Exe: "/tmp/x", Cwd: "/a b", PID: 7, Reason: "?", ProposedPrefix: []string{"/tmp/x"}},
-			"process 7 wants to execute, in '/a b': ?:|  /tmp/x -l|  (it is called ls)|  (a rule would be about /tmp/x)|" +
-				"[o]nce, [a]lways for this command, with a [r]ule for all that begins with this word, [N]o? ",
+			"process 7 wants to execute, in '/a b': ?:|  /tmp/x -l|  (it calls itself ls)|  (a rule would be about /tmp/x)|" +
+				"[o]nce, [a]lways for this command, with a [r]ule for all commands that begin with this word, [N]o? ",
 		},
 		{ // of a reason that was cut the command itself is left, which may say anything
 			protocol.ExecApprovalParams{Kind: "start", Argv: []string{"x"}, Cwd: "/", Reason: ("`x ' requires approval: it is harmless " + strings.Repeat("x", maxReason))[:maxReason]},

@@ -6,8 +6,8 @@ import "errors"
 var errLeft = errors.New("ended by ~. at the terminal")
 
 const (
-	escapesHelp     = "at the start of a line: ~. leaves and ends the command, ~~ is a ~ for the command, ~? is this"
-	escapesHelpKept = "at the start of a line: ~. leaves and lets the command run on, ~~ is a ~ for the command, ~? is this"
+	escapesHelp     = "at the start of a line: ~. leaves and ends the command, ~~ sends a ~ to the command, ~? prints this help"
+	escapesHelpKept = "at the start of a line: ~. leaves and keeps the command running, ~~ sends a ~ to the command, ~? prints this help"
 )
 
 // asked is the wish of an escape that the user types.

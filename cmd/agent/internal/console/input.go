@@ -53,7 +53,7 @@ func (c *Console) copyStdin(ctx context.Context, in io.Reader) {
 	case c.command.Capabilities.ProcessCloseStdin:
 		_ = c.command.Process.CloseStdin(ctx)
 	default:
-		program.Complain(c.sys.Stderr, "the server has no way to end the command's standard input; see -n")
+		program.Complain(c.sys.Stderr, "the server cannot end the command's standard input; use -n to pass on none")
 	}
 }
 

@@ -47,11 +47,11 @@ func ParseKeys(text string) ([]byte, error) {
 		case len(key) == 1 && key[0] > ' ' && key[0] <= '~':
 			all = append(all, key[0])
 		default:
-			return nil, fmt.Errorf("%.32q is no key: ctrl-p or a", key)
+			return nil, fmt.Errorf("%.32q is not a key such as ctrl-p or a", key)
 		}
 	}
 	if len(all) > maxKeys {
-		return nil, fmt.Errorf("%d keys are too many, at most %d", len(all), maxKeys)
+		return nil, fmt.Errorf("%d keys are too many: use at most %d", len(all), maxKeys)
 	}
 	return all, nil
 }

@@ -17,17 +17,17 @@ import (
 type Ask func(ctx context.Context, lines []string, take func(line string) bool) error
 
 // errNobody says that there is no terminal, or no longer one, at which to ask.
-var errNobody = errors.New("nobody is at a terminal")
+var errNobody = errors.New("there is no terminal to ask at")
 
 // questionPause is how long a question is on the screen before it takes answers, because a user who
 // types earlier has not read the question.
 const questionPause = 500 * time.Millisecond
 
 // questionWaits tells a user whose shell has the terminal that there is a question.
-const questionWaits = "\r\nagent: a question waits until this is in the foreground\r\n"
+const questionWaits = "\r\nagent: a question waits until this job is in the foreground\r\n"
 
 // questionWithdrawn tells the user that a question needs no answer any more.
-const questionWithdrawn = "\r\nagent: no answer is needed any more\r\n"
+const questionWithdrawn = "\r\nagent: the question no longer needs an answer\r\n"
 
 // calm resets the terminal, so that the user sees the whole question and nothing else, whatever the
 // command has written before. It ends an unfinished escape sequence and a synchronized update, and

@@ -122,10 +122,10 @@ func Diagnose(ctx context.Context, cfg Config) (*Diagnosis, error) {
 
 // judgedNote reports whether rules about commands can be enforced for all that is executed.
 func judgedNote() Note {
-	n := Note{Name: "execPolicyTree", OK: true, Text: "Rules about commands can be enforced for every program that is executed (--exec-policy-enforce tree). " +
-		"Names of programs are a guard rail; the boundary is the sandbox."}
+	n := Note{Name: "execPolicyTree", OK: true, Text: "rules about commands can be enforced for every program that a command executes (--exec-policy-enforce tree). " +
+		"Rules about names are only a guard rail: the security boundary is the sandbox"}
 	if err := confine.TryJudged(nil); err != nil {
-		n.OK, n.Text = false, "Rules about commands can be enforced only for what clients start (--exec-policy-enforce start): "+err.Error()
+		n.OK, n.Text = false, "rules about commands can be enforced only for the commands that clients start (--exec-policy-enforce start): "+err.Error()
 	}
 	return n
 }
@@ -164,12 +164,12 @@ func examples() []example {
 	}
 	return []example{
 		{"read-only", "read everything, write nothing, no network", confined(sandbox.NetworkRestricted, root)},
-		{"workspace-write", "write below workspaces and /tmp, but for names like .git; no network", confined(sandbox.NetworkRestricted, write...)},
-		{"workspace-write-network", "the same with the host's network", confined(sandbox.NetworkEnabled, write...)},
-		{"deny", "the same as workspace-write, but some paths and patterns denied", confined(sandbox.NetworkRestricted, append(slices.Clone(write),
+		{"workspace-write", "write in workspaces and /tmp, except to names like .git; no network", confined(sandbox.NetworkRestricted, write...)},
+		{"workspace-write-network", "like workspace-write, with the host's network", confined(sandbox.NetworkEnabled, write...)},
+		{"deny", "like workspace-write, with some paths and patterns denied", confined(sandbox.NetworkRestricted, append(slices.Clone(write),
 			sandbox.Entry{Place: sandbox.PlacePath, Path: workspace + "/secrets", Access: sandbox.Denied},
 			sandbox.Entry{Place: sandbox.PlaceGlob, Path: workspace + "/**/*.env", Access: sandbox.Denied})...)},
-		{"view-only", "see only the platform and a workspace, write nothing, no network", confined(sandbox.NetworkRestricted,
+		{"view-only", "see only the system's own files and a workspace, write nothing, no network", confined(sandbox.NetworkRestricted,
 			sandbox.Entry{Place: sandbox.PlaceMinimal, Access: sandbox.Read},
 			sandbox.Entry{Place: sandbox.PlaceProjectRoots, Access: sandbox.Read})},
 		{"network-only", "all files, no network", sandbox.Profile{Kind: sandbox.External, Network: sandbox.NetworkRestricted}},
@@ -183,7 +183,7 @@ func processEnforcement(policy *sandbox.Policy, host sandbox.Host, cfg Config) E
 	door := confine.Door{Host: func() (sandbox.Host, error) { return host, nil }, Operator: cfg.Operator}
 	backend, err := door.Choose(policy)
 	if err == nil && cfg.NoState != nil && len(policy.WritableRoots()) > 0 {
-		return Enforcement{Layers: []string{}, Error: "there is no place for records of placeholders", Remedy: "make one writable, or name one with --state-dir"}
+		return Enforcement{Layers: []string{}, Error: "there is no folder for records of placeholders", Remedy: "make one of the folders writable, or name another with --state-dir"}
 	}
 	if err == nil {
 		return Enforcement{OK: true, Layers: backend.Names()}
@@ -211,7 +211,7 @@ func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Poli
 	_, broken := errors.AsType[*files.HelperError](err)
 	switch {
 	case err == nil:
-		return Enforcement{Layers: []string{}, Error: "what the policy forbids was done"}
+		return Enforcement{Layers: []string{}, Error: "an action that the policy forbids succeeded"}
 	case !broken && (errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT)):
 		return result // refused; ENOENT is the answer where the policy hides the root
 	}
@@ -220,15 +220,15 @@ func fileEnforcement(ctx context.Context, pool *files.Pool, policy *sandbox.Poli
 
 // notes returns the notes on cgroups, landlock, procfs and state.
 func notes(h sandbox.Host, noState error) []Note {
-	cgroups := Note{Name: "cgroups", OK: true, Text: "each confined process of a serving agent gets a control group, and terminate reaches all that is in it"}
+	cgroups := Note{Name: "cgroups", OK: true, Text: "each confined command of a serving agent gets its own control group, and terminate ends all processes in it"}
 	groups, err := procs.NewCgroups(procs.CgroupLimits{})
 	if err == nil {
 		err = groups.Close()
 	}
 	if err != nil {
-		cgroups.OK, cgroups.Text = false, "confined processes get no control group of their own, and limits on them cannot be set: "+err.Error()
+		cgroups.OK, cgroups.Text = false, "confined commands get no control group of their own, so limits on them cannot be set: "+err.Error()
 	}
-	state := Note{Name: "state", OK: noState == nil, Text: "records of placeholders have a place"}
+	state := Note{Name: "state", OK: noState == nil, Text: "there is a folder for records of placeholders"}
 	if noState != nil {
 		state.Text = strings.ReplaceAll(noState.Error(), "\n", "; ")
 	}
@@ -241,27 +241,27 @@ const scopes, ioctls = 6, 5
 
 // landlockNote says what the host's version of Landlock does not confine.
 func landlockNote(h sandbox.Host) Note {
-	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has all that policies need", h.Landlock)}
+	n := Note{Name: "landlock", OK: h.Landlock >= scopes, Text: fmt.Sprintf("ABI %d has everything that policies need", h.Landlock)}
 	switch {
 	case h.Landlock == 0:
-		n.Text = "there is none: namespaces and filters confine without this second wall"
+		n.Text = "this host has no Landlock: namespaces and filters confine commands without this second barrier"
 	case h.Landlock < ioctls:
-		n.Text = fmt.Sprintf("ABI %d confines neither ioctls of devices (5, Linux 6.10) nor signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
+		n.Text = fmt.Sprintf("ABI %d does not confine ioctls of devices (that needs ABI 5, Linux 6.10), signals and abstract UNIX sockets (ABI 6, Linux 6.12)", h.Landlock)
 	case h.Landlock < scopes:
-		n.Text = fmt.Sprintf("ABI %d does not confine signals and abstract UNIX sockets (6, Linux 6.12)", h.Landlock)
+		n.Text = fmt.Sprintf("ABI %d does not confine signals and abstract UNIX sockets (that needs ABI 6, Linux 6.12)", h.Landlock)
 	}
 	return n
 }
 
 // procfsNote says what confined processes see of other processes in /proc.
 func procfsNote(h sandbox.Host) Note {
-	n := Note{Name: "procfs", OK: h.Has(sandbox.Procfs), Text: "processes that are confined see only themselves in /proc"}
+	n := Note{Name: "procfs", OK: h.Has(sandbox.Procfs), Text: "confined commands see only their own processes in /proc"}
 	if n.OK {
 		return n
 	}
-	n.Text = "processes that are confined see others in /proc, with command line and status; they can neither signal them nor read their memory, environment and descriptors"
+	n.Text = "confined commands see other processes in /proc, with command line and status, but cannot signal them or read their memory, environment and descriptors"
 	if h.Has(sandbox.PIDNS) && h.Landlock < scopes {
-		n.Text += "; the numbers there are those of the host, and not what getpid(2) returns"
+		n.Text += "; /proc shows the host's process numbers, which differ from those that getpid(2) returns"
 	}
 	return n
 }

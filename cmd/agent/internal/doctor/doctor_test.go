@@ -128,7 +128,7 @@ func TestDiagnosisPage(t *testing.T) {
 			{Name: "second", Processes: Enforcement{Error: "userns is missing"}, Files: Enforcement{OK: true}},
 		},
 		Proxies: []Proxy{
-			{Name: "proxy:netns", Error: "another port was connected to", Remedy: "allow it"},
+			{Name: "proxy:netns", Error: "a connection to another port was made", Remedy: "allow it"},
 			{Name: "proxy:supervised", Error: "landlock is missing: too old", Remedy: "run a later kernel"},
 		},
 		Notes: []Note{{Name: "cgroups", Text: "none"}},
@@ -140,7 +140,7 @@ func TestDiagnosisPage(t *testing.T) {
 	for _, want := range []string{
 		"userns: clone: refused\nmountns: no user namespace\nTo get that: allow it.\n", "landlock: not there\nTo get that: boot it.\n",
 		"second is refused for processes: userns is missing\n", "first is refused for file requests: no helper\n",
-		"proxy:netns does not work: another port was connected to\n",
+		"proxy:netns does not work: a connection to another port was made\n",
 		"proxy:supervised does not work: landlock is missing: too old\nTo get that: run a later kernel.\n", "cgroups: none\n",
 	} {
 		if strings.Count(page.String(), want) != 1 {

@@ -46,7 +46,7 @@ func proxies(ctx context.Context, host sandbox.Host, cfg Config) []Proxy {
 
 // goRound tries one way, with a host that has only the layers for that one.
 func goRound(ctx context.Context, name string, host sandbox.Host, cfg Config) Proxy {
-	p := Proxy{Name: name, Tried: "connect to another port, send a datagram, make other sockets, come in from outside"}
+	p := Proxy{Name: name, Tried: "connect to another port, send a datagram, create other sockets, connect from outside"}
 	could, err := attempts(ctx, host, cfg)
 	if missing, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		p.Error, p.Remedy = missing.Layer+" is missing: "+missing.Reason, missing.Remedy
@@ -93,10 +93,10 @@ func attempts(ctx context.Context, host sandbox.Host, cfg Config) (could []strin
 		could = append(could, strings.TrimSpace(line))
 	}
 	if elsewhere.reached() {
-		could = append(could, "something has arrived elsewhere on this host")
+		could = append(could, "data has arrived at another port of this host")
 	}
 	if getsIn(proxy.Addr()) {
-		could = append(could, "another process has got through to the proxy")
+		could = append(could, "another process could connect to the proxy")
 	}
 	return could, nil
 }

@@ -15,25 +15,25 @@ import (
 // Flags are the flags of remote mode (remote.md 2). A pointer is nil if the flag was not given,
 // because an empty value has a meaning. TLSCA is ignored without --remote: clients have the same variable.
 type Flags struct {
-	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening: base URL of the registry, https, or http to loopback."`
+	Remote          *string `env:"AGENT_REMOTE" group:"remote" placeholder:"URL" help:"Serve as a remote environment instead of listening. URL is the base URL of the registry: https, or http for this machine."`
 	EnvironmentID   *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" group:"remote" placeholder:"ID" help:"Environment to register as."`
-	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility; sent nowhere."`
-	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default, or direct, which is for --aws-sigv4."`
-	Transport       string  `default:"" enum:",noise,direct" env:"AGENT_TRANSPORT" group:"remote" placeholder:"NAME" help:"How clients reach this agent through our registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Registry and clients have to want it too."`
+	Name            string  `env:"AGENT_NAME" group:"remote" placeholder:"TEXT" help:"Accepted for compatibility, but not used."`
+	RemoteTransport string  `default:"" enum:",noise,direct" env:"AGENT_REMOTE_TRANSPORT" group:"remote" placeholder:"NAME" help:"noise, the default; or direct, which --aws-sigv4 needs."`
+	Transport       string  `default:"" enum:",noise,direct" env:"AGENT_TRANSPORT" group:"remote" placeholder:"NAME" help:"How clients reach this agent through our registry: noise, the default, is encrypted end to end. With direct, whoever runs the registry, or a proxy where TLS ends, can read and change everything; the registry and the clients must ask for direct too."`
 
-	TLSCA string `env:"AGENT_TLS_CA" name:"tls-ca" group:"remote" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of the registry has to be from. Default: those of this system, and of SSL_CERT_FILE."`
+	TLSCA string `env:"AGENT_TLS_CA" name:"tls-ca" group:"remote" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for the registry. Default: those of this system and of SSL_CERT_FILE."`
 
-	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file, which is read again when it has changed or the registry refuses the key. For confined commands never to see it, renew it in place, or in a folder of its own that no command may write."`
+	APIKeyFile              string `env:"AGENT_API_KEY_FILE" name:"api-key-file" group:"remote" type:"path" placeholder:"FILE" help:"Sign in with the API key in a file. The file is read again when it has changed or the registry refuses the key. To hide it from confined commands, renew the file in place, or keep it in a folder of its own where no command may write."`
 	UseAgentIdentityAuth    bool   `env:"AGENT_USE_AGENT_IDENTITY_AUTH" group:"remote" help:"Sign in with the agent identity in CODEX_ACCESS_TOKEN."`
 	RegistrationBearerStdin bool   `env:"AGENT_REGISTRATION_BEARER_STDIN" group:"remote" help:"Sign in with the bearer token on the first line of standard input."`
-	ExecutorCredentialStdin bool   `env:"AGENT_EXECUTOR_CREDENTIAL_STDIN" group:"remote" help:"Sign in with the newest of the credentials on standard input, one JSON object a line."`
+	ExecutorCredentialStdin bool   `env:"AGENT_EXECUTOR_CREDENTIAL_STDIN" group:"remote" help:"Sign in with the newest of the credentials on standard input, one JSON object on each line."`
 	ChatGPTTokenStdin       bool   `env:"AGENT_CHATGPT_TOKEN_STDIN" name:"chatgpt-token-stdin" group:"remote" help:"Sign in with the ChatGPT access token on the first line of standard input; https only."`
-	ChatGPTAccountID        string `env:"AGENT_CHATGPT_ACCOUNT_ID" name:"chatgpt-account-id" group:"remote" placeholder:"ID" help:"Account that this token must be for."`
+	ChatGPTAccountID        string `env:"AGENT_CHATGPT_ACCOUNT_ID" name:"chatgpt-account-id" group:"remote" placeholder:"ID" help:"Account that the token of --chatgpt-token-stdin must be for."`
 
-	AWSSigV4   bool    `env:"AGENT_AWS_SIGV4" name:"aws-sigv4" group:"remote" help:"Sign in by AWS signatures, with credentials from the environment, shared files, and the endpoints of containers and instances; direct transport only."`
-	AWSProfile string  `env:"AGENT_AWS_PROFILE" name:"aws-profile" group:"remote" placeholder:"NAME" help:"Profile of the shared files; the keys of the environment do not count then."`
-	AWSRegion  string  `env:"AGENT_AWS_REGION" name:"aws-region" group:"remote" placeholder:"REGION" help:"Region that is signed for. Default: AWS_REGION, the profile's, or that of the instance."`
-	AWSService *string `env:"AGENT_AWS_SERVICE" name:"aws-service" group:"remote" placeholder:"NAME" help:"Service that is signed for. Default: execute-api."`
+	AWSSigV4   bool    `env:"AGENT_AWS_SIGV4" name:"aws-sigv4" group:"remote" help:"Sign in with AWS signatures. The credentials come from the environment, the shared files, or the endpoints of containers and instances. Needs --remote-transport direct."`
+	AWSProfile string  `env:"AGENT_AWS_PROFILE" name:"aws-profile" group:"remote" placeholder:"NAME" help:"Profile of the shared files. With it, the keys in the environment are ignored."`
+	AWSRegion  string  `env:"AGENT_AWS_REGION" name:"aws-region" group:"remote" placeholder:"REGION" help:"Region to sign for. Default: AWS_REGION, else the profile's region, else the instance's region."`
+	AWSService *string `env:"AGENT_AWS_SERVICE" name:"aws-service" group:"remote" placeholder:"NAME" help:"Service to sign for. Default: execute-api."`
 
 	ExitOnStdinClose bool `env:"AGENT_EXIT_ON_STDIN_CLOSE,CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE" group:"remote" help:"End, with exit code 0, at the end of standard input."`
 }
@@ -52,9 +52,9 @@ func (f *Flags) Usage() error {
 	case f.EnvironmentID == nil:
 		return errors.New("--remote needs --environment-id")
 	case len(sources) > 1:
-		return fmt.Errorf("%s and %s exclude each other", sources[0], sources[1])
+		return fmt.Errorf("%s and %s cannot be used together", sources[0], sources[1])
 	case f.Transport != "" && f.RemoteTransport != "" && f.Transport != f.RemoteTransport:
-		return errors.New("--transport and --remote-transport name different ones")
+		return errors.New("--transport and --remote-transport name different transports")
 	case f.RemoteTransport == transportDirect && !f.AWSSigV4:
 		return errors.New("--remote-transport direct needs --aws-sigv4; for our registry, see --transport")
 	case !f.AWSSigV4 && (f.AWSProfile != "" || f.AWSRegion != "" || f.AWSService != nil):
@@ -118,7 +118,7 @@ func (f *Flags) sources() []string {
 func (f *Flags) configuration() error {
 	switch {
 	case f.AWSSigV4 && !f.Direct():
-		return errors.New("--aws-sigv4 signs requests of the direct transport only: it requires --remote-transport direct")
+		return errors.New("--aws-sigv4 needs --remote-transport direct, because it signs only requests of the direct transport")
 	case f.AWSService != nil && strings.TrimSpace(*f.AWSService) == "":
 		return errors.New("--aws-service must not be empty")
 	case !wire.ValidEnvironmentID(f.id()):

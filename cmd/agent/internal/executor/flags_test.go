@@ -28,8 +28,8 @@ func TestUsage(t *testing.T) {
 		"right":                {func(*Flags) {}, ""},
 		"no remote":            {func(f *Flags) { f.Remote = nil }, ""},
 		"no id":                {func(f *Flags) { f.EnvironmentID = nil }, "--remote needs --environment-id"},
-		"two credentials":      {func(f *Flags) { f.APIKeyFile, f.AWSSigV4 = "x", true }, "--api-key-file and --aws-sigv4 exclude each other"},
-		"two transports":       {func(f *Flags) { f.Transport, f.RemoteTransport = "noise", "direct" }, "different ones"},
+		"two credentials":      {func(f *Flags) { f.APIKeyFile, f.AWSSigV4 = "x", true }, "--api-key-file and --aws-sigv4 cannot be used together"},
+		"two transports":       {func(f *Flags) { f.Transport, f.RemoteTransport = "noise", "direct" }, "different transports"},
 		"direct unsigned":      {func(f *Flags) { f.RemoteTransport = "direct" }, "needs --aws-sigv4"},
 		"direct, ours":         {func(f *Flags) { f.Transport = "direct" }, ""},
 		"a region for nothing": {func(f *Flags) { f.AWSRegion = "r" }, "need --aws-sigv4"},
@@ -55,7 +55,7 @@ func TestConfiguration(t *testing.T) {
 		want   string
 	}{
 		"right":                 {func(*Flags) {}, ""},
-		"signed, not direct":    {func(f *Flags) { f.AWSSigV4 = true }, "direct transport only"},
+		"signed, not direct":    {func(f *Flags) { f.AWSSigV4 = true }, "only requests of the direct transport"},
 		"signed and direct":     {func(f *Flags) { f.AWSSigV4, f.RemoteTransport = true, "direct" }, ""},
 		"a blank service":       {func(f *Flags) { f.AWSSigV4, f.Transport, f.AWSService = true, "direct", new(" ") }, "--aws-service must not be empty"},
 		"an id with a slash":    {func(f *Flags) { f.EnvironmentID = new("a/b") }, "--environment-id must be"},

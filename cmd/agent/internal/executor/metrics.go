@@ -9,14 +9,14 @@ import (
 // RefusedClients names the metric of clients that got no connection, which listeners have too.
 const (
 	RefusedClients     = "agent_refused_clients_total"
-	RefusedClientsHelp = "Clients that were refused before they had a connection."
+	RefusedClientsHelp = "Clients that were refused before they were connected."
 )
 
 // measureLink adds the metrics of remote mode.
 func measureLink(set *agent.Metrics, link *relay.Link) {
 	set.Counter(RefusedClients, RefusedClientsHelp, func() uint64 { return link.Stats().Refused }, "reason", "handshake")
 	measureConnections(set, link.Ready, link.Refused, func() uint64 { return link.Stats().Connects })
-	set.Gauge("agent_relay_streams", "Streams of clients, also those that wait for the next connection.", func() float64 { return float64(link.Stats().Streams) })
+	set.Gauge("agent_relay_streams", "Streams of clients, including those that wait for a new connection.", func() float64 { return float64(link.Stats().Streams) })
 	const bytes, passed = "agent_relay_bytes_total", "Bytes of the connections to the rendezvous."
 	set.Counter(bytes, passed, func() uint64 { return link.Stats().Sent }, "direction", "sent")
 	set.Counter(bytes, passed, func() uint64 { return link.Stats().Received }, "direction", "received")
@@ -25,7 +25,7 @@ func measureLink(set *agent.Metrics, link *relay.Link) {
 // measureDirect adds the metrics of the direct transport.
 func measureDirect(set *agent.Metrics, link *direct.Link) {
 	measureConnections(set, func() bool { return link.Open() > 0 }, link.Refused, link.Opened)
-	set.Gauge("agent_direct_websockets", "Open websockets of the direct transport, also those that wait for a client.", func() float64 { return float64(link.Open()) })
+	set.Gauge("agent_direct_websockets", "Open websockets of the direct transport, including those that wait for a client.", func() float64 { return float64(link.Open()) })
 }
 
 // measureConnections adds what every transport of remote mode has.

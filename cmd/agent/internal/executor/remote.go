@@ -66,7 +66,7 @@ func (r *Remote) Run(ctx context.Context, p *health.Server, serve func(context.C
 	if ctx.Err() != nil || errors.Is(err, errStdinClosed) {
 		return nil
 	}
-	return target.Untrusted(err, "--tls-ca, AGENT_TLS_CA or SSL_CERT_FILE names the file with its authority")
+	return target.Untrusted(err, "name the file of its certificate authority with --tls-ca, AGENT_TLS_CA or SSL_CERT_FILE")
 }
 
 // work is Run, but it returns an error for every end.

@@ -32,7 +32,7 @@ type Spec struct {
 func ParseSpec(text, host string) (Spec, error) {
 	local, remote, two := strings.Cut(text, ":")
 	if _, err := netip.ParseAddr(local); err == nil && strings.Contains(local, ".") {
-		return Spec{}, fmt.Errorf("%q begins with an address of this machine: --address %s, and %s", text, local, remote)
+		return Spec{}, fmt.Errorf("%q begins with an address of this machine: write --address %s and %s", text, local, remote)
 	}
 	if !two {
 		remote = local
@@ -40,7 +40,7 @@ func ParseSpec(text, host string) (Spec, error) {
 	var s Spec
 	var err error
 	if !two && path.IsAbs(text) {
-		err = errors.New("a path needs a place here")
+		err = errors.New("write the port or the path of this machine before the path")
 	} else if s.Remote, err = Remote(remote); err == nil {
 		s.Network, s.Local, err = listening(local, host)
 	}
@@ -59,7 +59,7 @@ func listening(local, host string) (network, address string, err error) {
 		local = "0"
 	}
 	if _, err := strconv.ParseUint(local, 10, 16); err != nil {
-		return "", "", fmt.Errorf("%q is no port", local)
+		return "", "", fmt.Errorf("%q is not a port", local)
 	}
 	return "tcp", net.JoinHostPort(host, local), nil
 }
@@ -76,7 +76,7 @@ func Remote(text string) (address string, err error) {
 		}
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("%q is no port", port)
+		return "", fmt.Errorf("%q is not a port", port)
 	}
 	return "tcp://" + net.JoinHostPort(host, port), nil
 }

@@ -30,7 +30,7 @@ const (
 
 // ListenFlags say where probes are answered.
 type ListenFlags struct {
-	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"ADDRESS" help:"HOST:PORT or unix:///PATH. Answer GET /healthz with 200, GET /readyz with 200 while clients can come, else 503 and why not, and GET /metrics (Prometheus), all without authentication. Nothing else can be asked there."`
+	HealthListen string `env:"AGENT_HEALTH_LISTEN" placeholder:"ADDRESS" help:"Answer probes at HOST:PORT or unix:///PATH, without authentication. GET /healthz answers 200; GET /readyz answers 200 while clients can connect, else 503 with the reason; GET /metrics answers for Prometheus. Nothing else is served there."`
 }
 
 // CheckHealth refuses an invalid address.
@@ -76,7 +76,7 @@ func Listen(address string, allow []uint32, metrics http.Handler, log *slog.Logg
 		return nil, fmt.Errorf("listening for probes: %w", err)
 	}
 	p := &Server{address: listener.Addr(), metrics: metrics}
-	p.Follow(func() string { return "it has not started yet" })
+	p.Follow(func() string { return "the agent has not started yet" })
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	p.server = &http.Server{
@@ -192,7 +192,7 @@ func Ask(ctx context.Context, address string) error {
 	if reason := strings.TrimSpace(string(text)); err == nil && response.StatusCode == http.StatusServiceUnavailable && reason != "" {
 		return errors.New("not ready: " + reason)
 	}
-	return fmt.Errorf("%s: /readyz is answered with status %d", address, response.StatusCode)
+	return fmt.Errorf("%s: /readyz answers with status %d", address, response.StatusCode)
 }
 
 // door is a listener that closes the oldest connection when there are too many.

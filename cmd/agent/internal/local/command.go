@@ -101,7 +101,7 @@ func (c *Command) enter() (*confine.Held, error) {
 		Served: &resolve.Served{Log: slog.New(slog.NewTextHandler(c.Sys.Stderr, nil))},
 		Placeholders: func() (_ *placeholder.Placeholders, err error) {
 			if noState != nil {
-				return nil, fmt.Errorf("names that the policy protects cannot be held, see --state-dir: %w", noState)
+				return nil, fmt.Errorf("the names that the policy protects cannot be reserved (see --state-dir): %w", noState)
 			}
 			c.placeholders, err = placeholder.Open(stateDir)
 			return c.placeholders, err

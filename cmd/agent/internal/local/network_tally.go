@@ -72,7 +72,7 @@ func (t *tally) lines() (lines []string) {
 		}
 	}
 	if t.others > 0 {
-		lines = append(lines, fmt.Sprintf("network: %d more attempts at other places", t.others))
+		lines = append(lines, fmt.Sprintf("network: %d more attempts to reach other hosts", t.others))
 	}
 	return lines
 }

@@ -30,14 +30,14 @@ func TestParse(t *testing.T) {
 		{[]string{"ask"}, false, true, false, "map[]", "[]", ""},
 		{[]string{"allow=a.org,*.b.org:443", "deny=c.org ask=d.org"}, false, true, false, "map[*.b.org:443:allow a.org:allow c.org:deny]", "[d.org]", ""},
 		{[]string{"allow=a.org", "local"}, false, true, true, "map[a.org:allow]", "[]", ""},
-		{[]string{"allow=a.org", "off"}, false, false, false, "", "", "exclude each other"},
-		{[]string{"on", "off"}, false, false, false, "", "", "exclude each other"},
+		{[]string{"allow=a.org", "off"}, false, false, false, "", "", "cannot be used together"},
+		{[]string{"on", "off"}, false, false, false, "", "", "cannot be used together"},
 		{[]string{"allow=a.org deny=a.org"}, false, false, false, "", "", "allows and denies a.org"},
 		{[]string{"allow=,"}, false, false, false, "", "", "allow= names no host"},
-		{[]string{"on", "local"}, false, false, false, "", "", "exclude each other"},
-		{[]string{"local=a.org"}, false, false, false, "", "", "is not on, off, ask"},
-		{[]string{"allow"}, false, false, false, "", "", "is not on, off, ask"},
-		{[]string{"permit=a"}, false, false, false, "", "", "is not on, off, ask"},
+		{[]string{"on", "local"}, false, false, false, "", "", "cannot be used together"},
+		{[]string{"local=a.org"}, false, false, false, "", "", "is not one of on, off, ask"},
+		{[]string{"allow"}, false, false, false, "", "", "is not one of on, off, ask"},
+		{[]string{"permit=a"}, false, false, false, "", "", "is not one of on, off, ask"},
 		{[]string{"deny=*"}, false, false, false, "", "", "invalid value for network.denied_domains"},
 	} {
 		w, err := ParseNetwork(tt.values)
@@ -137,7 +137,7 @@ func TestTally(t *testing.T) {
 	for i := range maxTally {
 		add(fmt.Sprint("h", i), "deny", "denied", 1)
 	}
-	if got := n.lines(); len(got) != maxTally+1 || got[maxTally] != "network: 3 more attempts at other places" {
+	if got := n.lines(); len(got) != maxTally+1 || got[maxTally] != "network: 3 more attempts to reach other hosts" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
 	}
 }

@@ -53,13 +53,13 @@ func ParseNetwork(values []string) (w NetworkWords, err error) {
 					w.domains[host] = verb
 				}
 			default:
-				return w, fmt.Errorf("--network %q is not %s", word, usage)
+				return w, fmt.Errorf("--network %q is not one of %s", word, usage)
 			}
 		}
 	}
 	switch {
 	case w.On && off, w.Managed && (w.On || off):
-		return w, errors.New("--network on, off, and what names hosts exclude each other")
+		return w, errors.New("--network on, off and values that name hosts cannot be used together")
 	case w.Managed:
 		_, err = w.plan(false)
 	}

@@ -41,12 +41,12 @@ func FollowNetwork(p *agent.NetworkPolicy, path string, signals <-chan os.Signal
 		}
 		switch {
 		case err != nil:
-			log.Error("the network policy cannot be read: the one before it stays", "error", err)
+			log.Error("the new network policy cannot be read, so the old one stays in force", "error", err)
 		case changed == "":
 			log.Info("the network policy was read again: nothing has changed")
 		default:
 			p = next
-			log.Info("the network policy has changed, for commands that are started from now on", "changes", changed)
+			log.Info("the network policy has changed; it applies to commands that start from now on", "changes", changed)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestFollowNetwork(t *testing.T) {
 	}{
 		{`allow = ["a.org"]`, "nothing has changed", 0},
 		{`allow = ["b.org"]`, `changes="allow +b.org -a.org"`, 1},
-		{`allow = 5`, "the one before it stays", 1},
+		{`allow = 5`, "the old one stays in force", 1},
 		{`allow = ["b.org"]`, "nothing has changed", 1},
 	} {
 		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {

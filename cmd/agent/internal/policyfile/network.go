@@ -99,14 +99,14 @@ func value[T any](r reader, values table, key, want string) (v T) {
 func (r reader) texts(values table, key string, most int) []string {
 	list := value[[]any](r, values, key, "a list of texts")
 	if len(list) > most {
-		r.Fail(values[key], "%s has %d members, at most %d", key, len(list), most)
+		r.Fail(values[key], "%s has %d members, but at most %d are allowed", key, len(list), most)
 		return nil
 	}
 	var out []string
 	for _, raw := range list {
 		text, ok := raw.(string)
 		if !ok {
-			r.Fail(values[key], "%s has something else than texts", key)
+			r.Fail(values[key], "%s has a member that is not a text", key)
 			return nil
 		}
 		out = append(out, text)
@@ -158,7 +158,7 @@ func (r reader) masking(top table) map[string]protocol.CredentialProvider {
 	}
 	tables := r.Table("masking", at)
 	if len(tables) > maxMasking {
-		r.Fail(at, "masking has %d providers, at most %d", len(tables), maxMasking)
+		r.Fail(at, "masking has %d providers, but at most %d are allowed", len(tables), maxMasking)
 		return nil
 	}
 	var out map[string]protocol.CredentialProvider

@@ -11,13 +11,13 @@ import (
 
 // RuleFlags say which commands may be started.
 type RuleFlags struct {
-	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules about commands, files whose names end in .rules: what they forbid is not started. Nothing starts if one of them is wrong; a serving agent reads them again at SIGHUP. See --exec-policy-enforce."`
-	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_UNMATCHED" group:"policy" placeholder:"DECISION" help:"Decision about commands that no rule matches: allow, prompt or forbidden. Default: allow."`
-	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision about scripts of shells that cannot be taken apart. Default: that of --exec-policy-unmatched."`
-	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision about rm -f that no rule matches. Default: allow."`
-	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules are asked about what is started. tree: also about every program that it executes, whichever shell or program does that; nothing starts where the kernel cannot have that enforced. Default: tree where the kernel can, else start."`
-	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"Add a rule to default.rules in the folder when somebody accepts a command with one, unless another rule asks about it. Other agents read it when they start, or at SIGHUP."`
-	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means where nobody can be asked: allow or forbidden. Default: forbidden."`
+	ExecPolicy          string `env:"AGENT_EXEC_POLICY" group:"policy" type:"path" placeholder:"DIR" help:"Folder with rules about commands, in files whose names end in .rules. Commands that the rules forbid are not started (see --exec-policy-enforce). If a file has an error, no command is started. A serving agent reads the files again at SIGHUP."`
+	ExecPolicyUnmatched string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_UNMATCHED" group:"policy" placeholder:"DECISION" help:"Decision for commands that no rule matches: allow, prompt or forbidden. Default: allow."`
+	ExecPolicyOpaque    string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_OPAQUE" group:"policy" placeholder:"DECISION" help:"Decision for shell scripts that cannot be split into single commands. Default: the value of --exec-policy-unmatched."`
+	ExecPolicyForcedRM  string `default:"" enum:",allow,prompt,forbidden" env:"AGENT_EXEC_POLICY_FORCED_RM" name:"exec-policy-forced-rm" group:"policy" placeholder:"DECISION" help:"Decision for rm -f that no rule matches. Default: allow."`
+	ExecPolicyEnforce   string `default:"" enum:",start,tree" env:"AGENT_EXEC_POLICY_ENFORCE" group:"policy" placeholder:"WHERE" help:"start: rules decide about the commands that clients start. tree: rules also decide about every program that such a command executes, in any way; if the kernel cannot enforce that, nothing starts. Default: tree if the kernel can enforce it, else start."`
+	ExecPolicyAmend     bool   `env:"AGENT_EXEC_POLICY_AMEND" group:"policy" help:"When somebody approves a command with a rule, add the rule to default.rules in the folder, unless another rule asks about that command. Other agents read the rule when they start, or at SIGHUP."`
+	ExecPolicyUnasked   string `default:"" enum:",allow,forbidden" env:"AGENT_EXEC_POLICY_UNASKED" group:"policy" placeholder:"DECISION" help:"What prompt means if nobody can be asked: allow or forbidden. Default: forbidden."`
 }
 
 // CheckPolicy refuses flags about rules without rules.

@@ -21,7 +21,7 @@ func TestTold(t *testing.T) {
 		amend bool
 		want  string
 	}{
-		{"a.rule", false, "level=WARN msg=\"there are no rules about commands: names of their files end in .rules\" folder=" + folder},
+		{"a.rule", false, "level=WARN msg=\"there are no rules about commands: the names of rule files must end in .rules\" folder=" + folder},
 		{"b.rule", true, "level=INFO msg=\"the rules about commands were read\" rules=0"},
 		{"a.rules", false, "level=INFO msg=\"the rules about commands were read\" rules=1"},
 	} {

@@ -222,5 +222,5 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%.64q is neither a duration such as 10m nor a time such as 2026-01-31T15:04:05Z", text)
+	return time.Time{}, fmt.Errorf("%.64q is not a duration such as 10m or a time such as 2026-01-31T15:04:05Z", text)
 }

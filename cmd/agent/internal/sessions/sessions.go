@@ -20,7 +20,7 @@ const Main = "main"
 // CheckName refuses an invalid name of a session.
 func CheckName(name string) error {
 	if !protocol.ValidSessionName(name) {
-		return fmt.Errorf("%.130q is no name of a session: it has up to 128 letters, digits and . _ -, and begins with a letter or digit", name)
+		return fmt.Errorf("%.130q is not a valid name for a session: use up to 128 letters, digits and . _ - and begin with a letter or digit", name)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func All(ctx context.Context, c *client.Client) ([]*Found, error) {
 
 // NoSuch is the error for a name without a session.
 func NoSuch(name string) error {
-	return fmt.Errorf("no session named %s: agent ps lists what there is", name)
+	return fmt.Errorf("there is no session named %s: agent ps lists the sessions", name)
 }
 
 // Named returns the session of a name.
@@ -130,7 +130,7 @@ func (f *Found) Process(id string) (protocol.ListedProcess, error) {
 func (f *Found) Joinable(id string) (protocol.ListedProcess, error) {
 	running := f.Running()
 	if len(running) == 0 {
-		return protocol.ListedProcess{}, fmt.Errorf("nothing runs in session %s: agent logs %s shows what it has printed", f.Name, f.Name)
+		return protocol.ListedProcess{}, fmt.Errorf("nothing runs in session %s: agent logs %s shows its output", f.Name, f.Name)
 	}
 	return pick(f.Name, running, id)
 }
@@ -154,9 +154,9 @@ func pick(session string, all []protocol.ListedProcess, id string) (protocol.Lis
 	case len(all) == 0:
 		return protocol.ListedProcess{}, fmt.Errorf("session %s has no process", session)
 	case id == "":
-		return protocol.ListedProcess{}, fmt.Errorf("session %s has several processes, name one of them: %s", session, strings.Join(ids, ", "))
+		return protocol.ListedProcess{}, fmt.Errorf("session %s has several processes: name one of %s", session, strings.Join(ids, ", "))
 	}
-	return protocol.ListedProcess{}, fmt.Errorf("session %s has no process %q, but %s", session, id, strings.Join(ids, ", "))
+	return protocol.ListedProcess{}, fmt.Errorf("session %s has no process %q: it has %s", session, id, strings.Join(ids, ", "))
 }
 
 // NewName makes up a name that people can tell apart, type and remember.

@@ -87,11 +87,11 @@ func TestPick(t *testing.T) {
 	}{
 		{of("main"), "", "main", "main"},
 		{of("main"), "main", "main", "main"},
-		{of("main"), "other", `session s has no process "other", but main`, `session s has no process "other", but main`},
-		{of(), "", "session s has no process", "nothing runs in session s: agent logs s shows what it has printed"},
-		{of("xa"), "", "xa", "nothing runs in session s: agent logs s shows what it has printed"},
-		{of("xa", "b"), "", "session s has several processes, name one of them: xa, b", "b"},
-		{of("a", "b\x1b"), "", "session s has several processes, name one of them: a, b\uFFFD", "session s has several processes, name one of them: a, b\uFFFD"},
+		{of("main"), "other", `session s has no process "other": it has main`, `session s has no process "other": it has main`},
+		{of(), "", "session s has no process", "nothing runs in session s: agent logs s shows its output"},
+		{of("xa"), "", "xa", "nothing runs in session s: agent logs s shows its output"},
+		{of("xa", "b"), "", "session s has several processes: name one of xa, b", "b"},
+		{of("a", "b\x1b"), "", "session s has several processes: name one of a, b\uFFFD", "session s has several processes: name one of a, b\uFFFD"},
 		{of("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"), "11", "11", "11"},
 	} {
 		for want, pick := range map[string]func(string) (protocol.ListedProcess, error){"p" + tt.process: tt.found.Process, "j" + tt.joining: tt.found.Joinable} {
@@ -127,7 +127,7 @@ func TestTable(t *testing.T) {
 	want := `empty | - | empty | - | -
 job | main | running (attached) | 1 minute ago | sh -c 'echo it'\''s $HOME'
 job | p` + "\uFFFD" + `2 | exited 3 (attached) | 2 days ago | '` + "\uFFFD" + `[2J' ''
-job | 3 | exited 0, its children run (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
+job | 3 | exited 0, children running (attached) | now | ` + strings.Repeat("x", 60) + "…\n"
 	if table.String() != want {
 		t.Errorf("the table is\n%swant\n%s", &table, want)
 	}

@@ -36,7 +36,7 @@ func ParseSignal(text string) (protocol.Signal, error) {
 		}
 		known = append(known, s.name)
 	}
-	return "", fmt.Errorf("%.32q is no signal that an agent can send: %s", text, strings.Join(known, ", "))
+	return "", fmt.Errorf("%.32q is not a signal that an agent can send: use %s", text, strings.Join(known, ", "))
 }
 
 // Unknown reports whether the agent has refused a request because there is no such session or

@@ -41,7 +41,7 @@ func Status(p *protocol.ListedProcess) string {
 	case !p.Exited || p.ExitCode == nil:
 		return "running"
 	case !p.Closed:
-		return fmt.Sprintf("exited %d, its children run", *p.ExitCode)
+		return fmt.Sprintf("exited %d, children running", *p.ExitCode)
 	}
 	return fmt.Sprintf("exited %d", *p.ExitCode)
 }

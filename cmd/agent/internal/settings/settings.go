@@ -108,14 +108,14 @@ func (g Grammar) Values(args []string, line Line) (cli.Values, error) {
 func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err error) {
 	line, err := g.line(args)
 	if err != nil {
-		return nil, fmt.Errorf("%w (flags of config show come before the command)", err)
+		return nil, fmt.Errorf("%w (write the flags of config show before the command)", err)
 	}
 	files, err := line.read()
 	if err != nil {
 		return nil, err
 	}
 	if files.Hidden() {
-		tell("you may not look into " + cli.HostFolder + ": files there say nothing to you")
+		tell("you may not read the folder " + cli.HostFolder + ", so files in it have no effect for you")
 	}
 	if len(args) > 0 {
 		return g.explain(files, commandOf(args), line)
@@ -135,7 +135,7 @@ func (g Grammar) Explain(args []string, tell func(string)) (all []cli.Shown, err
 
 func (g Grammar) explain(files *cli.Files, command string, line Line) ([]cli.Shown, error) {
 	if command == cli.ClientTable {
-		return nil, fmt.Errorf("%s is no command: its table counts for each that reaches an agent, such as exec", command)
+		return nil, fmt.Errorf("%s is not a command: its table is for all commands that connect to an agent, such as exec", command)
 	}
 	if !cli.HasTable(command) {
 		return nil, fmt.Errorf("no options of %.64q can be set in files%s", command, cli.Meant(cli.NearTable(command)))

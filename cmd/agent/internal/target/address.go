@@ -42,15 +42,15 @@ func CheckURL(address string) error {
 	u, err := url.Parse(DialURL(address))
 	switch {
 	case err != nil:
-		return errors.New("--url is no URL") // err quotes it
+		return errors.New("--url is not a URL") // err quotes it
 	case u.Scheme == "unix" && u.Host == "" && u.User == nil && u.Path != "":
 		return nil
 	case strings.HasPrefix(address, "/"):
-		return fmt.Errorf("--url %.100s is not a URL: that of a UNIX socket is unix://%[1]s", address)
+		return fmt.Errorf("--url %.100s is not a URL: for a UNIX socket write unix://%[1]s", address)
 	case u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "":
 		return fmt.Errorf("--url %.100s is not ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH", u.Redacted())
 	case u.User != nil:
-		return errors.New("--url holds credentials, which belong in a token file")
+		return errors.New("--url holds credentials: put them into a token file")
 	}
 	return nil
 }

@@ -43,12 +43,12 @@ func (f *Flags) Contexts() []string {
 func (f *Flags) Nowhere() error {
 	names := f.Contexts()
 	if len(names) == 0 {
-		return errors.New("which agent? --context, --url or --registry says it")
+		return errors.New("which agent? name it with --context, --url or --registry")
 	}
 	if len(names) > maxNamed {
 		names = append(names[:maxNamed], "...")
 	}
-	return fmt.Errorf("which agent? --context, --url or --registry says it; contexts are %s", strings.Join(names, ", "))
+	return fmt.Errorf("which agent? name it with --context, --url or --registry; the contexts are %s", strings.Join(names, ", "))
 }
 
 // choose finds the context, and fills in the flags from it. It does so once, because a command must
@@ -132,7 +132,7 @@ func (c *chosen) token(ctx context.Context, sys program.System) (token string, e
 func (c *chosen) renews() bool { return c.context != nil && len(c.context.TokenCommand) > 0 }
 
 // ErrNoRegistry says that nothing names the registry whose environments to list.
-var ErrNoRegistry = errors.New("which registry? --registry or --context says it")
+var ErrNoRegistry = errors.New("which registry? name it with --registry or --context")
 
 // Environments asks the registry of the flags, or of the context, for the environments that the token
 // is for.
@@ -141,7 +141,7 @@ func (f *Flags) Environments(ctx context.Context, sys program.System) ([]wire.En
 	case c.err != nil:
 		return nil, c.err
 	case f.Registry == "" && c.context != nil:
-		return nil, fmt.Errorf("context %s names an agent and no registry", c.context.Name)
+		return nil, fmt.Errorf("context %s names an agent, not a registry", c.context.Name)
 	case f.Registry == "":
 		return nil, ErrNoRegistry
 	}

@@ -97,8 +97,8 @@ func TestTokenOfOther(t *testing.T) {
 	if err := os.WriteFile(config, []byte("[contexts.other]\nregistry = 'https://other'\nenvironment_id = 'e'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const none, elsewhere = "context other has no token: token_file or token_command gives it one",
-		"--registry needs a token: those of variables are for AGENT_REGISTRY, name a file with --registry-token-file"
+	const none, elsewhere = "context other has no token: give it a token_file or a token_command",
+		"--registry needs a token: name a file with --registry-token-file, because the tokens in variables are for AGENT_REGISTRY"
 	for _, key := range []string{RegistryTokenName, "CODEX_API_KEY"} {
 		for _, tt := range []struct {
 			flags    Flags

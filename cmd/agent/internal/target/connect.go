@@ -273,7 +273,7 @@ func (w *waiting) reason() string {
 	case unwanted && w.flags.TLSCert == "":
 		text += " (see --tls-cert)"
 	case plain:
-		text += " (a server without TLS has a URL with ws://)"
+		text += " (for a server without TLS write ws://)"
 	case answered && status.Status == http.StatusNotFound:
 		text = "no agent, but something else answers there (a registry is named by --registry)"
 	case answered && status.Status == http.StatusUnauthorized && w.flags.TokenFile == "" && w.flags.URL != "":
@@ -285,10 +285,10 @@ func (w *waiting) reason() string {
 // ignored says why no token was sent to an agent that wants one.
 func (w *waiting) ignored() string {
 	if file, _ := w.sys.Lookup("AGENT_TOKEN_FILE"); file != "" {
-		return " (AGENT_TOKEN_FILE is for the agent of AGENT_URL alone and was not used, see --token-file)"
+		return " (AGENT_TOKEN_FILE was not used, because it is only for the agent of AGENT_URL; see --token-file)"
 	}
 	if token, _ := w.sys.Lookup("AGENT_TOKEN"); token != "" {
-		return " (AGENT_TOKEN is not used: a token is in a file, see --token-file)"
+		return " (AGENT_TOKEN is never used; put the token into a file, see --token-file)"
 	}
 	return " (see --token-file)"
 }

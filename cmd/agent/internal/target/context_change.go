@@ -16,10 +16,10 @@ import (
 )
 
 // errForm says that a change of whole lines would change more than the context.
-var errForm = errors.New("it is written in a form that commands cannot change, as with dotted keys: edit it")
+var errForm = errors.New("commands cannot change it, because of its form (such as dotted keys): edit the file")
 
 // errNoFile keeps a change from replacing /dev/null.
-var errNoFile = errors.New(os.DevNull + " stands for no file of contexts: --config names the one to change")
+var errNoFile = errors.New(os.DevNull + " means that there is no file of contexts: name the file to change with --config")
 
 // ChangeContexts reads the file of contexts at path, calls change, and replaces the file in one step:
 // others see the old file or the new one. A lock keeps other changes out meanwhile. Comments stay,
@@ -82,7 +82,7 @@ func write(path, text string) (err error) {
 // Put adds a context, or replaces the context of the same name.
 func (f *ContextFile) Put(c Context) error {
 	if !ValidContextName(c.Name) {
-		return fmt.Errorf("context %.*q: a name is 1 to %d of A-Z a-z 0-9 . _ - and begins with a letter or a digit", maxName, c.Name, maxName)
+		return fmt.Errorf("context %.*q is not a valid name: use 1 to %d of A-Z a-z 0-9 . _ - and begin with a letter or a digit", maxName, c.Name, maxName)
 	}
 	if err := c.check(); err != nil {
 		return fmt.Errorf("context %s: %w", c.Name, err)

@@ -82,23 +82,23 @@ func (c *Context) check() error {
 	}
 	switch {
 	case c.URL == "" && c.Registry == "":
-		return errors.New("neither url nor registry is given")
+		return errors.New("url or registry is missing")
 	case c.URL != "" && c.Registry != "":
-		return errors.New("url and registry exclude each other")
+		return errors.New("url and registry cannot be used together")
 	case c.URL != "" && c.EnvironmentID != "":
-		return errors.New("environment_id has no meaning with url")
+		return errors.New("environment_id cannot be used with url")
 	case c.URL != "" && c.Transport != "":
-		return errors.New("transport has no meaning with url")
+		return errors.New("transport cannot be used with url")
 	case c.Transport != "" && c.Transport != "noise" && c.Transport != "direct":
 		return fmt.Errorf("transport %.64q is neither noise nor direct", c.Transport)
 	case c.URL == "" && strings.Join(c.tls(), "") != "":
 		return errors.New("tls_ca, tls_cert, tls_key and tls_server_name need url")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("tls_cert and tls_key need each other")
+		return errors.New("tls_cert and tls_key must be given together")
 	case tokens > 1:
-		return errors.New("token, token_file and token_command exclude each other")
+		return errors.New("token, token_file and token_command cannot be used together")
 	case len(c.TokenCommand) > maxWords || len(c.TokenCommand) > 0 && c.TokenCommand[0] == "":
-		return fmt.Errorf("token_command has no program, or more than %d words", maxWords)
+		return fmt.Errorf("token_command is empty or has more than %d words", maxWords)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func ReadContexts(path string) (*ContextFile, error) {
 	}
 	for i := range f.Contexts {
 		if f.Contexts[i].token != "" && others != "" {
-			return nil, fmt.Errorf("%s holds a token and %s: chmod 600, and have it belong to you", path, others)
+			return nil, fmt.Errorf("%s holds a token and %s: make the file your own, with chmod 600", path, others)
 		}
 	}
 	return f, nil
@@ -165,7 +165,7 @@ func (f *ContextFile) Find(name string) (*Context, error) {
 		return &f.Contexts[i], nil
 	}
 	if len(f.Contexts) == 0 {
-		return nil, fmt.Errorf("context %.*q: %s has no contexts, see agent context add", maxName, name, f.Path)
+		return nil, fmt.Errorf("context %.*q: %s has no contexts (see agent context add)", maxName, name, f.Path)
 	}
 	names := f.Names()
 	if len(names) > 10 {

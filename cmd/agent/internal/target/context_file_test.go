@@ -73,35 +73,35 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	for _, tt := range []struct{ text, want string }{
-		{"x = 1\n", `:1: unknown key "x": current and contexts are known, and tables of commands such as [exec]`},
+		{"x = 1\n", `:1: unknown key "x": use current, contexts, or the table of a command such as [exec]`},
 		{"\n\ncurrent = 3\n", ":3: current is not a string"},
 		{"current = ''", ":1: current is empty"},
-		{"current = 'a'", `:1: current names the context "a", which is not there`},
+		{"current = 'a'", `:1: current names the context "a", which does not exist`},
 		{"contexts = 1", ":1: contexts is not a table"},
 		{"[contexts]\na = 1", ":2: context a is not a table"},
 		{"[[contexts.a]]\nurl='x'", ":1: context a is not a table"},
-		{"[contexts.a]", ":1: context a: neither url nor registry is given"},
-		{"[contexts.b]\nurl='u'\n\n[contexts.a]\nurl = 'x'\nregistry = 'y'", ":4: context a: url and registry exclude each other"},
-		{"[contexts.a]\nurl = 'x'\nenvironment_id = 'e'", ":1: context a: environment_id has no meaning with url"},
-		{"[contexts.a]\nurl = 'x'\ntransport = 'direct'", ":1: context a: transport has no meaning with url"},
+		{"[contexts.a]", ":1: context a: url or registry is missing"},
+		{"[contexts.b]\nurl='u'\n\n[contexts.a]\nurl = 'x'\nregistry = 'y'", ":4: context a: url and registry cannot be used together"},
+		{"[contexts.a]\nurl = 'x'\nenvironment_id = 'e'", ":1: context a: environment_id cannot be used with url"},
+		{"[contexts.a]\nurl = 'x'\ntransport = 'direct'", ":1: context a: transport cannot be used with url"},
 		{"[contexts.a]\nregistry = 'x'\ntransport = 'Direct'", `:1: context a: transport "Direct" is neither noise nor direct`},
-		{"[contexts.a]\nurl = 'x'\ntoken = '" + secret + "'\ntoken_file = 'y'", ":1: context a: token, token_file and token_command exclude each other"},
-		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known`},
+		{"[contexts.a]\nurl = 'x'\ntoken = '" + secret + "'\ntoken_file = 'y'", ":1: context a: token, token_file and token_command cannot be used together"},
+		{"[contexts.a]\nurl = 'x'\ntokenfile = 'y'", `:3: unknown key "tokenfile": use url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key or tls_server_name`},
 		{"[contexts.a]\nregistry = 'x'\ntls_ca = 'y'", ":1: context a: tls_ca, tls_cert, tls_key and tls_server_name need url"},
-		{"[contexts.a]\nurl = 'x'\ntls_key = 'y'", ":1: context a: tls_cert and tls_key need each other"},
+		{"[contexts.a]\nurl = 'x'\ntls_key = 'y'", ":1: context a: tls_cert and tls_key must be given together"},
 		{"[contexts.a]\nurl = ['x']", ":2: url is not a string"},
 		{"[contexts.a]\nurl = 'x'\ntoken_command = 'pass show'", ":3: token_command is not an array of strings"},
 		{"[contexts.a]\nurl = 'x'\ntoken_command = [1]", ":3: token_command is not an array of strings"},
 		{"[contexts.a]\nurl = 'x'\ntoken_command = []", ":3: token_command is empty"},
-		{"[contexts.a]\nurl = 'x'\ntoken_command = ['', 'x']", ":1: context a: token_command has no program, or more than 64 words"},
-		{"[contexts.a]\nurl = 'x'\ntoken_command = [" + strings.Repeat("'x',", 65) + "]", ":1: context a: token_command has no program, or more than 64 words"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = ['', 'x']", ":1: context a: token_command is empty or has more than 64 words"},
+		{"[contexts.a]\nurl = 'x'\ntoken_command = [" + strings.Repeat("'x',", 65) + "]", ":1: context a: token_command is empty or has more than 64 words"},
 		{"[contexts.a]\nurl = \"a\\nb\"", ":1: context a: a value is longer than 4096 bytes, or has control characters"},
 		{"[contexts.a]\nurl = '" + strings.Repeat("x", maxValue+1) + "'", ":1: context a: a value is longer than 4096 bytes, or has control characters"},
-		{"[contexts.'.a']\nurl = 'x'", `:1: context ".a": a name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit`},
-		{"[contexts.'../a']\nurl = 'x'", `:1: context "../a": a name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit`},
+		{"[contexts.'.a']\nurl = 'x'", `:1: context ".a" is not a valid name: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit`},
+		{"[contexts.'../a']\nurl = 'x'", `:1: context "../a" is not a valid name: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit`},
 		{"[contexts.a]\nurl = 'x'\ntoken = " + secret, ":3: not TOML, after the key contexts.a.token"},
 		{"[contexts.a]\nurl = 'x'\ntoken = \"" + secret + "\nx = 1", ":3: not TOML, after the key contexts.a.token"},
-		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: a table or a key that is there twice"},
+		{"[contexts.a]\nurl = 'x'\nurl = 'y'", ":3: this table or key is defined twice"},
 		{"[contexts.a\nurl = 'x'", ":2: not TOML"},
 		{"\xff", " is not UTF-8"},
 		{"# " + strings.Repeat("x", cli.MaxFile), " is longer than 1048576 bytes"},
@@ -167,7 +167,7 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	for _, name := range []string{t.TempDir(), "/dev/zero"} {
-		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		if _, err := ReadContexts(name); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

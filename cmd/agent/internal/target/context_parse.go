@@ -71,12 +71,12 @@ func (p *parser) top(values map[string]tomlfile.Value) {
 			}
 		default:
 			if !cli.KnownKey(key) { // the options of commands are read there
-				p.Fail(at, "unknown key %.64q: current and contexts are known, and tables of commands such as [exec]", key)
+				p.Fail(at, "unknown key %.64q: use current, contexts, or the table of a command such as [exec]", key)
 			}
 		}
 	}
 	if at, ok := values["current"]; ok && p.Err() == nil && p.file.index(p.file.Current) < 0 {
-		p.Fail(at, "current names the context %.*q, which is not there", maxName, p.file.Current)
+		p.Fail(at, "current names the context %.*q, which does not exist", maxName, p.file.Current)
 	}
 	if len(p.file.Contexts) > maxContexts {
 		p.Fail(values["contexts"], "more than %d contexts", maxContexts)
@@ -85,7 +85,7 @@ func (p *parser) top(values map[string]tomlfile.Value) {
 
 func (p *parser) context(name string, at tomlfile.Value) {
 	if !ValidContextName(name) {
-		p.Fail(at, "context %.*q: a name is 1 to %d of A-Z a-z 0-9 . _ - and begins with a letter or a digit", maxName, name, maxName)
+		p.Fail(at, "context %.*q is not a valid name: use 1 to %d of A-Z a-z 0-9 . _ - and begin with a letter or a digit", maxName, name, maxName)
 		return
 	}
 	c := Context{Name: name}
@@ -102,7 +102,7 @@ func (p *parser) context(name string, at tomlfile.Value) {
 		case key == "token_command":
 			p.words(&c.TokenCommand, key, at)
 		default:
-			p.Fail(at, "unknown key %.64q: url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key and tls_server_name are known", key)
+			p.Fail(at, "unknown key %.64q: use url, registry, environment_id, transport, token, token_file, token_command, tls_ca, tls_cert, tls_key or tls_server_name", key)
 		}
 	}
 	if p.Err() == before {

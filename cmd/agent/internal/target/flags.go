@@ -28,22 +28,22 @@ const (
 
 // Flags name an agent.
 type Flags struct {
-	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that says where the agent is, see agent context. Default: the current one, unless --url, --registry or their variables say it; an empty name is none."`
-	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File of contexts, and of options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
+	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that names the agent (see agent context). Default: the current context, unless --url, --registry or one of their variables is set. An empty name means no context."`
+	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File with contexts and options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"Agent to do it, ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. Without it and a context, exec and apply-patch work here."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"URL of the agent: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. If no agent is named and there are no contexts, exec and apply-patch work here."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 	TLSFlags
 
-	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which the agent is reached. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
-	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment that --registry, or that of the context, is asked for."`
+	Registry          string  `env:"AGENT_REGISTRY" placeholder:"URL" help:"Base URL of the registry through which to reach the agent. It needs a token in CODEX_API_KEY or AGENT_REGISTRY_TOKEN."`
+	EnvironmentID     *string `env:"AGENT_ENVIRONMENT_ID" name:"environment-id" placeholder:"ID" complete:"environments" help:"Environment to use at the registry of --registry or of the context."`
 	RegistryTokenFile string  `env:"AGENT_REGISTRY_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token for --registry, instead of the variables."`
 	// Its variable is not that of the executor's flag: a command that an executor started may
 	// have inherited that one, and must not be taken to want it.
-	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How the agent is reached through the registry: noise, the default, encrypted from end to end; or direct, where whoever runs the registry, or a proxy that ends TLS, can read and change everything. Neither is taken for the other. A context can name it."`
+	Transport string `default:"" enum:",noise,direct" env:"AGENT_REGISTRY_TRANSPORT" placeholder:"NAME" help:"How to reach the agent through the registry: noise, the default, is encrypted end to end. With direct, whoever runs the registry, or a proxy where TLS ends, can read and change everything. One never replaces the other. A context can set it."`
 
-	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. Given, it counts for every failure but a refused credential; by default 30s for those that pass by themselves: nobody is connected to the environment, or a server is busy."`
-	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End everything after this time, with exit code 124."`
+	Wait    *time.Duration `env:"AGENT_WAIT" placeholder:"DURATION" help:"How long to try to connect; 0 tries once. If it is given, every failure except a refused credential is tried again. Default: 30s, only for failures that can pass by themselves, such as a busy server or an environment without an executor."`
+	Timeout time.Duration  `env:"AGENT_TIMEOUT" placeholder:"DURATION" help:"End after this time, with exit code 124."`
 
 	// The variable is not the server's AGENT_LOG_LEVEL. A command that an agent
 	// started may have inherited that one, and if it calls agent exec, its output
@@ -64,13 +64,13 @@ func (f *Flags) Check() error {
 	c := f.choose()
 	switch {
 	case f.URL != "" && f.Registry != "":
-		return errors.New("--url and --registry exclude each other")
+		return errors.New("--url and --registry cannot be used together")
 	case f.Context != nil && *f.Context != "" && c.context == nil && c.err == nil:
-		return errors.New("--context says where the agent is: --url and --registry have no meaning with it")
+		return errors.New("--context cannot be used with --url or --registry")
 	case c.err != nil:
 		// Connect returns the error. The line itself may be right.
 	case c.context != nil && f.Registry != "" && f.EnvironmentID == nil:
-		return fmt.Errorf("context %s names a registry and no environment: --environment-id says which", c.context.Name)
+		return fmt.Errorf("context %s names a registry but no environment: name one with --environment-id", c.context.Name)
 	case f.TokenFile != "" && f.URL == "":
 		return errors.New("--token-file needs --url")
 	case f.RegistryTokenFile != "" && f.Registry == "":
@@ -80,7 +80,7 @@ func (f *Flags) Check() error {
 	case f.Registry != "" && f.EnvironmentID == nil:
 		return errors.New("--registry needs --environment-id")
 	case f.Registry != "" && !strings.Contains(f.Registry, "://"):
-		return fmt.Errorf("--registry %s is no URL, want https://HOST, or http:// for this machine", f.Registry)
+		return fmt.Errorf("--registry %s is not a URL: write https://HOST, or http:// for this machine", f.Registry)
 	}
 	if c.err == nil {
 		if err := f.CheckTLS(f.URL); err != nil {
@@ -146,10 +146,10 @@ func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, 
 		return token, err
 	}
 	if c := f.chosen.context; c != nil {
-		return "", fmt.Errorf("context %s has no token: token_file or token_command gives it one", c.Name)
+		return "", fmt.Errorf("context %s has no token: give it a token_file or a token_command", c.Name)
 	}
 	if known, _ := sys.Lookup(registryName); known != "" && known != f.Registry {
-		return "", fmt.Errorf("--registry needs a token: those of variables are for %s, name a file with --registry-token-file", registryName)
+		return "", fmt.Errorf("--registry needs a token: name a file with --registry-token-file, because the tokens in variables are for %s", registryName)
 	}
 	for _, name := range []string{RegistryTokenName, "CODEX_API_KEY"} {
 		if token, _ := sys.Lookup(name); strings.TrimSpace(token) != "" {

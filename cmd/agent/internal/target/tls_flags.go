@@ -16,10 +16,10 @@ import (
 // TLSFlags say by which certificates a client and the agent at a URL identify each other. A client's
 // certificate has variables of its own, because a server's may be in the same environment.
 type TLSFlags struct {
-	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Authorities (PEM) that the certificate of --url has to be from. Default: those of this system."`
-	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) to show to an agent that asks for one (--tls-client-ca)."`
+	TLSCA         string `env:"AGENT_TLS_CA" name:"tls-ca" type:"path" placeholder:"FILE" help:"Certificate authorities (PEM) to trust for --url. Default: those of this system."`
+	TLSCert       string `env:"AGENT_CLIENT_TLS_CERT" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate (PEM) for an agent that asks for one (its --tls-client-ca)."`
 	TLSKey        string `env:"AGENT_CLIENT_TLS_KEY" name:"tls-key" type:"path" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
-	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url has to be for, where it is not that of the URL."`
+	TLSServerName string `env:"AGENT_TLS_SERVER_NAME" name:"tls-server-name" placeholder:"NAME" help:"Name that the certificate of --url must be for. Default: the host of the URL."`
 }
 
 // CheckTLS finds flags that contradict each other. url is the URL of the agent; without a scheme it
@@ -31,7 +31,7 @@ func (f *TLSFlags) CheckTLS(url string) error {
 	case url == "":
 		return errors.New("--tls-ca, --tls-cert, --tls-key and --tls-server-name need --url")
 	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return errors.New("--tls-cert and --tls-key need each other")
+		return errors.New("--tls-cert and --tls-key must be given together")
 	case strings.Contains(url, "://") && !strings.HasPrefix(url, "wss://"):
 		return fmt.Errorf("--tls-ca, --tls-cert, --tls-key and --tls-server-name need a URL with wss://, or HOST:PORT: %.100s has no TLS", url)
 	}

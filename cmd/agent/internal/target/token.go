@@ -52,7 +52,7 @@ func (f *ContextFile) Token(ctx context.Context, sys program.System, c *Context)
 // others can change is refused. Its errors never quote the content of the file.
 func ReadToken(sys program.System, file string) (string, error) {
 	if file == "-" {
-		return "", errors.New("- is no file with a token: standard input is /dev/stdin")
+		return "", errors.New("- is not a token file: for standard input write /dev/stdin")
 	}
 	if err := secretfile.Report(func(warning string) { program.Complain(sys.Stderr, warning) }, file); err != nil {
 		return "", err
@@ -72,14 +72,14 @@ func CheckToken(what, text string) (string, error) {
 	case token == "":
 		return "", fmt.Errorf("%s is empty", what)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fmt.Errorf("%s holds characters that no token has", what)
+		return "", fmt.Errorf("%s holds characters that a token cannot have", what)
 	}
 	return token, nil
 }
 
 var (
-	errTooLong = fmt.Errorf("it prints more than %d bytes", maxToken)
-	errTooSlow = errors.New("it takes too long")
+	errTooLong = fmt.Errorf("the command prints more than %d bytes", maxToken)
+	errTooSlow = errors.New("the command takes too long")
 )
 
 // runCommand runs a command and returns the token that it prints. Its standard error is ours. It gets
@@ -104,7 +104,7 @@ func runCommand(ctx context.Context, sys program.System, argv []string, patience
 	case err != nil:
 		return "", err
 	}
-	return CheckToken("its output", out.text.String())
+	return CheckToken("the command's output", out.text.String())
 }
 
 // bounded keeps the output of a command, and calls full when the output is too long.
@@ -125,7 +125,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // of contexts at path. It returns the value for the context's TokenFile.
 func SaveKey(path, name, key string) (tokenFile string, err error) {
 	if !ValidContextName(name) {
-		return "", fmt.Errorf("%.*q is no name of a context", maxName, name)
+		return "", fmt.Errorf("%.*q is not a valid name for a context", maxName, name)
 	}
 	if err := os.MkdirAll(filepath.Join(filepath.Dir(path), keyFolder), 0o700); err != nil {
 		return "", err

@@ -31,17 +31,17 @@ func TestToken(t *testing.T) {
 		{Context{TokenFile: filepath.Join(dir, "good")}, "tok"},
 		{Context{TokenFile: "good"}, "tok"}, // beside the file of contexts
 		{Context{TokenFile: "empty"}, "!is empty"},
-		{Context{TokenFile: "two"}, "!holds characters that no token has"},
+		{Context{TokenFile: "two"}, "!holds characters that a token cannot have"},
 		{Context{TokenFile: "long"}, "!exceeds 65536 bytes"},
 		{Context{TokenFile: "missing"}, "!no such file"},
 		{Context{TokenCommand: []string{"sh", "-c", "echo $FROM"}}, "variable"},
 		{Context{TokenCommand: []string{"echo", "$FROM; exit 1"}}, "!holds characters"}, // no shell
-		{Context{TokenCommand: []string{"cat"}}, "!its output is empty"},                // no standard input
+		{Context{TokenCommand: []string{"cat"}}, "!the command's output is empty"},      // no standard input
 		{Context{TokenCommand: []string{"false"}}, "!exit status 1"},
 		{Context{TokenCommand: []string{"/no/such/program"}}, "!no such file"},
-		{Context{TokenCommand: []string{"sh", "-c", "echo s3cret with blanks"}}, "!its output holds characters"},
+		{Context{TokenCommand: []string{"sh", "-c", "echo s3cret with blanks"}}, "!the command's output holds characters"},
 		{Context{TokenCommand: []string{"sh", "-c", "echo s3cret; exit 4"}}, "!exit status 4"},
-		{Context{TokenCommand: []string{"yes", "s3cret"}}, "!it prints more than 65536 bytes"}, // without end
+		{Context{TokenCommand: []string{"yes", "s3cret"}}, "!the command prints more than 65536 bytes"}, // without end
 	} {
 		token, err := f.Token(t.Context(), sys, &tt.c)
 		if want, fails := strings.CutPrefix(tt.want, "!"); fails {

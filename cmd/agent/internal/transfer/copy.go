@@ -52,7 +52,7 @@ type Copy struct {
 // Run copies. After an error each target is as before, unless its replacement had arrived completely.
 func (c *Copy) Run(ctx context.Context) error {
 	if c.stream() && !c.Up && program.NewTerminal(c.System.Stdout) != nil {
-		return errors.New("a tar archive is nothing for a terminal: agent cat prints a file")
+		return errors.New("a tar archive cannot be written to a terminal; to print a file use agent cat")
 	}
 	if !c.Quiet && !c.stream() {
 		c.bar = newBar(c.System)
@@ -118,7 +118,7 @@ func (c *Copy) outcome(code int, err error) error {
 	case err != nil:
 		return err
 	case code != 0:
-		return fmt.Errorf("copying has ended at the agent with code %d", code)
+		return fmt.Errorf("copying failed on the agent with exit code %d", code)
 	}
 	return nil
 }
@@ -220,12 +220,12 @@ func checkArchive(r *bufio.Reader) error {
 	begin, _ := r.Peek(header) // an error comes again with the next read
 	for magic, packer := range packers {
 		if bytes.HasPrefix(begin, []byte(magic)) {
-			return fmt.Errorf("the archive is compressed: %s -d makes it a tar archive", packer)
+			return fmt.Errorf("the archive is compressed: unpack it with %s -d first", packer)
 		}
 	}
 	_, err := tar.NewReader(bytes.NewReader(begin)).Next()
 	if errors.Is(err, tar.ErrHeader) || len(begin) > 0 && len(begin) < header {
-		return errors.New("standard input is no tar archive")
+		return errors.New("standard input is not a tar archive")
 	}
 	return nil
 }

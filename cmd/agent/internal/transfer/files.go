@@ -85,13 +85,13 @@ func (f *Files) twice(ctx context.Context, method string, params any, done func(
 func (f *Files) Remove(ctx context.Context, names []string, all, force bool) error {
 	return f.each(ctx, names, func(ctx context.Context, name, path string) error {
 		if strings.Trim(path, "/.") == "" {
-			return errors.New("is not removed: that would be everything")
+			return errors.New("is not removed, because it is the root directory")
 		}
 		if isDot(name) {
-			return errors.New("is not removed: it ends in . or .., not in a name")
+			return errors.New("is not removed, because it ends in . or .. and not in a name")
 		}
 		if all && f.around(ctx, path) {
-			return errors.New("is not removed: the agent's working directory is there")
+			return errors.New("is not removed, because it holds the agent's working directory")
 		}
 		params := &protocol.RemoveParams{Path: protocol.NewPathURI(path), Recursive: &all, Force: &force}
 		if !all {
@@ -101,7 +101,7 @@ func (f *Files) Remove(ctx context.Context, names []string, all, force bool) err
 				return err
 			}
 			if err == nil && info.IsDirectory && !info.IsSymlink {
-				return errors.New("is a directory, see -r")
+				return errors.New("is a directory: use -r")
 			}
 		}
 		missing := func(err error) bool { return errors.Is(err, fs.ErrNotExist) }
@@ -194,7 +194,7 @@ func (f *Files) cat(ctx context.Context, w io.Writer, path string) error {
 			return err
 		}
 		if now.Size < info.Size || now.CreatedAtMs != info.CreatedAtMs || now.ModifiedAtMs != info.ModifiedAtMs {
-			return errors.New("was changed while the connection was lost")
+			return errors.New("has changed while the connection was lost")
 		}
 	}
 }

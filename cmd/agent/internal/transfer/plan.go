@@ -22,7 +22,7 @@ type Plan struct {
 // NewPlan reads a command line of agent cp.
 func NewPlan(args []string) (*Plan, error) {
 	if len(args) < 2 {
-		return nil, errors.New("what is to be copied, and where to? cp takes at least two paths, those at the agent as :PATH")
+		return nil, errors.New("copy what, and where? give at least two paths; write those on the agent as :PATH")
 	}
 	p := &Plan{Sources: append([]string(nil), args[:len(args)-1]...), Target: args[len(args)-1]}
 	remote := 0
@@ -35,7 +35,7 @@ func NewPlan(args []string) (*Plan, error) {
 			remote++
 		}
 		if source == archive && len(p.Sources) > 1 {
-			return nil, errors.New("- is a whole tar archive: it is copied alone")
+			return nil, errors.New("- is a whole tar archive, so it must be the only source")
 		}
 	}
 	if p.Target == "" {
@@ -45,11 +45,11 @@ func NewPlan(args []string) (*Plan, error) {
 	p.Target, p.Up = target, there
 	switch {
 	case remote > 0 && remote < len(p.Sources):
-		return nil, errors.New("all sources have to be on one side: here, or at the agent as :PATH")
+		return nil, errors.New("all sources must be on the same side: here, or on the agent as :PATH")
 	case remote > 0 && there:
-		return nil, errors.New("both sides are at the agent: agent exec -- cp copies there")
+		return nil, errors.New("both sides are on the agent: use agent exec -- cp")
 	case remote == 0 && !there:
-		return nil, fmt.Errorf("both sides are here: a path at the agent is written :PATH, as in :%s", strings.TrimPrefix(args[len(args)-1], archive))
+		return nil, fmt.Errorf("both sides are here: write a path on the agent as :PATH, as in :%s", strings.TrimPrefix(args[len(args)-1], archive))
 	}
 	return p, nil
 }

@@ -34,11 +34,11 @@ func TestPlan(t *testing.T) {
 		want string
 	}{
 		{[]string{":a"}, "at least two paths"},
-		{[]string{"a", "b"}, "a path at the agent is written :PATH, as in :b"},
+		{[]string{"a", "b"}, "write a path on the agent as :PATH, as in :b"},
 		{[]string{":a", ":b"}, "agent exec -- cp"},
-		{[]string{":a", "b", "c"}, "on one side"},
-		{[]string{"a", ":b", ":c"}, "on one side"},
-		{[]string{"a", "-", ":c"}, "copied alone"},
+		{[]string{":a", "b", "c"}, "on the same side"},
+		{[]string{"a", ":b", ":c"}, "on the same side"},
+		{[]string{"a", "-", ":c"}, "must be the only source"},
 		{[]string{"", ":c"}, "a path is empty"},
 		{[]string{":c", ""}, "a path is empty"},
 	} {
