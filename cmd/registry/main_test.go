@@ -236,12 +236,12 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	for _, args := range []string{
-		"--public-url=registry.example --listen=127.0.0.1:0 --data=" + filepath.Join(t.TempDir(), "d"),
-		"--clock-skew=1h --listen=127.0.0.1:0 --data=" + filepath.Join(t.TempDir(), "d"),
+		"--public-url=registry.example --listen=127.0.0.1:0",
+		"--clock-skew=1h --listen=127.0.0.1:0",
 		"--tls-cert=/nonexistent --tls-key=/nonexistent",
 		"--data=/dev/null/x --listen=127.0.0.1:0",
 		"keys list --data=/dev/null/x",
-		"keys create --role=executor --environment=a.b --data=" + filepath.Join(t.TempDir(), "d"),
+		"keys create --role=executor --environment=a.b",
 	} {
 		if code, stdout, stderr := command(t, strings.Fields(args)...); code != exitFailure || stdout != "" || stderr == "" {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)

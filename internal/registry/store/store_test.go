@@ -33,15 +33,20 @@ const soon = 3 * time.Minute
 func openTestStore(t testing.TB) (st *Store, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
-	st = rig.Value(Open(t.Context(), Config{Dir: dir, Timeout: soon}))
-	t.Cleanup(func() { rig.Check(t, st.Close()) })
-	return st, dir
+	return openWith(t, Config{Dir: dir}), dir
 }
 
 // openBeside opens a store on the same NATS server, as another process does.
 func openBeside(t testing.TB, dir string) *Store {
 	t.Helper()
-	st := rig.Value(Open(t.Context(), Config{Dir: dir, Shared: true, Timeout: soon}))
+	return openWith(t, Config{Dir: dir, Shared: true})
+}
+
+// openWith opens a store until the test ends.
+func openWith(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	cfg.Timeout = soon
+	st := rig.Value(Open(t.Context(), cfg))
 	t.Cleanup(func() { rig.Check(t, st.Close()) })
 	return st
 }
@@ -78,17 +83,18 @@ func TestStoreFolder(t *testing.T) {
 // socket, whatever the mode of the folder.
 func TestStoreIsPrivate(t *testing.T) {
 	t.Parallel()
-	st, dir := openTestStore(t)
+	top, err := os.MkdirTemp("/tmp", "registry") // the address of a socket is short, and others may enter
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Check(t, os.RemoveAll(top)) })
+	dir := filepath.Join(top, "data")
+	st := openWith(t, Config{Dir: dir})
 	if addr := st.embedded.server.Addr(); addr != nil {
 		t.Errorf("the embedded server listens on %v", addr)
 	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become somebody else")
 	}
-	// All folders up to the one of all temporary files, which everybody may enter.
-	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
-		rig.Must(t, os.Chmod(path, 0o777))
-	}
+	rig.Must(t, os.Chmod(top, 0o777), os.Chmod(dir, 0o777))
 	path := filepath.Join(dir, besideFile)
 	dial := func(uid uint32) error {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDialSocket$")
@@ -130,14 +136,12 @@ func TestDialSocket(t *testing.T) {
 func TestStoreLongPath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
-	st, err := Open(t.Context(), Config{Dir: dir})
-	rig.Must(t, err)
 	t.Cleanup(func() {
-		rig.Check(t, st.Close())
 		if _, err := os.Stat(filepath.Join(dir, besideFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the socket is left behind: %v", err)
 		}
 	})
+	openWith(t, Config{Dir: dir})
 	if _, _, err := openBeside(t, dir).CreateKey(t.Context(), Key{Role: "executor", Environments: "*"}); err != nil {
 		t.Fatal(err)
 	}
@@ -417,11 +421,12 @@ func TestStoreKeepsRoom(t *testing.T) {
 func TestStoreAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := rig.Value(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, besideFile), Net: "unix"}))
-	l.SetUnlinkOnClose(false)
-	rig.Must(t, l.Close())
-	st := rig.Value(Open(t.Context(), Config{Dir: dir}))
-	t.Cleanup(func() { rig.Check(t, st.Close()) })
+	rig.Must(t, withSocketPath(dir, func(path string) error {
+		l := rig.Value(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
+		l.SetUnlinkOnClose(false)
+		return l.Close()
+	}))
+	openWith(t, Config{Dir: dir})
 	rig.Check(t, rig.Err(openBeside(t, dir).SharedKey(t.Context())))
 }
 

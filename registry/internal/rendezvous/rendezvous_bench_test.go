@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,23 +39,27 @@ func benchEnds(b *testing.B, servers int, ack uint32) (h, e *socket.Socket) {
 	h = dial(other, ticket.Harness)
 	lane := h.NewLane(0)
 	for _, f := range []frame.Frame{resume("stream"), acked(data("stream", 0, "x"), ack)} {
-		m := socket.NewMessage(64)
-		m.Bytes = f.Append(m.Bytes)
-		rig.Must(b, lane.Send(m))
-		readOne(b, e)
+		benchSend(b, lane, f)
+		if !readOne(e) {
+			b.Fatal(e.Err())
+		}
 	}
 	return h, e
 }
 
-func readOne(b *testing.B, s *socket.Socket) int {
+func benchSend(b *testing.B, lane *socket.Lane, f frame.Frame) {
+	m := socket.NewMessage(len(f.Payload) + 64)
+	m.Bytes = f.Append(m.Bytes)
+	rig.Check(b, lane.Send(m))
+}
+
+// readOne reads a message, and reports false once the websocket has ended.
+func readOne(s *socket.Socket) bool {
 	m, err := s.Read()
-	if err != nil {
-		b.Error(err)
-		return 0
+	if err == nil {
+		m.Release()
 	}
-	n := len(m.Bytes)
-	m.Release()
-	return n
+	return err == nil
 }
 
 // BenchmarkThroughput sends 61 KiB frames from the executor to the harness; with
@@ -66,41 +71,23 @@ func BenchmarkThroughput(b *testing.B) {
 				h, e := benchEnds(b, servers, ack)
 				payload := strings.Repeat("x", 61_456)
 				lane := e.NewLane(0)
-				window := make(chan struct{}, 4<<20/len(payload))
-				done := make(chan struct{})
-				b.SetBytes(int64(len(payload)))
-				n := 0
-				finish := make(chan int, 1)
-				go func() {
-					defer close(done)
-					total := -1
-					for got := 0; got != total; {
-						if readOne(b, h) == 0 {
-							return
-						}
-						got++
+				window := make(chan struct{}, 4<<20/len(payload)) // has an element for each frame under way
+				var reading sync.WaitGroup
+				reading.Go(func() {
+					for readOne(h) {
 						<-window
-						select {
-						case total = <-finish:
-						default:
-						}
 					}
-				}()
-				for b.Loop() {
+				})
+				b.SetBytes(int64(len(payload)))
+				for n := uint32(0); b.Loop(); n++ {
 					window <- struct{}{}
-					m := socket.NewMessage(len(payload) + 64)
-					f := acked(data("stream", uint32(n), payload), ack)
-					m.Bytes = f.Append(m.Bytes)
-					n++
-					rig.Must(b, lane.Send(m))
+					benchSend(b, lane, acked(data("stream", n, payload), ack))
 				}
-				finish <- n + 1
-				window <- struct{}{}
-				m := socket.NewMessage(len(payload) + 64)
-				f := data("stream", uint32(n), payload)
-				m.Bytes = f.Append(m.Bytes)
-				rig.Must(b, lane.Send(m))
-				<-done
+				for range cap(window) { // until all have come
+					window <- struct{}{}
+				}
+				h.Close()
+				reading.Wait()
 			})
 		}
 	}
@@ -114,30 +101,20 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.ReportAllocs()
 			up, down := h.NewLane(0), e.NewLane(0)
 			f := acked(data("stream", 1, strings.Repeat("x", 200)), 1)
-			text := f.Append(nil)
-			send := func(lane *socket.Lane) {
-				m := socket.NewMessage(len(text))
-				m.Bytes = append(m.Bytes, text...)
-				rig.Check(b, lane.Send(m))
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for {
-					m, err := e.Read()
-					if err != nil {
-						return
-					}
-					m.Release()
-					send(down)
+			var answering sync.WaitGroup
+			answering.Go(func() {
+				for readOne(e) {
+					benchSend(b, down, f)
 				}
-			}()
+			})
 			for b.Loop() {
-				send(up)
-				readOne(b, h)
+				benchSend(b, up, f)
+				if !readOne(h) {
+					b.Fatal(h.Err())
+				}
 			}
 			e.Close()
-			<-done
+			answering.Wait()
 		})
 	}
 }

@@ -79,7 +79,7 @@ func TestShareOfUnknown(t *testing.T) {
 		share := s.limits.Share(c.executorKey)
 		c.settles("two are held", func() bool { return s.metrics.Dropped.Load() == 2 })
 		waits := share.Used()
-		if waits < 4<<10 || waits > 5<<10 { // four buffers
+		if waits < 4<<10 || waits > 8<<10 { // four buffers of the pool's smallest class, of 1 KiB to 2
 			c.t.Errorf("%d bytes are counted", waits)
 		}
 		if open(c.executorKey) != 2 || s.metrics.Streams.Load() != 2 {
@@ -90,7 +90,8 @@ func TestShareOfUnknown(t *testing.T) {
 		h.want(held[0])
 		h.want(held[1])
 		c.settles("one is left", func() bool {
-			return share.Used() == waits/2 && open(c.executorKey) == 1 && s.limits.Share(c.harnessKey).Used() == 0
+			left := share.Used()
+			return left >= 2<<10 && left <= waits-2<<10 && open(c.executorKey) == 1 && s.limits.Share(c.harnessKey).Used() == 0
 		})
 		e.sendFrame(reset("b", "done"))
 		c.settles("none is left", func() bool { return share.Used() == 0 && open(c.executorKey) == 0 })
