@@ -159,17 +159,11 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 // someWait returns once that many writes wait.
 func someWait(t *testing.T, p *Process, writes int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	rig.Until(t, fmt.Sprintf("%d writes wait", writes), func() bool {
 		p.stdin.mu.Lock()
-		waiting := p.stdin.waiting
-		p.stdin.mu.Unlock()
-		if waiting >= writes {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d writes wait, want %d", waiting, writes)
-		}
-	}
+		defer p.stdin.mu.Unlock()
+		return p.stdin.waiting >= writes
+	})
 }
 
 func TestFullQueue(t *testing.T) {
