@@ -31,6 +31,7 @@ func TestRemove(t *testing.T) {
 		gone int // how many lines of the tree go
 		err  error
 	}{
+		{path: "nope", args: unforced, err: unix.ENOENT},
 		{path: "nope/x", args: unforced, err: unix.ENOENT},
 		{path: "nope/x", args: forced},
 		{path: "d/loop/x", args: every, err: unix.ELOOP},

@@ -28,6 +28,8 @@ func TestStat(t *testing.T) {
 	}{
 		{path: "d/a.txt", want: meta{file: true, size: 5}},
 		{path: "dlink/sub/b", want: meta{file: true, size: 1}},
+		{path: "d/loop", err: unix.ELOOP},
+		{path: "d/dang", err: unix.ENOENT},
 		{path: "z/x", err: unix.ENOTDIR},
 		{path: "d/ff", links: fsops.RefuseLinks},
 		{path: "d/dang", links: fsops.RefuseLinks, err: invalid},

@@ -73,6 +73,8 @@ func TestWalk(t *testing.T) {
 		{name: "fifo", path: "t/ff"},
 		{name: "dangling", path: "dl", err: unix.ENOENT},
 		{name: "loop", path: "lp", err: unix.ELOOP},
+		{name: "no directories", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 0 }, err: invalid},
+		{name: "too many entries", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 << 63 }, err: invalid},
 		{name: "maxima", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth, o.MaxDirectories, o.MaxEntries = 64, 10_000, 50_000 }, want: top + " t/.h/x" + below},
 	} {
 		o := limits

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -44,6 +46,9 @@ func TestMain(m *testing.M) {
 		if err := CloseOnExec(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
+		}
+		if signal.Ignored(syscall.SIGINT) { // as in the background of a shell; children would ignore it too
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 		}
 		goleak.VerifyTestMain(m)
 		return

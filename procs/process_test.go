@@ -330,9 +330,7 @@ func TestSlowSinkLosesNothing(t *testing.T) {
 		})
 		t.Cleanup(open)
 		p.Begin()
-		for p.group.signal(0) { // until the leader has exited
-			time.Sleep(time.Millisecond)
-		}
+		rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })
 		open()
 		finish(t, p)
 		if n := strings.Count(rec.text(0), "\x00"); n != 10000 || rec.order() != "output exited closed" {
@@ -412,9 +410,7 @@ func TestBlockedSink(t *testing.T) {
 	if !p.Terminate() {
 		t.Error("Terminate: not running")
 	}
-	for p.group.signal(0) {
-		time.Sleep(time.Millisecond)
-	}
+	rig.Until(t, "the leader has exited", func() bool { return !p.group.signal(0) })
 	if p.Terminate() {
 		t.Error("Terminate after the exit: running")
 	}

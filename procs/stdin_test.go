@@ -14,6 +14,16 @@ import (
 	"github.com/execagent/execagent/test/rig"
 )
 
+// answers compares what a write, or the end of stdin, is answered.
+func answers(t *testing.T, want WriteStatus, wantErr error) func(WriteStatus, error) {
+	return func(status WriteStatus, err error) {
+		t.Helper()
+		if status != want || err != wantErr {
+			t.Errorf("%v, %v, want %v, %v", status, err, want, wantErr)
+		}
+	}
+}
+
 func TestWriteOrder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -35,15 +45,11 @@ func TestWriteOrder(t *testing.T) {
 			for i := range 60 {
 				data := bytes.Repeat([]byte(strconv.Itoa(i)+"-"), 50_000)[:50_000]
 				hash.Write(data)
-				if status, err := p.Write(t.Context(), strconv.Itoa(i), data); status != Accepted || err != nil {
-					t.Fatalf("write %d: %v, %v", i, status, err)
-				}
+				answers(t, Accepted, nil)(p.Write(t.Context(), strconv.Itoa(i), data))
 				clear(data) // after the write the caller may use data again
 			}
 			if !tt.spec.TTY {
-				if status, err := p.CloseStdin(); status != Accepted || err != nil {
-					t.Fatalf("CloseStdin: %v, %v", status, err)
-				}
+				answers(t, Accepted, nil)(p.CloseStdin())
 			}
 			finish(t, p)
 			if want := fmt.Sprintf("%x", hash.Sum(nil)); !strings.Contains(rec.text(0), want) {
@@ -75,9 +81,7 @@ func TestWriteStatus(t *testing.T) {
 		t.Parallel()
 		p, _ := launch(t, Spec{Argv: []string{"sleep", "60"}})
 		check(t, p, "running", write{"a", StdinClosed, nil})
-		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
-			t.Errorf("CloseStdin: %v, %v", status, err)
-		}
+		answers(t, StdinClosed, nil)(p.CloseStdin())
 		p.Close()
 		check(t, p, "closed", write{"a", StdinClosed, nil})
 	})
@@ -86,12 +90,8 @@ func TestWriteStatus(t *testing.T) {
 		p, rec := launch(t, Spec{Argv: []string{"cat"}, Stdin: true})
 		p.Begin()
 		check(t, p, "running", write{"a", Accepted, nil}, write{"", Accepted, nil})
-		if status, err := p.CloseStdin(); status != Accepted || err != nil {
-			t.Errorf("CloseStdin: %v, %v", status, err)
-		}
-		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
-			t.Errorf("CloseStdin again: %v, %v", status, err)
-		}
+		answers(t, Accepted, nil)(p.CloseStdin())
+		answers(t, StdinClosed, nil)(p.CloseStdin())
 		check(t, p, "stdin closed", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
 		finish(t, p)
 		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", StdinClosed, nil})
@@ -106,18 +106,14 @@ func TestWriteStatus(t *testing.T) {
 		check(t, p, "running", write{"a", Accepted, nil})
 		finish(t, p)
 		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
-		if status, err := p.CloseStdin(); status != StdinClosed || err != nil {
-			t.Errorf("CloseStdin: %v, %v", status, err)
-		}
+		answers(t, StdinClosed, nil)(p.CloseStdin())
 	})
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
 		p, rec := launch(t, Spec{Argv: []string{"cat"}, TTY: true})
 		p.Begin()
 		check(t, p, "running", write{"a", Accepted, nil})
-		if _, err := p.CloseStdin(); err != ErrTTY {
-			t.Errorf("CloseStdin: %v, want ErrTTY", err)
-		}
+		answers(t, 0, ErrTTY)(p.CloseStdin())
 		p.TryWrite("end", []byte{4})
 		finish(t, p)
 		check(t, p, "ended", write{"a", Accepted, nil}, write{"b", 0, ErrStdinGone})
@@ -163,17 +159,11 @@ func fillStdin(t *testing.T, p *Process) (n int) {
 // someWait returns once that many writes wait.
 func someWait(t *testing.T, p *Process, writes int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	rig.Until(t, fmt.Sprintf("%d writes wait", writes), func() bool {
 		p.stdin.mu.Lock()
-		waiting := p.stdin.waiting
-		p.stdin.mu.Unlock()
-		if waiting >= writes {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d writes wait, want %d", waiting, writes)
-		}
-	}
+		defer p.stdin.mu.Unlock()
+		return p.stdin.waiting >= writes
+	})
 }
 
 func TestFullQueue(t *testing.T) {
@@ -285,12 +275,6 @@ func TestLongWrite(t *testing.T) {
 		p.Begin()
 		return p, rec, func() { gate.open(t) }
 	}
-	accepted := func(t *testing.T, status WriteStatus, err error) {
-		t.Helper()
-		if status != Accepted || err != nil {
-			t.Errorf("%v, %v, want accepted", status, err)
-		}
-	}
 	check := func(t *testing.T, p *Process, rec *recorder) {
 		t.Helper()
 		finish(t, p)
@@ -302,15 +286,12 @@ func TestLongWrite(t *testing.T) {
 	t.Run("waits", func(t *testing.T) {
 		t.Parallel()
 		p, rec, read := reader(t)
-		if _, err := p.TryWrite("long", long); err != ErrStdinFull {
-			t.Fatalf("TryWrite of %d bytes: %v, want ErrStdinFull", size, err)
-		}
+		answers(t, 0, ErrStdinFull)(p.TryWrite("long", long))
 		done := make(chan struct{})
 		data := bytes.Clone(long)
 		go func() {
 			defer close(done)
-			status, err := p.Write(t.Context(), "long", data)
-			accepted(t, status, err)
+			answers(t, Accepted, nil)(p.Write(t.Context(), "long", data))
 			held(t, p)
 			clear(data) // after the write the caller may use data again
 		}()
@@ -321,15 +302,11 @@ func TestLongWrite(t *testing.T) {
 		default:
 		}
 		held(t, p)
-		if _, err := p.TryWrite("other", last); err != ErrStdinFull {
-			t.Errorf("TryWrite beside it: %v, want ErrStdinFull", err)
-		}
+		answers(t, 0, ErrStdinFull)(p.TryWrite("other", last))
 		read()
 		<-done
-		status, err := p.Write(t.Context(), "last", last)
-		accepted(t, status, err)
-		status, err = p.CloseStdin()
-		accepted(t, status, err)
+		answers(t, Accepted, nil)(p.Write(t.Context(), "last", last))
+		answers(t, Accepted, nil)(p.CloseStdin())
 		check(t, p, rec)
 	})
 	t.Run("stdin is closed behind it", func(t *testing.T) {
@@ -338,15 +315,11 @@ func TestLongWrite(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			status, err := p.Write(t.Context(), "long", append(bytes.Clone(long), last...))
-			accepted(t, status, err)
+			answers(t, Accepted, nil)(p.Write(t.Context(), "long", append(bytes.Clone(long), last...)))
 		}()
 		someWait(t, p, 1)
-		status, err := p.CloseStdin()
-		accepted(t, status, err)
-		if status, err := p.TryWrite("late", last); status != StdinClosed || err != nil {
-			t.Errorf("TryWrite behind it: %v, %v, want StdinClosed", status, err)
-		}
+		answers(t, Accepted, nil)(p.CloseStdin())
+		answers(t, StdinClosed, nil)(p.TryWrite("late", last))
 		read()
 		<-done
 		check(t, p, rec)
@@ -358,32 +331,22 @@ func TestLongWrite(t *testing.T) {
 			cutShort(t, p)
 			held(t, p)
 		}
-		if _, err := p.TryWrite("last", last); err != ErrStdinCut {
-			t.Errorf("TryWrite behind it: %v, want ErrStdinCut", err)
-		}
-		if _, err := p.Write(t.Context(), "last", last); err != ErrStdinCut {
-			t.Errorf("Write behind it: %v, want ErrStdinCut", err)
-		}
-		if _, err := p.CloseStdin(); err != ErrStdinCut {
-			t.Errorf("CloseStdin behind it: %v, want ErrStdinCut", err)
-		}
+		answers(t, 0, ErrStdinCut)(p.TryWrite("last", last))
+		answers(t, 0, ErrStdinCut)(p.Write(t.Context(), "last", last))
+		answers(t, 0, ErrStdinCut)(p.CloseStdin())
 		// There are two callers, as when the first has not seen the end of its
 		// connection yet.
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
-				status, err := p.Write(t.Context(), "long", long)
-				accepted(t, status, err)
+				answers(t, Accepted, nil)(p.Write(t.Context(), "long", long))
 			})
 		}
 		read()
 		both.Wait()
-		status, err := p.Write(t.Context(), "long", long) // accepted before: the id is known
-		accepted(t, status, err)
-		status, err = p.Write(t.Context(), "last", last)
-		accepted(t, status, err)
-		status, err = p.CloseStdin()
-		accepted(t, status, err)
+		answers(t, Accepted, nil)(p.Write(t.Context(), "long", long)) // accepted before: the id is known
+		answers(t, Accepted, nil)(p.Write(t.Context(), "last", last))
+		answers(t, Accepted, nil)(p.CloseStdin())
 		check(t, p, rec)
 	})
 	t.Run("the process ends", func(t *testing.T) {
@@ -392,23 +355,16 @@ func TestLongWrite(t *testing.T) {
 		cutShort(t, p)
 		p.Terminate()
 		finish(t, p)
-		status, err := p.Write(t.Context(), "long", long)
-		accepted(t, status, err)
-		if _, err := p.Write(t.Context(), "other", long); err != ErrStdinGone {
-			t.Errorf("another write: %v, want ErrStdinGone", err)
-		}
-		if _, err := p.TryWrite("other", long); err != ErrStdinGone {
-			t.Errorf("another TryWrite: %v, want ErrStdinGone", err)
-		}
+		answers(t, Accepted, nil)(p.Write(t.Context(), "long", long))
+		answers(t, 0, ErrStdinGone)(p.Write(t.Context(), "other", long))
+		answers(t, 0, ErrStdinGone)(p.TryWrite("other", long))
 	})
 	t.Run("the child closes its stdin", func(t *testing.T) {
 		t.Parallel()
 		p, _ := launch(t, Spec{Argv: sh("exec 0<&-; sleep 60"), Stdin: true})
 		p.Begin()
-		status, err := p.Write(t.Context(), "long", long)
-		accepted(t, status, err)
-		status, err = p.TryWrite("longer", long)
-		accepted(t, status, err)
+		answers(t, Accepted, nil)(p.Write(t.Context(), "long", long))
+		answers(t, Accepted, nil)(p.TryWrite("longer", long))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -393,15 +392,10 @@ func TestWebSocketDropsAPeerThatTakesNothing(t *testing.T) {
 // one waits behind it, whose memory others may need.
 func TestWebSocketDropsAPeerThatHoldsALargeMessage(t *testing.T) {
 	t.Parallel()
-	for _, inParts := range []bool{false, true} {
-		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {
-			t.Parallel()
-			holdsALargeMessage(t, inParts)
-		})
-	}
+	bothWays(t, holdsALargeMessage)
 }
 
-func holdsALargeMessage(t *testing.T, inParts bool) {
+func holdsALargeMessage(t *testing.T, write func(*WebSocket, []byte) error) {
 	const timeout = time.Second
 	p, server := rawPair(t, Config{PingInterval: time.Hour, PeerTimeout: timeout})
 	readAsync(server)
@@ -432,14 +426,7 @@ func holdsALargeMessage(t *testing.T, inParts bool) {
 		}
 	}
 	large := make(chan error, 1)
-	go func() {
-		message := make([]byte, maxPatient+1)
-		if inParts {
-			large <- server.WriteParts(len(message), slices.Values([][]byte{message[:1000], message[1000:]}))
-		} else {
-			large <- server.Write(message)
-		}
-	}()
+	go func() { large <- write(server, make([]byte, maxPatient+1)) }()
 	for got := (error)(nil); ; {
 		select {
 		case <-progress:
@@ -455,6 +442,22 @@ func holdsALargeMessage(t *testing.T, inParts bool) {
 	}
 	if err := <-small; !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the small message: %v", err)
+	}
+}
+
+// bothWays runs a test with a way to write messages whole, and with one in parts.
+func bothWays(t *testing.T, test func(t *testing.T, write func(*WebSocket, []byte) error)) {
+	t.Helper()
+	for name, write := range map[string]func(*WebSocket, []byte) error{
+		"whole": (*WebSocket).Write,
+		"in parts": func(c *WebSocket, m []byte) error {
+			return c.WriteParts(len(m), slices.Values([][]byte{m[:1000], m[1000:]}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, write)
+		})
 	}
 }
 
@@ -475,30 +478,19 @@ func pongUntil(p *rawclient.Peer, over <-chan struct{}) {
 func TestWebSocketWaitsForASlowPeer(t *testing.T) {
 	rig.Tier(t, rig.Merge) // as TestWebSocketKeepsAPeerThatOnlyPongs
 	t.Parallel()
-	for _, inParts := range []bool{false, true} {
-		t.Run(fmt.Sprintf("in parts %v", inParts), func(t *testing.T) {
-			t.Parallel()
-			waitsForASlowPeer(t, inParts)
-		})
-	}
+	bothWays(t, waitsForASlowPeer)
 }
 
-func waitsForASlowPeer(t *testing.T, inParts bool) {
+func waitsForASlowPeer(t *testing.T, write func(*WebSocket, []byte) error) {
 	const timeout = 4 * time.Second // which no pong needs, however busy the machine
 	p, server := rawPair(t, Config{PingInterval: time.Hour, PeerTimeout: timeout})
 	readAsync(server)
 	const messages = 1000
 	message := make([]byte, 64<<10)
-	write := func() error { return server.Write(message) }
-	if inParts {
-		write = func() error {
-			return server.WriteParts(len(message), slices.Values([][]byte{message[:1000], message[1000:]}))
-		}
-	}
 	written := make(chan error, 1)
 	go func() {
 		for range messages {
-			if err := write(); err != nil {
+			if err := write(server, message); err != nil {
 				written <- err
 				return
 			}

@@ -55,10 +55,7 @@ func TestOneStartup(t *testing.T) {
 		n.dialled(1)
 		state(t, e, environment.Starting, "")
 		time.AfterFunc(time.Second, open)
-		clients, errs := everybody(t, e)
-		if len(clients) != 1 || len(errs) != 0 {
-			t.Errorf("clients %v, errors %v", clients, errs)
-		}
+		shared(t, e)
 		n.dialled(1)
 		state(t, e, environment.Ready, "")
 	})
@@ -92,9 +89,7 @@ func TestFailedStartup(t *testing.T) {
 			synctest.Wait()
 		}
 		n.refuse(nil)
-		if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
-			t.Errorf("clients %v, errors %v", clients, errs)
-		}
+		shared(t, e)
 		n.dialled(4)
 		state(t, e, environment.Ready, "")
 	})
@@ -122,8 +117,7 @@ func TestNewSession(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		e := get(t, n.set(one(server)), "a")
-		first, err := e.Client(t.Context())
-		rig.Must(t, err)
+		first := connected(t, e)
 		changed := e.Changed()
 		n.cut()
 		<-changed
@@ -148,20 +142,18 @@ func TestNewSessionFails(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e := get(t, s, "a")
-		rig.Must(t, rig.Err(e.Client(t.Context())))
+		connected(t, e)
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()
 		status(t, s, "a", environment.StatusDisconnected, "exec-server transport disconnected")
 		for range 3 {
-			if _, err := e.Client(t.Context()); text(err) != refused {
-				t.Errorf("Client gives %v", err)
-			}
+			fails(t, e, refused)
 		}
 		n.dialled(4)
 		status(t, s, "a", environment.StatusDisconnected, refused)
 		n.refuse(nil)
-		rig.Check(t, rig.Err(e.Client(t.Context())))
+		connected(t, e)
 		status(t, s, "a", environment.StatusReady, "")
 	})
 }
@@ -178,16 +170,12 @@ func TestProgram(t *testing.T) {
 			synctest.Wait()
 		}
 		n.dialled(0)
-		if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
-			t.Errorf("clients %v, errors %v", clients, errs)
-		}
+		shared(t, e)
 		n.dialled(1)
 		n.cut()
 		synctest.Wait()
 		const want = "exec-server transport disconnected"
-		if _, err := e.Client(t.Context()); text(err) != want {
-			t.Errorf("after the end of the program Client gives %v", err)
-		}
+		fails(t, e, want)
 		status(t, s, "a", environment.StatusDisconnected, want)
 		n.dialled(1)
 	})
@@ -199,9 +187,7 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 		n.refuse(errRefused)
 		e := get(t, n.set(one(program)), "a")
 		for range 3 {
-			if _, err := e.Client(t.Context()); text(err) != refused {
-				t.Errorf("Client gives %v", err)
-			}
+			fails(t, e, refused)
 		}
 		n.dialled(1)
 	})
@@ -217,11 +203,9 @@ func TestCallerGivesUp(t *testing.T) {
 		defer cancel()
 		rig.Is(t, rig.Err(e.Client(ctx)), context.DeadlineExceeded, "Client")
 		open()
-		rig.Check(t, rig.Err(e.Client(t.Context())))
+		connected(t, e)
 		n.dialled(1)
-		if _, aborted, _ := n.count(); aborted != 0 {
-			t.Error("the attempt was aborted")
-		}
+		n.aborts(0)
 	})
 }
 
@@ -335,8 +319,7 @@ func TestLocal(t *testing.T) {
 		synctest.Wait()
 		n.dialled(0)
 		state(t, e, environment.Ready, "")
-		c, err := e.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, e)
 		if answer, err := c.Status(t.Context()); answer != protocol.StatusReady || err != nil {
 			t.Errorf("Status is %s, %v", answer, err)
 		}
@@ -354,8 +337,7 @@ func TestClose(t *testing.T) {
 		n := newNetwork(t)
 		s := n.set(one(server))
 		e := get(t, s, "a")
-		c, err := e.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, e)
 		n.hold()
 		b, err := s.Upsert(environment.Entry{ID: "b", Transport: server})
 		rig.Must(t, err)
@@ -371,9 +353,7 @@ func TestClose(t *testing.T) {
 		rig.Must(t, s.Close())
 		waiting.Wait()
 		<-c.Done()
-		if _, aborted, _ := n.count(); aborted != 1 {
-			t.Errorf("%d attempts were aborted", aborted)
-		}
+		n.aborts(1)
 		rig.Is(t, rig.Err(e.Client(t.Context())), environment.ErrClosed, "after Close Client")
 		state(t, e, environment.Failed, "environment closed")
 		rig.Is(t, rig.Err(s.Upsert(environment.Entry{ID: "c", Transport: server})), environment.ErrClosed, "after Close Upsert")
@@ -412,8 +392,7 @@ func TestRecovering(t *testing.T) {
 		rig.Must(t, err)
 		defer s.Close()
 		e := get(t, s, "a")
-		c, err := e.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, e)
 		n.refuse(errRefused)
 		n.cut()
 		synctest.Wait()

@@ -39,16 +39,14 @@ func TestRefresh(t *testing.T) {
 		n, r := newNetwork(t), &registry{same: true}
 		n.same = r.answer
 		e := get(t, n.set(one(server)), "a")
-		first, err := e.Client(t.Context())
-		rig.Must(t, err)
+		first := connected(t, e)
 		refresh := func(want error) {
 			t.Helper()
 			rig.Is(t, e.Refresh(t.Context()), want, "Refresh")
 		}
 		now := func() *client.Client {
 			t.Helper()
-			c, err := e.Client(t.Context())
-			rig.Must(t, err)
+			c := connected(t, e)
 			return c
 		}
 		// The same executor, or nobody knows: nothing happens.
@@ -128,9 +126,7 @@ func TestRefreshWhileConnecting(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			if _, aborted, _ := n.count(); aborted != i+1 {
-				t.Errorf("%d attempts were given up, want %d", aborted, i+1)
-			}
+			n.aborts(i + 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			rig.Is(t, e.Refresh(ctx), context.DeadlineExceeded, "beside another one, Refresh")
 			cancel()

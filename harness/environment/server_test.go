@@ -176,6 +176,38 @@ func (n *network) dialled(want int) {
 	}
 }
 
+// aborts checks of how many dials the context has ended.
+func (n *network) aborts(want int) {
+	n.t.Helper()
+	if _, got, _ := n.count(); got != want {
+		n.t.Errorf("%d attempts were aborted, want %d", got, want)
+	}
+}
+
+// connected returns the client of an environment.
+func connected(t testing.TB, e *environment.Environment) *client.Client {
+	t.Helper()
+	c, err := e.Client(t.Context())
+	rig.Must(t, err)
+	return c
+}
+
+// fails checks why there is no client of an environment.
+func fails(t testing.TB, e *environment.Environment, want string) {
+	t.Helper()
+	if _, err := e.Client(t.Context()); text(err) != want {
+		t.Errorf("Client gives %v, want %s", err, want)
+	}
+}
+
+// shared checks that everybody gets one client.
+func shared(t *testing.T, e *environment.Environment) {
+	t.Helper()
+	if clients, errs := everybody(t, e); len(clients) != 1 || len(errs) != 0 {
+		t.Errorf("clients %v, errors %v", clients, errs)
+	}
+}
+
 var (
 	server  = environment.URL{URL: "ws://h"}
 	program = environment.Stdio{Program: "p"}

@@ -174,15 +174,13 @@ func TestReplace(t *testing.T) {
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: environment.URL{URL: "ws://other"}, Skills: environment.Skills{Required: []string{"x"}}})
 		rig.Must(t, err)
 		rig.Is(t, <-waits, environment.ErrClosed, "who waits for the old one")
-		if _, aborted, _ := n.count(); aborted != 1 {
-			t.Errorf("%d attempts were aborted, want 1", aborted)
-		}
+		synctest.Wait() // the attempt may still be about to end
+		n.aborts(1)
 		if got := get(t, s, "a"); got != e || got == old || !slices.Equal(got.Skills().Required, []string{"x"}) {
 			t.Errorf("Get returns %p with %+v", got, got.Skills())
 		}
 		open()
-		c, err := e.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, e)
 		n.mu.Lock()
 		if got := n.transport; got.(environment.URL).URL != "ws://other" {
 			t.Errorf("dialled %v", got)
@@ -204,8 +202,7 @@ func TestHold(t *testing.T) {
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		first()
 		first() // more than once is once
-		c, err := old.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, old)
 		second()
 		<-c.Done()
 		synctest.Wait()
@@ -243,9 +240,7 @@ func TestProvision(t *testing.T) {
 		rig.Must(t, e.Fail(errors.New("no machine")))
 		waiting.Wait()
 		status(t, s, "p", environment.StatusDisconnected, unavailable)
-		if _, err := e.Client(t.Context()); text(err) != unavailable {
-			t.Errorf("Client gives %v", err)
-		}
+		fails(t, e, unavailable)
 
 		if err := e.Ready(environment.URL{}); text(err) != withPrefix("remote environment requires an exec-server url") {
 			t.Errorf("Ready gives %v", err)
@@ -267,7 +262,7 @@ func TestProvision(t *testing.T) {
 		if err := e.Fail(errors.New("late")); text(err) != withPrefix(late) {
 			t.Errorf("Fail gives %v", err)
 		}
-		rig.Check(t, rig.Err(e.Client(t.Context())))
+		connected(t, e)
 		n.dialled(2)
 		status(t, s, "p", environment.StatusReady, "")
 	})
@@ -322,7 +317,7 @@ func TestSelectedBeforeReady(t *testing.T) {
 			"started": func(e *environment.Environment) { e.Start() },
 			"awaited": func(e *environment.Environment) {
 				waiting.Go(func() {
-					rig.Check(t, rig.Err(e.Client(t.Context())))
+					connected(t, e)
 				})
 			},
 		} {

@@ -129,8 +129,7 @@ func TestReplaceDuringStep(t *testing.T) {
 		synctest.Wait()
 		step := s.Step("1", selection("a"))
 		old := step.Environments[0].Environment
-		c, err := old.Client(t.Context())
-		rig.Must(t, err)
+		c := connected(t, old)
 		e, err := s.Upsert(environment.Entry{ID: "a", Transport: server})
 		rig.Must(t, err)
 		synctest.Wait()
@@ -166,14 +165,10 @@ func TestReplaceDuringStartup(t *testing.T) {
 		step := s.Step("1", selection("a"))
 		rig.Must(t, rig.Err(s.Upsert(environment.Entry{ID: "a", Transport: program})))
 		synctest.Wait()
-		if _, aborted, _ := n.count(); aborted != 0 {
-			t.Error("the startup was aborted while the step held it")
-		}
+		n.aborts(0)
 		step.Release()
 		synctest.Wait()
-		if _, aborted, _ := n.count(); aborted != 1 {
-			t.Error("the startup goes on after the step")
-		}
+		n.aborts(1)
 	})
 }
 

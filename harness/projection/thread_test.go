@@ -253,10 +253,15 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// failed waits until the only server of a step has.
+// failed waits until the only server of a step has, and that was told.
 func (w *world) failed(s *projection.Step) {
 	w.t.Helper()
-	rig.Until(w.t, "the server has failed", func() bool { return s.Statuses()[0].State == mcpserver.Failed })
+	rig.Until(w.t, "the server has failed, and that is told", func() bool {
+		failed := s.Statuses()[0].State == mcpserver.Failed
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return failed && slices.Contains(w.statuses, "one failed")
+	})
 }
 
 // TestRestarts: where the harness wants that, a server that dies is started again by itself, so

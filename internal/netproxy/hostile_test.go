@@ -173,9 +173,7 @@ func TestEndlessAnswers(t *testing.T) {
 // TestManyTunnels: ten thousand tunnels take bounded memory, as many as there is room for are
 // served, and there is room again when they end.
 func TestManyTunnels(t *testing.T) { // not parallel: it measures the process
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
+	rig.Tier(t, rig.Merge)
 	s := listen(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	g := start(t, allow("127.0.0.1"))
 	room := min(g.limit, 2000) // each takes four descriptors here, two outside of a test

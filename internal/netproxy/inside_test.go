@@ -426,7 +426,7 @@ func TestInsideWebSocket(t *testing.T) {
 		{true, "GET", "websocket", false},
 	} {
 		v := newVault(t, test.limited, "example.com")
-		conn := v.dial()
+		var conn net.Conn
 		if test.limited { // SOCKS5 to other ports than 443 is off there
 			v.serve(HTTP)
 			conn = v.dial()
