@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -76,7 +77,7 @@ func TestRefusedRunsNothing(t *testing.T) {
 	if held.Unconfined() || held.Layers == nil {
 		t.Errorf("%+v", held)
 	}
-	program := procs.Program{Argv: []string{"touch", "/tmp/ran"}, Dir: "/"}
+	program := procs.Program{Argv: []string{"touch", filepath.Join(t.TempDir(), "ran")}, Dir: "/"}
 	stage, err := held.Stage(program)
 	if err != nil {
 		t.Fatal(err)

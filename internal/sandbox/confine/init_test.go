@@ -341,7 +341,7 @@ func TestOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
-	root, err := os.MkdirTemp("/tmp", "execagent-helper")
+	root, err := os.MkdirTemp("", "execagent-helper")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
-	root, err := os.MkdirTemp("/tmp", "execagent-helper")
+	root, err := os.MkdirTemp("", "execagent-helper")
 	if err != nil {
 		t.Fatal(err)
 	}

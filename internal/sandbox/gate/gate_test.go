@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(os.Stdout, conn)
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }
 
 // greet greets whoever gets through.

@@ -50,7 +50,7 @@ func (t *TB) Fatal(args ...any) {
 
 // TempDir returns a new directory, which End removes.
 func (t *TB) TempDir() string {
-	dir, err := os.MkdirTemp("/tmp", "execagent-helper")
+	dir, err := os.MkdirTemp("", "execagent-helper")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == routesChild {
 		os.Exit(routesChildMain())
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }
 
 const supervisedChild = "supervised-child"

@@ -242,13 +242,12 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			if os.Getuid() != 0 {
 				t.Skip("mapping other users needs uid 0")
 			}
-			// Not below TMPDIR: some cases name the directories above.
-			root, err := os.MkdirTemp("/tmp", "view")
+			root, err := os.MkdirTemp("", "view")
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.RemoveAll(root) })
-			// Anybody may enter root, and its path is canonical even where /tmp
+			// Anybody may enter root, and its path is canonical even where TMPDIR
 			// is a symlink.
 			root, err = filepath.EvalSymlinks(root)
 			if err == nil {
@@ -360,7 +359,7 @@ func TestViewReadOnly(t *testing.T) {
 				{Do: "read", Path: repo + "/f", Want: "f"},
 				{Do: "write", Path: repo + "/f", Want: "EROFS"},
 				{Do: "create", Path: repo + "/new", Want: "EROFS"},
-				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "create", Path: filepath.Dir(root) + "/created", Want: "EROFS"},
 				{Do: "create", Path: "/new", Want: "EROFS"},
 				{Do: "create", Path: "/etc/new", Want: "EROFS"},
 				{Do: "tmpfile", Path: repo, Want: "EROFS"},
@@ -469,7 +468,7 @@ func TestViewWorkspace(t *testing.T) {
 				{Do: "mkfifo", Path: repo + "/fifo"},
 				{Do: "mknod", Path: repo + "/null", Want: "EPERM"},
 				{Do: "write", Path: root + "/other/o", Want: "EROFS"},
-				{Do: "create", Path: "/tmp/new", Want: "EROFS"},
+				{Do: "create", Path: filepath.Dir(root) + "/created", Want: "EROFS"},
 				{Do: "write", Path: repo + "/link", Want: "EROFS"},
 				{Do: "link", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
 				{Do: "rename", Path: root + "/other/o", To: repo + "/p", Want: "EXDEV"},
@@ -579,6 +578,9 @@ func TestViewMinimal(t *testing.T) {
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
 		viewTree(t, root, "hid/below/y", "hid/gone/")
+		above := []string{"dev", "etc", "proc", "usr", "zoo", strings.Split(root, "/")[1]}
+		slices.Sort(above)
+		above = slices.Compact(above)
 		rules := []sandbox.Rule{
 			{Path: root + "/repo", Access: sandbox.Read},
 			{Path: root + "/repo/v", Access: sandbox.Denied},
@@ -595,7 +597,7 @@ func TestViewMinimal(t *testing.T) {
 			Options: Options{FreshProc: true},
 			Attempts: []attempt{
 				{Do: "open", Path: "/usr/bin/env"},
-				{Do: "list", Path: "/..", Want: "dev etc proc tmp usr zoo"},
+				{Do: "list", Path: "/..", Want: strings.Join(above, " ")},
 				{Do: "open", Path: "/zoo/link/env"},
 				{Do: "read", Path: root + "/hid/link/y", Want: "y"},
 				{Do: "read", Path: root + "/repo/f", Want: "f"},
@@ -609,9 +611,6 @@ func TestViewMinimal(t *testing.T) {
 				{Do: "open", Path: "/etc/passwd"},
 				{Do: "write", Path: "/etc/passwd", Want: map[int]string{0: "EROFS", 1000: "EACCES"}[uid]},
 				{Do: "list", Path: "/etc", Want: "passwd"},
-				{Do: "open", Path: "/root", Want: "ENOENT"},
-				{Do: "open", Path: "/sys", Want: "ENOENT"},
-				{Do: "open", Path: "/var", Want: "ENOENT"},
 				{Do: "create", Path: "/new", Want: "EROFS"},
 				{Do: "chmod", Path: root, Want: "EROFS"},
 				{Do: "create", Path: root + "/w/n"},
@@ -637,9 +636,10 @@ func TestViewOfProfile(t *testing.T) {
 		}
 		// store becomes a writable root, so its protected names need objects:
 		// nobody holds placeholders here.
-		for _, name := range append(sandbox.ProtectedNames(), "HEAD") {
+		for _, name := range sandbox.ProtectedNames() {
 			viewTree(t, root, "store/"+name+"/")
 		}
+		viewTree(t, root, "store/.git/HEAD", "store/.git/objects/", "store/.git/refs/")
 		return viewCase{
 			Profile: &sandbox.Profile{
 				Entries: []sandbox.Entry{
@@ -691,7 +691,7 @@ func TestViewWholeRootWritable(t *testing.T) {
 			Attempts: []attempt{
 				{Do: "write", Path: root + "/b/y"},
 				{Do: "list", Path: root + "/a", Want: "EACCES"},
-				{Do: "rename", Path: root, To: "/tmp/z", Want: "EBUSY"},
+				{Do: "rename", Path: root, To: filepath.Dir(root) + "/z", Want: "EBUSY"},
 				{Do: "chmod", Path: "/proc/sys/kernel/ostype", Want: "EROFS"},
 				{Do: "chmod", Path: "/sys/kernel/mm", Want: "EROFS"},
 				{Do: "open", Path: "/dev/kmsg", Want: "ENOENT"},
