@@ -372,6 +372,25 @@ func greeter(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
+// unheard returns a port of 127.0.0.1 that is taken until the test ends, and at which nobody
+// listens. The port of a listener that was closed could become another test's.
+func unheard(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.(*unix.SockaddrInet4).Port
+}
+
 // TestConnect: a command with the network connects to TCP and to UNIX sockets
 // in its writable root, and not to other UNIX sockets. Every other call fails
 // as the kernel would make it fail.
@@ -399,11 +418,7 @@ func TestConnect(t *testing.T) {
 	greeter(t, "unixpacket", filepath.Join(root, "packet"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
-	closed, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := unheard(t)
 	for link, to := range map[string]string{
 		"out": filepath.Join(outside, "sock"), "in": "sub/sock", "dir": outside,
 	} {
@@ -426,7 +441,7 @@ func TestConnect(t *testing.T) {
 		{[]any{"tcp", tcp}, "ok hello"},
 		{[]any{"tcp6", tcp6}, "ok hello"},
 		{[]any{"nonblocking", tcp}, "ok after EINPROGRESS hello"},
-		{[]any{"tcp", closed.Addr().(*net.TCPAddr).Port}, "ECONNREFUSED"},
+		{[]any{"tcp", closed}, "ECONNREFUSED"},
 		{[]any{"udp", 9}, "ok"},
 		{[]any{"unix", root + "/sock"}, "ok"},
 		{[]any{"unix", root + "/sub/../sock"}, "ok"},

@@ -94,11 +94,7 @@ func testDial(t *testing.T, c confined, root string) {
 	tcp6 := greeter(t, "tcp6", "[::1]:0").Addr().(*net.TCPAddr).Port
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
-	closed, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := unheard(t)
 	if err := os.Symlink(filepath.Join(outside, "sock"), filepath.Join(root, "out")); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +121,7 @@ func testDial(t *testing.T, c confined, root string) {
 	}
 	check(inet(tcp), []any{"tcp", tcp})
 	check(inet(agent), []any{"tcp", agent})
-	check(inet(closed.Addr().(*net.TCPAddr).Port), []any{"tcp", closed.Addr().(*net.TCPAddr).Port})
+	check(inet(closed), []any{"tcp", closed})
 	check(Endpoint{"tcp", fmt.Sprintf("[::1]:%d", tcp6)}, []any{"tcp6", tcp6})
 	check(Endpoint{"tcp", fmt.Sprintf("[::ffff:127.0.0.1]:%d", agent)}, []any{"dial", fmt.Sprintf("127.0.0.1:%d", agent), unix.SOCK_STREAM})
 	for _, name := range []string{root + "/sock", outside + "/sock", root + "/out", root + "/none", root + "/plain", "/etc/passwd", "/proc/self/root" + root + "/sock"} {
