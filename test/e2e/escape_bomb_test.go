@@ -31,6 +31,7 @@ func TestEscapeBomb(t *testing.T) {
 // TestEscapeBombContainer is the same in hardened containers, where the bomb shares its PID
 // namespace with the agent.
 func TestEscapeBombContainer(t *testing.T) {
+	rig.Tier(t, rig.Nightly)
 	for _, site := range containerSites(t, kindsNamed(t, "hardened", "docker hardened")) {
 		t.Run(site.name, func(t *testing.T) { tryBomb(t, site) })
 	}

@@ -18,8 +18,24 @@ import (
 // racesVariable is how long each race lasts (time.ParseDuration); make exec-races sets it.
 const racesVariable = "EXEC_RACES"
 
-// raceTime is how long each race lasts otherwise.
-const raceTime = 250 * time.Millisecond
+// raceTime returns how long each race lasts.
+func raceTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv(racesVariable)
+	switch {
+	case text != "":
+		length, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return length
+	case rig.Runs(rig.Nightly):
+		return 10 * time.Second
+	case rig.Runs(rig.Merge):
+		return 250 * time.Millisecond
+	}
+	return 60 * time.Millisecond
+}
 
 // tally is what a race has counted.
 type tally struct{ Tries, Right, Wrong, Killed, Refused, Gone, Failed, Stopped int64 }
@@ -68,13 +84,7 @@ func raceDir(t *testing.T) string {
 // program but the one that was decided about executes an instruction, and none runs with other
 // arguments; nor with another content than the one that was there when somebody was asked.
 func TestRaces(t *testing.T) {
-	length := raceTime
-	if text := os.Getenv(racesVariable); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	length := raceTime(t)
 	program := programs(t)
 	for _, w := range ways() {
 		for _, kind := range []string{"memory", "threads", "vfork", "link", "cwd", "descriptor", "content", "signals"} {

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(probe.Main())
 		}
 	}
+	syscall.Umask(0o022) // other users execute what tests write
 	code := m.Run()
 	inC.Remove()
 	os.Exit(code)

@@ -108,7 +108,7 @@ type ended struct {
 // once the command has printed "ready".
 func (c *command) finish(t *testing.T, begun func()) ended {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hunting(2*time.Minute, rig.Patience))
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	var out ready
 	out.begun = begun
@@ -187,7 +187,7 @@ func marked(mark string) (found []string) {
 // eventually waits until check finds nothing wrong.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	late := time.Now().Add(hunting(time.Minute, rig.Patience))
+	late := time.Now().Add(rig.Patience)
 	for {
 		err := check()
 		if err == nil {

@@ -42,11 +42,11 @@ func TestSequences(t *testing.T) {
 				defer f.say(t)
 				seed := *flagSeed
 				if seed == 0 {
-					seed = hunting(1, rand.Uint64()>>1)
+					seed = hunting(1, 1, rand.Uint64()>>1)
 				}
 				n := *flagSequences
 				if n == 0 {
-					n = hunting(100, 10_000/len(users()))
+					n = hunting(8, 100, 10_000/len(users()))
 				}
 				for i := range uint64(n) {
 					f.compare(t, seed+i)
@@ -69,7 +69,7 @@ func TestSequencesRepeat(t *testing.T) {
 	f.players[1] = play(t, p, namespaces, f.players[1].ground)
 	f.strict = true
 	defer f.say(t)
-	for seed := range uint64(hunting(20, 2000)) {
+	for seed := range uint64(hunting(4, 20, 2000)) {
 		f.compare(t, seed)
 	}
 }

@@ -65,7 +65,7 @@ var faults = []fault{
 		name: "the supervisor is stopped for a time",
 		do: func(t *testing.T, _, inner int) time.Duration {
 			send(t, inner, syscall.SIGSTOP)
-			time.Sleep(hunting(moment, []time.Duration{moment, moment, moment, moment, moment, 30 * time.Second}[rand.IntN(6)]))
+			time.Sleep(hunting(moment, moment, []time.Duration{moment, moment, moment, moment, moment, 30 * time.Second}[rand.IntN(6)]))
 			send(t, inner, syscall.SIGCONT)
 			return moment
 		},
@@ -163,14 +163,17 @@ func limit(t *testing.T, pid, resource int, value uint64) {
 func TestKills(t *testing.T) {
 	t.Parallel()
 	p := install(t)
-	for _, uid := range users() {
-		for _, m := range []mode{workspace, denying} {
+	for i, uid := range users() {
+		for j, m := range []mode{workspace, denying} {
 			t.Run(fmt.Sprint(m, " uid ", uid), func(t *testing.T) {
 				t.Parallel()
 				k := &killing{agent: startAgent(t, p, supervised, uid), ground: ground{base: openDir(t), uid: uid, mode: m}}
 				k.fill(t)
-				for range hunting(1, 1000/len(faults)/2/len(users())+1) {
-					for _, f := range faults {
+				for range hunting(1, 1, 1000/len(faults)/2/len(users())+1) {
+					for n, f := range faults {
+						if !inTurn(n + i + j) {
+							continue
+						}
 						t.Run(f.name, func(t *testing.T) { k.round(t, f) })
 						if t.Failed() && *flagHunt {
 							return

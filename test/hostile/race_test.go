@@ -13,7 +13,7 @@ import (
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	p := install(t)
-	duration := fmt.Sprint(hunting(1000, 10_000))
+	duration := fmt.Sprint(hunting(50, 1000, 10_000))
 	kinds := []string{"path", "punched", "directory and link", "parent and link", "moved parent", "working directory", "descriptor", "deaths"}
 	for _, uid := range users() {
 		for _, level := range []struct {

@@ -1,8 +1,8 @@
 // Package hostile has the tests in which a command does all it can to get out of its sandbox, or
 // to bring down what confines it: random sequences of file calls, races with its supervisor, the
 // deaths of that, and floods of calls. They run mostly where there are no namespaces
-// (supervised.md 9), on a launcher that forbids them. Each has a short form, and a whole one with
-// the flag -hunt (make hunt).
+// (supervised.md 9), on a launcher that forbids them. Each has a form for each push, a longer one for
+// each merge, and a whole one with the flag -hunt (make hunt).
 package hostile
 
 import (
@@ -27,13 +27,19 @@ import (
 
 var flagHunt = flag.Bool("hunt", false, "hunt for as long as it takes (make hunt)")
 
-// hunting returns short, or long with the flag -hunt.
-func hunting[T any](short, long T) T {
-	if *flagHunt {
+// hunting returns long with the flag -hunt, else what a run of the level does.
+func hunting[T any](push, merge, long T) T {
+	switch {
+	case *flagHunt:
 		return long
+	case rig.Runs(rig.Merge):
+		return merge
 	}
-	return short
+	return push
 }
+
+// inTurn reports whether a test that has so many variants makes this one: each push makes every third.
+func inTurn(variant int) bool { return variant%hunting(3, 1, 1) == 0 }
 
 // programs are the agent, the launcher and the intruder, where every user may execute them.
 type programs struct{ agent, nouserns, intruder string }

@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/supervise"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const connectChild = "connect-child"
@@ -160,7 +161,8 @@ func perform(what string, args []string) string {
 			return errno
 		})
 	case "race":
-		return performRace(args[0], args[1])
+		length, _ := time.ParseDuration(args[2])
+		return performRace(args[0], args[1], length)
 	}
 	if answer, known := performOnOthers(what, args); known {
 		return answer
@@ -313,8 +315,8 @@ func performInet(what string, args []string) string {
 
 // performRace connects again and again while another thread rewrites the
 // address: from the path good to the path bad, which must not be reached, and
-// back.
-func performRace(good, bad string) string {
+// back. It does so for that long, and then until both outcomes were seen.
+func performRace(good, bad string, length time.Duration) string {
 	addr := sockaddrUnix(good)
 	other := sockaddrUnix(bad)
 	if len(addr) != len(other) {
@@ -333,7 +335,7 @@ func performRace(good, bad string) string {
 	}()
 	count := map[string]int{}
 	both := func() bool { return count["ok"] > 0 && count["EPERM"] > 0 }
-	for begun := time.Now(); time.Since(begun) < 2*time.Second || !both() && time.Since(begun) < sandboxtest.Enough/2; {
+	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
 		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
 	}
 	stop.Store(true)
@@ -702,6 +704,17 @@ func TestConnectUndumpable(t *testing.T) {
 	}
 }
 
+// raceTime returns how long a command races with its supervisor.
+func raceTime() time.Duration {
+	switch {
+	case rig.Runs(rig.Nightly):
+		return time.Minute
+	case rig.Runs(rig.Merge):
+		return 2 * time.Second
+	}
+	return 100 * time.Millisecond
+}
+
 // TestConnectRace: a command that changes the address while init judges it is
 // connected to what init has judged, or refused.
 func TestConnectRace(t *testing.T) {
@@ -714,7 +727,7 @@ func TestConnectRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if got := a.ask("race", filepath.Join(root, "sock"), filepath.Join(outside, "sock")); got != "ok true true" {
+	if got := a.ask("race", filepath.Join(root, "sock"), filepath.Join(outside, "sock"), raceTime()); got != "ok true true" {
 		t.Errorf("both outcomes were to be seen: %s", got)
 	}
 	if err := l.(*net.UnixListener).SetDeadline(time.Now()); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // dial connects from inside the sandbox of c. The result is that of a puppet: "ok",
@@ -74,20 +75,21 @@ func TestDial(t *testing.T) {
 			kinds = append(kinds, row{fmt.Sprintf("supervised %d, network %d", level, network), backend, true, network, Limits{}})
 		}
 	}
-	for _, kind := range kinds {
+	for j, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			testDial(t, kind.command(t, root), root)
+			testDial(t, kind.command(t, root), root, j)
 		})
 	}
 	t.Run("network alone", func(t *testing.T) {
 		t.Parallel()
-		testDial(t, networkOnly(), t.TempDir())
+		testDial(t, networkOnly(), t.TempDir(), len(kinds))
 	})
 }
 
-func testDial(t *testing.T, c confined, root string) {
+// testDial asks for endpoints in the sandbox of c, of which each push tries every third.
+func testDial(t *testing.T, c confined, root string, turn int) {
 	outside := t.TempDir()
 	agent := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	tcp := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
@@ -108,6 +110,9 @@ func testDial(t *testing.T, c confined, root string) {
 	reached := 0
 	check := func(e Endpoint, what []any) {
 		t.Helper()
+		if turn++; turn%3 != 0 && !rig.Runs(rig.Merge) && e != inet(tcp) {
+			return
+		}
 		want := a.ask(what...)
 		if want == "ok hello" {
 			want = "ok"

@@ -26,7 +26,7 @@ import (
 // process.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		script string
 		want   int
 	}{
@@ -39,7 +39,10 @@ func TestExitCodes(t *testing.T) {
 		{"ulimit -c 0; kill -ABRT $$", 134},
 		{"(exit 3) & wait; exit 4", 4}, // an orphan or a child is not the command
 	} {
-		for _, row := range rows() {
+		for j, row := range rows() {
+			if !tried(j, i) {
+				continue
+			}
 			c := row.command(t, t.TempDir(), "sh", "-c", tt.script)
 			if out, code := c.start(t).end(); code != tt.want || out != "" {
 				t.Errorf("%s: %q: code %d, want %d; %q", row.name, tt.script, code, tt.want, out)
@@ -56,9 +59,9 @@ func TestExitCodes(t *testing.T) {
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	arg0 := "renamed"
-	for _, row := range rows() {
+	for j, row := range rows() {
 		root := t.TempDir()
-		for _, tt := range []struct {
+		for i, tt := range []struct {
 			name string
 			spec procs.Spec
 			want string
@@ -81,6 +84,9 @@ func TestCommand(t *testing.T) {
 				unconfined(t, "sh", "-c", "s=$(ulimit -S -n) h=$(ulimit -H -n); m=$((h > 2048 ? h - 1024 : h - h / 2)); echo $((s < m ? s : m)); echo $m")},
 			{"signals", procs.Spec{Argv: []string{"grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status"}}, unconfined(t, "grep", "-h", "-E", "Sig(Blk|Ign)", "/proc/self/status")},
 		} {
+			if !tried(j, i) {
+				continue
+			}
 			c := row.command(t, root)
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
 			if err := rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")); err != nil {
@@ -222,7 +228,7 @@ func TestRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(hidden, "in"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name string
 		spec procs.Spec
 		want string
@@ -234,7 +240,10 @@ func TestRefused(t *testing.T) {
 		{"missing directory", procs.Spec{Argv: []string{"true"}, Dir: "/no/such"}, "chdir /no/such: no such file or directory"},
 		{"directory is a file", procs.Spec{Argv: []string{"true"}, Dir: "/etc/passwd"}, "chdir /etc/passwd: not a directory"},
 	} {
-		for _, row := range rows() {
+		for j, row := range rows() {
+			if !tried(j, i) {
+				continue
+			}
 			c := row.command(t, t.TempDir())
 			c.Spec = tt.spec
 			wantRefused(t, row.name+": "+tt.name, c, tt.want)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // hostAddresses returns the addresses of this host, in all the ways to write
@@ -136,8 +138,11 @@ func TestBind(t *testing.T) {
 		// Among the descriptors of init are directories that the view protects.
 		// The process that binds has only one directory: the caller's working
 		// directory.
-		bound := 0
-		for fd := range 40 {
+		bound, descriptors := 0, 40
+		if limits != (Limits{}) && !rig.Runs(rig.Merge) {
+			descriptors = 4 // as many as the first init has, and one
+		}
+		for fd := range descriptors {
 			for _, below := range []string{"", ".git/", "sub/../.git/"} {
 				for _, process := range []string{"self", "thread-self", "1"} {
 					name := fmt.Sprintf("/proc/%s/fd/%d/%ssock", process, fd, below)

@@ -25,10 +25,11 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/view"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
-// starts is how many commands TestReplacedWhileStarting starts of each kind.
-var starts = goflag.Int("starts", 10, "commands that TestReplacedWhileStarting starts of each kind")
+// starts is how many commands TestReplacedWhileStarting starts of each kind; 0 takes what is usual.
+var starts = goflag.Int("starts", 0, "commands that TestReplacedWhileStarting starts of each kind")
 
 // denyingEnv returns a policy that lets root be written and denies its files
 // *.env.
@@ -242,8 +243,17 @@ func TestReplacedWhileStarting(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
-		count := map[string]int{}
-		for range *starts {
+		count, n := map[string]int{}, *starts
+		switch {
+		case n > 0:
+		case rig.Runs(rig.Nightly):
+			n = 300
+		case rig.Runs(rig.Merge):
+			n = 10
+		default:
+			n = 3
+		}
+		for range n {
 			root := t.TempDir()
 			put(t, root+"/secret.env", "old")
 			put(t, root+"/new", "new")

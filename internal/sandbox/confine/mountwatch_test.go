@@ -22,7 +22,7 @@ import (
 func TestReplacedOutside(t *testing.T) {
 	t.Parallel()
 	const again = "new"
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name    string
 		replace func(root string) error
 		path    string // what the command is told about
@@ -49,7 +49,10 @@ func TestReplacedOutside(t *testing.T) {
 			return first(os.Rename(root+"/a", root+"/b"), os.MkdirAll(root+"/a/deep", 0o755), os.WriteFile(root+"/a/deep/secret", []byte(again), 0o600))
 		}, "a/deep"},
 	} {
-		for _, row := range viewRows() {
+		for j, row := range viewRows() {
+			if !tried(j, i) {
+				continue
+			}
 			root := t.TempDir()
 			for _, name := range []string{".env", "vault/secret", ".git/hooks/old", "a/deep/secret"} {
 				put(t, filepath.Join(root, name), "old")

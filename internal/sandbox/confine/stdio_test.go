@@ -114,14 +114,17 @@ func stdioTester(t *testing.T, args ...string) []string {
 // wherever it lies.
 func TestInputIsReadOnly(t *testing.T) {
 	t.Parallel()
-	for _, row := range viewRows() {
+	for j, row := range viewRows() {
 		const content = "the content"
 		root, outside := t.TempDir(), t.TempDir()
 		paths := []string{filepath.Join(root, ".git/config"), filepath.Join(root, "denied/file"), filepath.Join(outside, "file")}
 		for _, path := range paths {
 			put(t, path, content)
 		}
-		for _, path := range paths {
+		for i, path := range paths {
+			if !tried(j, i) {
+				continue
+			}
 			before := inode(t, path)
 			in, err := os.Open(path)
 			if err != nil {
@@ -150,19 +153,22 @@ func TestInputIsReadOnly(t *testing.T) {
 // sandbox, and their mode, owner and times cannot be changed.
 func TestDevicesAreReadOnly(t *testing.T) {
 	t.Parallel()
-	for _, row := range viewRows() {
+	for j, row := range viewRows() {
 		terminal := newTerminal(t)
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, tt := range []struct {
+		for i, tt := range []struct {
 			name  string
 			file  *os.File
 			place int
 		}{
 			{"terminal", terminal, 0}, {"terminal", terminal, 1}, {"terminal", terminal, 2}, {"null", null, 0}, {"null", null, 1},
 		} {
+			if !tried(j, i) {
+				continue
+			}
 			before := inode(t, tt.file.Name())
 			c := row.command(t, t.TempDir())
 			c.Argv = stdioTester(t, strconv.Itoa(tt.place), "terminal")
@@ -177,6 +183,9 @@ func TestDevicesAreReadOnly(t *testing.T) {
 			}
 		}
 		for place, script := range []string{"tty; stty size", "tty <&1 >&2; stty size <&1 >&2", "tty <&2; stty size <&2"} {
+			if !tried(j, place+4) {
+				continue
+			}
 			c := row.command(t, t.TempDir())
 			c.Argv = []string{"sh", "-c", script + "; echo seen > /proc/self/fd/" + strconv.Itoa(place)}
 			files := [3]*os.File{}

@@ -64,7 +64,7 @@ func TestFewStartAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	var alive, most, forked int
 	pool := NewPool(Config{
-		Argv0: garbageArgv0 + "silent", Hang: 2 * time.Second,
+		Argv0: garbageArgv0 + "silent", start: 300 * time.Millisecond,
 		Fork: func(start func() (int, error)) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()

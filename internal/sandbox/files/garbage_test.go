@@ -202,9 +202,9 @@ func TestGarbage(t *testing.T) {
 			config := Config{Argv0: garbageArgv0 + tt.way, Quiet: 100 * time.Millisecond, Hang: sandboxtest.Enough}
 			switch tt.way {
 			case "silent":
-				config.Hang = 200 * time.Millisecond
+				config.start = 100 * time.Millisecond
 			case "ignore":
-				config.Hang = 8 * time.Second // it has to start within that
+				config.Hang, config.start = 100*time.Millisecond, sandboxtest.Enough
 			}
 			children := &children{}
 			pool := NewPool(children.config(config))

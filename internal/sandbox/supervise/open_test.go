@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOpensAsBare opens all kinds of files with all flags that matter, without a
@@ -25,7 +26,7 @@ func TestOpensAsBare(t *testing.T) {
 		return supervised(t, Config{Policy: workspace(t, filepath.Dir(dir))}, level, "opens", dir)
 	}
 	want := run(sandbox.NoLevel)
-	if n := strings.Count(want, "\n"); n < 20_000 {
+	if n := strings.Count(want, "\n"); n < 20_000/flagSteps() {
 		t.Fatalf("only %d lines:\n%s", n, want)
 	}
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
@@ -42,6 +43,15 @@ func TestOpensAsBare(t *testing.T) {
 		}
 		t.Errorf("level %s: %d differences, of them\n%s", level, len(differ), strings.Join(differ[:min(len(differ), 40)], "\n"))
 	}
+}
+
+// flagSteps returns how many sets of flags there are to each one that is tried. Seven has no factor in
+// common with the sets, so in each push every flag is tried, with and without every other one.
+func flagSteps() int {
+	if rig.Runs(rig.Merge) {
+		return 1
+	}
+	return 7
 }
 
 // prepareOpens makes what the child finds.
@@ -95,7 +105,7 @@ var _ = child("opens", func(args []string) error {
 		}
 	}
 	flags := []int{unix.O_CREAT, unix.O_EXCL, unix.O_TRUNC, unix.O_APPEND, unix.O_DIRECTORY, unix.O_NOFOLLOW, tmpfile, unix.O_PATH}
-	for i := range 4 << len(flags) {
+	for i := 0; i < 4<<len(flags); i += flagSteps() {
 		set := i & unix.O_ACCMODE
 		for bit, flag := range flags {
 			if i>>2>>bit&1 != 0 {

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		_ = json.NewEncoder(os.Stdout).Encode(probe())
 		os.Exit(0)
 	}
+	syscall.Umask(0o022) // other users execute what tests write
 	os.Exit(m.Run())
 }
 

@@ -2,14 +2,12 @@ package execcheck
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -19,15 +17,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == supervisorArg {
 		os.Exit(supervisorMain())
 	}
-	code := m.Run()
-	inC.Remove()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	sandboxtest.Main(m) // inC is in the temporary directory
 }
 
 // missing ends a test for which the machine lacks something. In CI it fails.
