@@ -41,6 +41,12 @@ func hunting[T any](push, merge, long T) T {
 // inTurn reports whether a test that has so many variants makes this one: each push makes every third.
 func inTurn(variant int) bool { return variant%hunting(3, 1, 1) == 0 }
 
+// TestMain has what tests make be of use to other users.
+func TestMain(m *testing.M) {
+	syscall.Umask(0o022)
+	os.Exit(m.Run())
+}
+
 // programs are the agent, the launcher and the intruder, where every user may execute them.
 type programs struct{ agent, nouserns, intruder string }
 
@@ -58,6 +64,9 @@ func install(t *testing.T) programs {
 		// could execute it.
 		if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
+		}
+		if err := os.Chmod(to, 0o755); err != nil { // it was perhaps built under another umask
+			t.Fatal(err)
 		}
 		return to
 	}

@@ -38,7 +38,7 @@ var (
 	workDir = flag.String("dir", "", "where the workspaces are made; default: where temporary files are")
 )
 
-// quickest are the programs that go test runs without -all.
+// quickest are the programs that go test runs without -all. Each push runs only the first two.
 var quickest = []string{"bash", "cp", "git", "ln", "tar"}
 
 // TestPrograms: a program in the sandbox does what it does unconfined.
@@ -61,7 +61,7 @@ func TestPrograms(t *testing.T) {
 			ways := u.ways(t)
 			for _, script := range scripts {
 				name := strings.TrimSuffix(script.Name(), ".sh")
-				if !*all && !slices.Contains(quickest, name) {
+				if !*all && !slices.Contains(quickest[:chosen()], name) {
 					continue
 				}
 				t.Run(name, func(t *testing.T) {
@@ -71,6 +71,14 @@ func TestPrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// chosen returns how many of the quickest programs run.
+func chosen() int {
+	if rig.Runs(rig.Merge) {
+		return len(quickest)
+	}
+	return 2
 }
 
 // compare runs a program in every way, and holds each run against the first.

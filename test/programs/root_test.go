@@ -29,6 +29,7 @@ const (
 // TestMain runs the tests in the root directory that a flag names.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	syscall.Umask(0o022) // what programs make is compared with its mode
 	if *inRoot == "" {
 		os.Exit(m.Run())
 	}
