@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestViewSwapped: directories, files and links into forbidden places change
@@ -23,9 +24,12 @@ import (
 // error.
 func TestViewSwapped(t *testing.T) {
 	t.Parallel()
-	duration := 30 * time.Second / 4 // for each of the eight, of which at least two run at once
-	if testing.Short() {
-		duration /= 16
+	duration := 100 * time.Millisecond // for each of the eight
+	switch {
+	case rig.Runs(rig.Nightly):
+		duration = time.Minute
+	case rig.Runs(rig.Merge):
+		duration = 2 * time.Second
 	}
 	tests := []struct {
 		name string

@@ -234,7 +234,8 @@ func TestViewDescriptors(t *testing.T) {
 		"rmrf repo/n", "mv repo/new repo/new2", "mvr repo/new2 repo/new", "mv repo/sub repo/sub2", "cp repo/f.txt repo/f.txt", "cp repo/out repo/g",
 		"rm! repo/out", "mkdir repo/gone", "mkdirs repo/gone", "list /dev", "read /proc/1/environ", "rmr /", "list repo/f.txt",
 	}
-	for range 100 {
+	const rounds = 5
+	for range rounds {
 		for _, v := range views {
 			for _, line := range ops {
 				_, _ = operation(t.Context(), v, root, line)
@@ -242,7 +243,7 @@ func TestViewDescriptors(t *testing.T) {
 		}
 	}
 	if after := open(); after != during {
-		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, 300*len(ops))
+		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, rounds*len(views)*len(ops))
 	}
 	for _, v := range views {
 		if err := errors.Join(v.Close(), v.Close()); err != nil {
