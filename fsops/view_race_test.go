@@ -105,9 +105,7 @@ func TestViewSwapped(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // everything lets all be written but one file, so that only a file system can
@@ -27,9 +28,7 @@ func TestViewSpecial(t *testing.T) {
 	t.Parallel()
 	const ok = unix.Errno(0)
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, sleeper.Start())
 	defer func() {
 		_ = sleeper.Process.Kill()
 		_ = sleeper.Wait()
@@ -112,9 +111,7 @@ func TestViewListsDevices(t *testing.T) {
 	v := everything.view(t, "/")
 	for dir, absent := range map[string]string{"/dev": "kmsg", "/dev/shm": filepath.Base(shm.Name()), "/dev/pts": "ptmx"} {
 		got, err := operation(t.Context(), v, "/", "list "+dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		words := " " + strings.NewReplacer("?", "", "/", "").Replace(got) + " "
 		if strings.Contains(words, " "+absent+" ") || dir == "/dev" && !strings.Contains(words, " null ") || dir != "/dev" && got != "" {
 			t.Errorf("%s lists %q", dir, got)
@@ -246,9 +243,7 @@ func TestViewDescriptors(t *testing.T) {
 		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, rounds*len(views)*len(ops))
 	}
 	for _, v := range views {
-		if err := errors.Join(v.Close(), v.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, v.Close(), v.Close())
 	}
 	if after := open(); after != before {
 		t.Errorf("%d descriptors are open after the views are closed, %d before", after, before)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // policy is a list of rules, which view sorts by length, longest path first,
@@ -72,13 +73,9 @@ func (p policy) view(t testing.TB, root string, hidden ...int) *fsops.View {
 		rules.DeniesFile = p.deniesFile
 	}
 	v, err := fsops.NewView(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, v.Close())
 	})
 	return v
 }
@@ -392,9 +389,7 @@ func TestViewResults(t *testing.T) {
 				want = strings.Replace(want, repoRelative, filepath.Join(root, "repo/vault"), 1)
 			}
 			got, err := operation(t.Context(), tt.policy.view(t, root), root, tt.line)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if tt.line == "list repo" && tt.policy.denied != nil {
 				want = strings.Replace(want, " out ", " made out ", 1)
 			}
@@ -420,13 +415,9 @@ func TestViewCopiesNoSetID(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =x", "over =y")
 	v := whole.view(t, root)
-	if err := unix.Chmod(filepath.Join(root, "f"), 0o6755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Chmod(filepath.Join(root, "f"), 0o6755))
 	for _, name := range []string{"new", "over"} {
-		if err := v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false))
 		var st unix.Stat_t
 		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != 0o755 {
 			t.Errorf("%s has mode %o, %v", name, st.Mode&0o7777, err)

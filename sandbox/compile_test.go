@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // lines prints the rules of a policy, one a line, and of the protected ones only
@@ -207,9 +209,7 @@ func TestCompile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, err := tt.profile.Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if tt.name == "private as it was asked for" {
 				// The private path was a writable root, which has protected names:
 				// their rules have to go with the rule of the root.
@@ -238,9 +238,7 @@ func TestCompileNetwork(t *testing.T) {
 		{Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, NetworkRestricted},
 	} {
 		p, err := tt.profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if p.Network != tt.want {
 			t.Errorf("%+v: network %v, want %v", tt.profile, p.Network, tt.want)
 		}
@@ -264,9 +262,7 @@ func TestCompileFullRead(t *testing.T) {
 		{"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read)}}, false},
 	} {
 		p, err := tt.profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if p.FullRead != tt.want {
 			t.Errorf("%s: %v", tt.name, p.FullRead)
 		}
@@ -352,16 +348,12 @@ func TestCompileOrder(t *testing.T) {
 		Private: []string{"/r/own", "/b"},
 	}
 	want, err := p.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for range len(p.Entries) {
 		p.Entries = append(p.Entries[1:], p.Entries[0])
 		slices.Reverse(p.Private)
 		got, err := p.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if got.Key() != want.Key() {
 			t.Errorf("got\n%vwant\n%v", got, want)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // rulesOf makes rules of lines such as "write /repo".
@@ -199,13 +201,9 @@ func TestPolicyText(t *testing.T) {
 	}
 	type envelope struct{ Policy Policy }
 	data, err := json.Marshal(envelope{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got envelope
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(data, &got))
 	if diff := cmp.Diff(p, got.Policy); diff != "" {
 		t.Error(diff)
 	}
@@ -248,17 +246,11 @@ func TestPolicyKey(t *testing.T) {
 func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
 	good, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	unsorted, err := Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	sockets, err := Policy{Confined: true, AllUnixSockets: true}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for name, text := range map[string]string{
 		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
@@ -284,9 +276,7 @@ func workspace(b *testing.B) *Policy {
 		WorkspaceRoots: []string{"/home/user/src/project"},
 		Private:        []string{"/run/agent"},
 	}.Compile()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	return p
 }
 

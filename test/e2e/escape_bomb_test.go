@@ -82,9 +82,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	if n := len(marked(mark)); n < bombLimit/4 {
 		t.Errorf("only %d processes: that was no bomb", n)
 	}
-	if err := p.Terminate(rig.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Terminate(rig.Context(t)))
 	noneLeft(t, mark)
 	if code, stdout, stderr := outcome(t, r.startShell(t, "ro", mark, "echo fine")); code != 0 || stdout != "fine\n" {
 		t.Errorf("the next command: exit code %d, %s%s", code, stdout, stderr)
@@ -95,9 +93,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 func tasksOf(t *testing.T, uid int) (n int) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, task := range tasks {
 		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
 			n++
@@ -129,8 +125,6 @@ func (r *escapeRig) startShell(t *testing.T, mode, mark, script string) *client.
 		Argv: []string{"/bin/sh", "-c", script}, Cwd: protocol.NewPathURI("/"),
 		Env: map[string]string{"PATH": "/usr/bin:/bin", "E2E_MARK": mark}, Sandbox: r.policy(mode),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }

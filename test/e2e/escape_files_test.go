@@ -26,7 +26,6 @@ func TestEscapeFiles(t *testing.T) {
 
 // TestEscapeFilesContainer is the same in containers of every kind, without any exception.
 func TestEscapeFilesContainer(t *testing.T) {
-	rig.Tier(t, rig.Nightly)
 	tryFiles(t, containerSites(t, kindsOfEscapes(t)))
 }
 
@@ -50,15 +49,9 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 				if mode == "ww" {
 					removed = busy
 				}
-				if err := os.Symlink(r.repo+"/vault", r.repo+"/to-vault"); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(r.repo+"/.git", r.repo+"/to-git"); err != nil {
-					t.Fatal(err)
-				}
-				if err := syscall.Mkfifo(r.repo+"/fifo", 0o666); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Symlink(r.repo+"/vault", r.repo+"/to-vault"))
+				rig.Must(t, os.Symlink(r.repo+"/.git", r.repo+"/to-git"))
+				rig.Must(t, syscall.Mkfifo(r.repo+"/fifo", 0o666))
 				before := r.protected(t, mode)
 				data := []byte("escaped")
 				for _, tt := range []struct {
@@ -169,9 +162,7 @@ func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 	result, err := fs.Walk(rig.Context(t), r.repo, protocol.WalkOptions{
 		MaxDepth: 16, MaxDirectories: 1000, MaxEntries: 1000, FollowDirectorySymlinks: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, entry := range result.Entries {
 		if strings.HasPrefix(entry.Path, r.repo+"/vault/") || strings.HasPrefix(entry.Path, r.repo+"/to-vault/") {
 			t.Errorf("the walk lists %s", entry.Path)

@@ -64,9 +64,7 @@ var ownSocketCases = []ownSocketCase{
 // same succeeds on another socket, where the policy lets it.
 func TestOwnSocket(t *testing.T) {
 	tools, err := os.MkdirTemp("", "tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(tools) })
 	if err := os.Chmod(tools, 0o755); err != nil { // users of these tests execute it
 		t.Fatal(err)
@@ -94,9 +92,7 @@ func TestOwnSocket(t *testing.T) {
 				t.Run(fmt.Sprintf("uid %d/%s/%s", uid, backend.name, c.name), func(t *testing.T) {
 					t.Parallel()
 					base, err := os.MkdirTemp("", "escape")
-					if err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, err)
 					t.Cleanup(func() { _ = os.RemoveAll(base) })
 					r := &escapeRig{
 						site: escapeSite{uid: uid, through: backend.through, flags: backend.flags},
@@ -113,13 +109,9 @@ func TestOwnSocket(t *testing.T) {
 func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	own, another := filepath.Join(r.base, c.folder, "agent.sock"), filepath.Join(r.base, c.folder, "another.sock")
 	l, err := net.Listen("unix", another)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer l.Close()
-	if err := os.Lchown(another, r.site.uid, r.site.uid); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Lchown(another, r.site.uid, r.site.uid))
 	argv := slices.Concat(r.site.through, []string{r.base + "/agent", "--listen", "unix://" + own, "--log-level", "warn"}, r.site.flags)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stderr = []string{"PATH=/usr/bin:/bin"}, "/", t.Output()
@@ -135,9 +127,7 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 		connect = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, connect...)
 	}
 	r.client, err = client.Connect(rig.Context(t), client.Command(connect...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer r.client.Close()
 
 	tries := func(path string) (ends map[string]string) {
@@ -146,13 +136,9 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 		err := r.client.Call(rig.Context(t), protocol.MethodProcessStart, protocol.StartParams{
 			ProcessID: id, Argv: []string{r.base + "/escape", "socket", path}, Cwd: protocol.NewPathURI("/"), Env: map[string]string{}, Sandbox: r.custom(c),
 		}, &started)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		p, err := r.client.Attach(rig.Context(t), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		code, stdout, stderr := outcome(t, p)
 		if layer == "" {
 			if code != 101 || stdout != "" {
@@ -224,8 +210,6 @@ func (r *escapeRig) custom(c ownSocketCase) *protocol.Sandbox {
 func lstat(t *testing.T, path string) fs.FileInfo {
 	t.Helper()
 	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return info
 }

@@ -68,9 +68,7 @@ func TestForms(t *testing.T) {
 			for _, name := range []string{"victim", "fine"} {
 				place(t, "/bin/echo", filepath.Join(dir, name))
 				d := filepath.Join(dir, "of-"+name)
-				if err := os.Mkdir(d, 0o777); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Mkdir(d, 0o777))
 				place(t, "/bin/echo", filepath.Join(d, name))
 				var script strings.Builder
 				script.WriteString("exec 2>&1\n")

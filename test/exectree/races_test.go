@@ -25,9 +25,7 @@ func raceTime(t *testing.T) time.Duration {
 	switch {
 	case text != "":
 		length, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return length
 	case rig.Runs(rig.Nightly):
 		return 10 * time.Second
@@ -68,9 +66,7 @@ func raceDir(t *testing.T) string {
 	t.Helper()
 	p, dir := smallPrograms(t), rig.Public(t)
 	for _, name := range []string{"right", "wrong"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	place(t, p+"/right", dir+"/p")
 	place(t, p+"/right", dir+"/f")
@@ -113,9 +109,7 @@ prefix_rule(pattern=["` + dir + `/f"], decision="prompt")
 					t.Fatalf("code %d, %v: %s", r.code, err, r.out)
 				}
 				marks, err := os.ReadFile(dir + "/marks")
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				right, wrongArgument, wrongProgram := strings.Count(string(marks), "r"), strings.Count(string(marks), "w"), strings.Count(string(marks), "W")
 				t.Logf("%d tries: %d right, %d killed, %d refused, %d asked; %d wrong programs, %d wrong arguments", n.Tries, n.Right, n.Killed, n.Refused, answers,
 					wrongProgram, wrongArgument)

@@ -40,9 +40,7 @@ func TestFloods(t *testing.T) {
 					var beside float64
 					flood.finish(t, func() {
 						beside = pace()
-						if err := flood.Terminate(t.Context()); err != nil {
-							t.Error(err)
-						}
+						rig.Check(t, flood.Terminate(t.Context()))
 					})
 					eventually(t, flood.left)
 					t.Logf("alone %.0f files a second, beside the flood %.0f: %.2f", alone, beside, beside/alone)

@@ -257,18 +257,12 @@ type player struct {
 func play(t *testing.T, p programs, b backend, g ground) *player {
 	t.Helper()
 	tree, err := g.tree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd := g.command(t, p, b, "calls", g.base)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd.Stdout = write
 	player := &player{backend: b, ground: g, in: in, out: bufio.NewScanner(read), before: g.keptOf(tree)}
 	player.out.Buffer(nil, 1<<24)
@@ -285,13 +279,9 @@ func play(t *testing.T, p programs, b backend, g ground) *player {
 func (g ground) command(t *testing.T, p programs, b backend, args ...string) *exec.Cmd {
 	t.Helper()
 	policy, err := json.Marshal(g.policy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	path := filepath.Join(openDir(t), "policy.json")
-	if err := os.WriteFile(path, policy, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, policy, 0o644))
 	argv := slices.Concat(b.through(p), []string{p.agent, "sandbox", "--policy", path, "--", p.intruder}, args)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = g.base + "/repo"

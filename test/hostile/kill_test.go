@@ -192,13 +192,9 @@ type killing struct {
 }
 
 func (k *killing) round(t *testing.T, f fault) {
-	if err := k.reset(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, k.reset())
 	tree, err := k.tree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	before := k.keptOf(tree)
 	c := k.agent.start(t, k.ground, "job", k.base, "1000000000")
 	terminated := false
@@ -215,9 +211,7 @@ func (k *killing) round(t *testing.T, f fault) {
 			terminating.Add(1)
 			late = time.AfterFunc(wait, func() {
 				defer terminating.Done()
-				if err := c.Terminate(t.Context()); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, c.Terminate(t.Context()))
 			})
 		}
 	})
@@ -273,9 +267,7 @@ func TestOthersLive(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Errorf("another child of the process that became the agent: %v", err)
 	}

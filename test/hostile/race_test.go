@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRaces: while a command changes what its calls are about, from one thread, calls of others
@@ -47,13 +49,9 @@ func TestRaces(t *testing.T) {
 // race runs a race, and looks at the ground afterwards.
 func (g ground) race(t *testing.T, kind string, cmd *exec.Cmd) {
 	t.Helper()
-	if err := g.reset(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, g.reset())
 	before, err := g.tree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s: %s", kind, strings.TrimSpace(string(out)))
 	if err != nil {
@@ -63,9 +61,7 @@ func (g ground) race(t *testing.T, kind string, cmd *exec.Cmd) {
 		t.Errorf("%s: it has read what it must not", kind)
 	}
 	after, err := g.tree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if lines := differ(g.keptOf(before), g.keptOf(after)); len(lines) > 0 {
 		t.Errorf("%s: it has changed what it must not:\n%s", kind, strings.Join(lines, "\n"))
 	}

@@ -54,9 +54,7 @@ type programs struct{ agent, nouserns, intruder string }
 func install(t *testing.T) programs {
 	t.Helper()
 	built, err := buildAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir := openDir(t)
 	place := func(from string) string {
 		to := filepath.Join(dir, filepath.Base(from))
@@ -91,9 +89,7 @@ var buildAll = sync.OnceValues(func() (bin string, err error) {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
 		// What an ordinary user has closed, that user cannot remove.
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -102,13 +98,9 @@ func openDir(t *testing.T) string {
 			}
 			return nil
 		})
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.RemoveAll(dir))
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -226,9 +218,7 @@ func (g ground) kept(path string) bool {
 // fill makes everything that is missing.
 func (g ground) fill(t *testing.T) {
 	t.Helper()
-	if err := g.make(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, g.make())
 }
 
 // The parts of a ground.

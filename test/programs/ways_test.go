@@ -28,13 +28,9 @@ func programsOfOurs(t *testing.T) string {
 		return rootTools
 	}
 	dir, err := os.MkdirTemp("", "tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := install(t, dir); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, install(t, dir))
 	return dir
 }
 
@@ -138,9 +134,7 @@ func denying(t *testing.T, base string) string {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path
 	}
-	if err := os.Mkdir(base+"/vault", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(base+"/vault", 0o755))
 	type object = map[string]any
 	special := func(access, kind string) object {
 		return object{"access": access, "path": object{"type": "special", "value": object{"kind": kind}}}
@@ -154,12 +148,8 @@ func denying(t *testing.T, base string) string {
 		}}},
 		"cwd": workspace, "workspaceRoots": []string{workspace}, "windowsSandboxLevel": "disabled",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(path, text, 0o644))
 	return path
 }
 

@@ -27,7 +27,7 @@ func (p *CProgram) Path(t T) string {
 			p.says, p.err = exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", path(), p.Source).CombinedOutput()
 		}
 		if p.err == nil {
-			p.err = os.Chmod(path(), 0o755)
+			p.err = os.Chmod(path(), 0o755) // which the umask may forbid
 		}
 	})
 	if p.err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // fill gives every field a value that is not zero and differs from most others,
@@ -63,13 +64,9 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
 		encoded, err := want.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := decodeConfig(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -80,9 +77,7 @@ func TestConfig(t *testing.T) {
 func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
 	encoded, err := sample(t).encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for n := range encoded {
 		if _, err := decodeConfig(encoded[:n]); err == nil {
 			t.Fatalf("%d of %d bytes were enough", n, len(encoded))
@@ -104,9 +99,7 @@ func TestConfigMalformed(t *testing.T) {
 // FuzzConfig: whatever can be decoded is encoded to the same bytes.
 func FuzzConfig(f *testing.F) {
 	encoded, err := sample(f).encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	f.Add(encoded)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {

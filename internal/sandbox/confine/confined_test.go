@@ -66,9 +66,7 @@ func readOnly(t testing.TB) *sandbox.Policy {
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
 	policy, err := profile.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return policy
 }
 
@@ -117,9 +115,7 @@ func (c confined) start(t testing.TB) *run {
 		return stage, nil
 	}
 	p, err := procs.Start(c.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()
@@ -215,9 +211,7 @@ func (r *run) end() (out string, code int) {
 func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
 	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer resolved.Close()
 	if len(resolved.Missing) == 0 {
 		return
@@ -231,13 +225,9 @@ func holdMissing(t testing.TB, policy *sandbox.Policy) {
 func placeholders(t testing.TB) *placeholder.Placeholders {
 	t.Helper()
 	state := t.TempDir()
-	if err := os.Chmod(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(state, 0o700))
 	made, err := placeholder.Open(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { made.Close() })
 	return made
 }

@@ -26,9 +26,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 		Policy: c.policy, Backend: c.backend, Limits: c.limits, AgentPorts: c.ports, Argv0: os.Args[0],
 	}}
 	connecting, err := h.Connect(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer connecting.Close()
 	r := &run{t: t}
 	p, err := procs.Start(procs.Spec{Argv: []string{"connect"}, Dir: "/", Sink: r.sink, Stage: func(p procs.Program) (*procs.Stage, error) {
@@ -38,9 +36,7 @@ func dial(t *testing.T, c confined, e Endpoint) string {
 		}
 		return stage, err
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
 	r.Process = p
 	p.Begin()
@@ -97,12 +93,8 @@ func testDial(t *testing.T, c confined, root string, turn int) {
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	closed := unheard(t)
-	if err := os.Symlink(filepath.Join(outside, "sock"), filepath.Join(root, "out")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "plain"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink(filepath.Join(outside, "sock"), filepath.Join(root, "out")))
+	rig.Must(t, os.WriteFile(filepath.Join(root, "plain"), nil, 0o644))
 	c.ports = []uint16{uint16(agent)}
 	a := startPuppetAs(t, c, c.ports...)
 	inet := func(port int) Endpoint { return Endpoint{"tcp", fmt.Sprintf("127.0.0.1:%d", port)} }

@@ -89,9 +89,7 @@ func TestCommand(t *testing.T) {
 			}
 			c := row.command(t, root)
 			c.Argv, c.Arg0, c.Env = tt.spec.Argv, tt.spec.Arg0, tt.spec.Env
-			if err := rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.WriteProgram(filepath.Join(root, "prog"), []byte("#!/bin/sh\necho prog\n")))
 			out, code := c.start(t).end()
 			if sorted(out) != sorted(tt.want) || code != 0 {
 				t.Errorf("%s: %s: %q, code %d, want %q", row.name, tt.name, out, code, tt.want)
@@ -115,9 +113,7 @@ func umask() int {
 func unconfined(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return string(out)
 }
 
@@ -151,23 +147,15 @@ func TestManyPaths(t *testing.T) {
 	profile := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceMinimal, Access: sandbox.Read}}}
 	for i := range 900 {
 		path := filepath.Join(root, strconv.Itoa(i))
-		if err := os.Mkdir(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(path, 0o755))
 		profile.Entries = append(profile.Entries, sandbox.Entry{Place: sandbox.PlacePath, Path: path, Access: sandbox.Read})
 	}
 	text, err := policyOf(t, profile).MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	prlimit, err := exec.LookPath("prlimit")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, limits := range []string{"", "limited"} {
 		cmd := exec.Command(prlimit, "--nofile=1024:8192", "--", self, manyPathsChild, string(text), limits)
 		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
@@ -184,9 +172,7 @@ func manyPathsChildMain() int {
 	t := &sandboxtest.TB{}
 	defer t.End()
 	policy := new(sandbox.Policy)
-	if err := policy.UnmarshalText([]byte(os.Args[2])); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, policy.UnmarshalText([]byte(os.Args[2])))
 	c := confined{policy: policy, backend: full(), Spec: procs.Spec{Argv: []string{"sh", "-c", "ulimit -S -n; ulimit -H -n"}}}
 	if os.Args[3] != "" {
 		c.limits = Limits{CPUSeconds: 3600}
@@ -204,9 +190,7 @@ func TestNetworkOnly(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	own, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	c := networkOnly("sh", "-c", "readlink /proc/self/ns/mnt; echo $$; echo x > new; env; grep -E 'NoNew|Seccomp:' /proc/self/status")
 	c.Dir, c.Env = root, []string{"PATH=/usr/bin:/bin"}
 	r := c.start(t)
@@ -225,9 +209,7 @@ func TestNetworkOnly(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	hidden := t.TempDir()
-	if err := os.Mkdir(filepath.Join(hidden, "in"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(hidden, "in"), 0o755))
 	for i, tt := range []struct {
 		name string
 		spec procs.Spec
@@ -351,13 +333,9 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
 	root, err := os.MkdirTemp("", "execagent-helper")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
-	if err := os.Chown(root, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chown(root, nobody, nobody))
 	for _, row := range rows() {
 		cmd := agentCommand(row.name, root, "id -u; id -g; echo $PWD; ls -ld .; exit 5")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -377,9 +355,7 @@ func TestOrdinaryUserConnects(t *testing.T) {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
 	root, err := os.MkdirTemp("", "execagent-helper")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
 	outside := filepath.Join(t.TempDir(), "sock")
 	greeter(t, "unix", outside)
@@ -387,16 +363,10 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	greeter(t, "unix", inside)
 	port := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rig.WriteProgram(filepath.Join(root, "self"), self); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.WriteProgram(filepath.Join(root, "self"), self))
 	for _, path := range []string{root, inside} {
-		if err := os.Chown(path, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chown(path, nobody, nobody))
 	}
 	cmd := agentCommand("network", root, fmt.Sprintf("printf '1 unix sock\\n2 unix /etc/passwd\\n3 tcp %d\\n' | GORACE=atexit_sleep_ms=0 ./self %s", port, connectChild))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -422,18 +392,12 @@ func TestSameSession(t *testing.T) {
 			Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: root, Env: []string{"PATH=/usr/bin:/bin"},
 			Argv: []string{"sh", "-c", "trap 'echo int' INT; trap 'echo term; exit 4' TERM; cut -d' ' -f5,6 /proc/self/stat; while :; do sleep 0.01; done"},
 		}.Prepare()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps, Setpgid: true}
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		line, err := lines.ReadString('\n')
 		want := "1 0\n" // the group of init; the session is outside the pid namespace
@@ -446,9 +410,7 @@ func TestSameSession(t *testing.T) {
 		}
 		// SIGINT comes from the terminal and is not passed on, but SIGTERM is.
 		for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, cmd.Process.Signal(sig))
 		}
 		rest, _ := io.ReadAll(lines)
 		_ = cmd.Wait() // the exit code is looked at below

@@ -22,19 +22,13 @@ func hostAddresses(t *testing.T) []string {
 	t.Helper()
 	all := []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.3.2.1", "::ffff:0.0.0.0"}
 	interfaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, a := range addrs {
 			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			addr := prefix.Addr()
 			if addr.IsLinkLocalUnicast() && addr.Is6() {
 				addr = addr.WithZone(i.Name)
@@ -59,33 +53,19 @@ func TestAgentIsOutOfReach(t *testing.T) {
 		a := startPuppet(t, t.TempDir(), limits, 1, uint16(agentPort))
 		for _, host := range hostAddresses(t) {
 			at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-			if got := a.ask("dial", at(agentPort), unix.SOCK_STREAM); got != "EPERM" {
-				t.Errorf("%s, the agent: %s", host, got)
-			}
-			if got := a.ask("dial", at(agentPort), unix.SOCK_STREAM|unix.SOCK_NONBLOCK); got != "EPERM" {
-				t.Errorf("%s, the agent, without waiting: %s", host, got)
-			}
-			if got := a.ask("dial", at(agentPort), unix.SOCK_DGRAM); got != "ok" {
-				t.Errorf("%s, datagrams: %s", host, got)
-			}
-			if got := a.ask("fastopen", at(agentPort)); got != "ENOTSUP" {
-				t.Errorf("%s, fast open: %s", host, got)
-			}
+			a.want("EPERM", "dial", at(agentPort), unix.SOCK_STREAM)
+			a.want("EPERM", "dial", at(agentPort), unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
+			a.want("ok", "dial", at(agentPort), unix.SOCK_DGRAM)
+			a.want("ENOTSUP", "fastopen", at(agentPort))
 			if got := a.ask("smc", at(agentPort)); got != "EPERM" && !strings.HasPrefix(got, "socket ") {
 				t.Errorf("%s, SMC: %s", host, got)
 			}
 			// Without the refusal the calls above would have reached the agent:
 			// at the same address another service is reached.
-			if got := a.ask("dial", at(otherPort), unix.SOCK_STREAM); got != "ok" {
-				t.Errorf("%s, another service: %s", host, got)
-			}
+			a.want("ok", "dial", at(otherPort), unix.SOCK_STREAM)
 		}
-		if got := a.ask("take", "127.0.0.1:0", unix.SOCK_STREAM); got != "ok" {
-			t.Errorf("taking a port: %s", got)
-		}
-		if got := a.ask("take", "[::1]:0", unix.SOCK_DGRAM); got != "ok" {
-			t.Errorf("taking a port of UDP: %s", got)
-		}
+		a.want("ok", "take", "127.0.0.1:0", unix.SOCK_STREAM)
+		a.want("ok", "take", "[::1]:0", unix.SOCK_DGRAM)
 	}
 }
 
@@ -96,17 +76,11 @@ func TestBind(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
 	for _, dir := range []string{"sub", ".git"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644))
 	for link, to := range map[string]string{"out": outside, "git": ".git", "in": "sub"} {
-		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, filepath.Join(root, link)))
 	}
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		a := startPuppet(t, root, limits)
@@ -131,9 +105,7 @@ func TestBind(t *testing.T) {
 			{"/proc/self/root" + root + "/byroot", "ELOOP /proc/self/root" + root + "/byroot 750"},
 			{root + "/" + strings.Repeat("x", 120), "EINVAL"},
 		} {
-			if got := a.ask("name", c.name); got != c.want {
-				t.Errorf("%s: %s, want %s", c.name, got, c.want)
-			}
+			a.want(c.want, "name", c.name)
 		}
 		// Among the descriptors of init are directories that the view protects.
 		// The process that binds has only one directory: the caller's working
@@ -167,9 +139,7 @@ func TestBind(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"socket", "relative", "relative2", "sub/linked", "byproc", "byroot"} {
-			if err := os.Remove(filepath.Join(root, name)); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, os.Remove(filepath.Join(root, name)))
 		}
 	}
 }

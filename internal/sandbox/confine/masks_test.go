@@ -55,38 +55,26 @@ func TestMaskLostAtOnce(t *testing.T) {
 		policy := denyingEnv(t, root)
 		holdMissing(t, policy)
 		text, err := policy.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c := Command{Policy: policy, Backend: full()}
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		if line, err := lines.ReadString('\n'); line != "built\n" {
 			t.Errorf("%q, %v", line, err)
 		}
 		want := "<nil>\n"
 		if what == "a mask" {
-			if err := os.Rename(root+"/new", root+"/secret.env"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(root+"/new", root+"/secret.env"))
 			want = replaced(root+"/secret.env").Error() + "\n"
 		}
-		if err := in.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, in.Close())
 		said, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err != nil || string(said) != want {
 			t.Errorf("%s is lost: %q, %v, want %q", what, said, err, want)
@@ -135,9 +123,7 @@ func maskChildMain() int {
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
 	root, err := mountAt("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		name string
 		made []view.Mounted
@@ -149,9 +135,7 @@ func TestApartWaits(t *testing.T) {
 		{"one that is elsewhere", []view.Mounted{{Path: "/elsewhere", ID: root}}, true},
 	} {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		passed := make(chan error)
 		go func() {
 			err := passMade(pair[1], tt.made)
@@ -205,9 +189,7 @@ func TestApartStops(t *testing.T) {
 			})
 		})
 		caught = !strings.Contains(r.text(), "ran")
-		if err := first(os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT))
 		if out, code := r.end(); caught && (strings.Contains(out, "ran") || code != setupFailed) {
 			t.Errorf("%q, code %d", out, code)
 		}
@@ -269,9 +251,7 @@ func TestReplacedWhileStarting(t *testing.T) {
 				replacing <- os.Rename(filepath.Join(root, "new"), filepath.Join(root, "secret.env"))
 			}()
 			r := c.start(t)
-			if err := <-replacing; err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, <-replacing)
 			if r.says("up\n", "leaked\n") {
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestReplacedOutside: when somebody outside detaches or moves a mount of a
@@ -64,9 +65,7 @@ func TestReplacedOutside(t *testing.T) {
 			c.Stdin = true
 			r := c.start(t)
 			r.until("up\n")
-			if err := tt.replace(root); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, tt.replace(root))
 			// The command reads the files once it gets a line. It gets none
 			// here, and has to be ended without. In the end it gets one
 			// all the same, and what it writes then fails the test.
@@ -113,15 +112,11 @@ func TestReplacedInSharedMemory(t *testing.T) {
 			}, Network: row.network})
 			r := c.start(t)
 			r.until("up\n")
-			if err := tt.replace(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, tt.replace())
 			if out, code := r.end(); code != setupFailed || !strings.Contains(out, root+"/"+tt.path+" was replaced") {
 				t.Errorf("%s: %s: %q, code %d", row.name, tt.path, out, code)
 			}
-			if err := os.RemoveAll(root + "/old"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.RemoveAll(root+"/old"))
 		}
 	}
 }
@@ -140,9 +135,7 @@ func TestReplacedUntold(t *testing.T) {
 		c.policy = denying(t, root, row.network, root+"/.env")
 		r := c.start(t)
 		r.until("up\n")
-		if err := os.Remove(root + "/.env"); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Remove(root+"/.env"))
 		if out, code := r.end(); out != "up\n" || read(t, root+"/err") != "" || code != setupFailed {
 			t.Errorf("%s: %q and %q, code %d", row.name, out, read(t, root+"/err"), code)
 		}
@@ -159,9 +152,7 @@ func TestHarmlessChanges(t *testing.T) {
 			put(t, filepath.Join(root, name), "old")
 		}
 		socket, err := net.Listen("unix", outside+"/socket") // the view covers it with a mount
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c := row.command(t, root, "sh", "-c", "echo up; read -r _; cat .env; exit 7")
 		c.policy = denying(t, root, row.network, root+"/.env", root+"/vault")
 		c.Stdin = true
@@ -169,9 +160,7 @@ func TestHarmlessChanges(t *testing.T) {
 		r.until("up\n")
 		err = first(socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
 			os.Rename(root+"/dir", root+"/vault/dir"), os.RemoveAll(root+"/vault/dir"), os.RemoveAll(outside))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if _, err := r.Write(t.Context(), "1", []byte("\n")); err != nil {
 			t.Error(err)
 		}

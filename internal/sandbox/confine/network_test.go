@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNetworkOnlyAlone: a command that is restricted in its network alone can
@@ -21,17 +22,13 @@ import (
 func TestNetworkOnlyAlone(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
 		root := t.TempDir()
 		victim := exec.Command("sleep", "1000")
 		socket, ours := socketPair(t)
 		victim.ExtraFiles = []*os.File{socket}
-		if err := victim.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, victim.Start())
 		t.Cleanup(func() { _ = victim.Process.Kill(); _ = victim.Wait() })
 		socket.Close()
 
@@ -71,9 +68,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 func socketPair(t *testing.T) (theirs, ours *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 }
 

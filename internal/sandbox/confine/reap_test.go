@@ -19,6 +19,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSignals: a signal reaches the command and its process group, also one
@@ -154,28 +155,18 @@ func TestAgentDies(t *testing.T) {
 		}
 		root := t.TempDir()
 		fifo := filepath.Join(root, "fifo")
-		if err := unix.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Mkfifo(fifo, 0o600))
 		cmd := agentCommand(row.name, root, "exec > fifo; "+waits)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Start())
 		alive, err := os.Open(fifo) // waits for the command
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		lines := bufio.NewReader(alive)
 		if line, err := lines.ReadString('\n'); line != "up\n" {
 			t.Fatalf("%s: %q, %v", row.name, line, err)
 		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // the error is that the agent was killed
-		if err := alive.SetReadDeadline(time.Now().Add(sandboxtest.Enough)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, alive.SetReadDeadline(time.Now().Add(sandboxtest.Enough)))
 		if rest, err := io.ReadAll(lines); err != nil {
 			t.Errorf("%s: somebody lives: %q, %v", row.name, rest, err)
 		}
@@ -219,9 +210,7 @@ func TestInitIsOutOfReach(t *testing.T) {
 func TestSharedPIDView(t *testing.T) {
 	t.Parallel()
 	outside := exec.Command("sleep", "60")
-	if err := outside.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, outside.Start())
 	t.Cleanup(func() { _, _ = outside.Process.Kill(), outside.Wait() })
 	const script = `exec 2>/dev/null
 		read -r self rest </proc/self/stat; [ $self != $$ ] && head -c2 /proc/$self/cmdline && echo

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const stdioChild = "stdio-child"
@@ -66,9 +67,7 @@ func runWithFiles(t *testing.T, c confined, files [3]*os.File) (out string, code
 		Policy: c.policy, Backend: c.backend, Limits: c.limits, Argv0: os.Args[0], Dir: "/", Argv: c.Argv,
 		Env: []string{"PATH=/usr/bin:/bin", "GORACE=atexit_sleep_ms=0"},
 	}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
 	cmd := &exec.Cmd{Path: p.Path, Args: p.Argv, Env: append(p.Env, "GORACE=atexit_sleep_ms=0"), Dir: "/", ExtraFiles: p.Files}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.Cloneflags, AmbientCaps: p.AmbientCaps}
@@ -104,9 +103,7 @@ func viewRows() []row {
 func stdioTester(t *testing.T, args ...string) []string {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return append([]string{self, stdioChild}, args...)
 }
 
@@ -127,9 +124,7 @@ func TestInputIsReadOnly(t *testing.T) {
 			}
 			before := inode(t, path)
 			in, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if _, err := in.Seek(4, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -156,9 +151,7 @@ func TestDevicesAreReadOnly(t *testing.T) {
 	for j, row := range viewRows() {
 		terminal := newTerminal(t)
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for i, tt := range []struct {
 			name  string
 			file  *os.File
@@ -211,9 +204,7 @@ func TestOtherStreams(t *testing.T) {
 		c.policy = denying(t, root, row.network, secret)
 
 		out, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
 		if text, code := runWithFiles(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
 			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
@@ -224,9 +215,7 @@ func TestOtherStreams(t *testing.T) {
 		if err == nil {
 			err = os.Remove(gone.Name())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c.Argv = []string{"cat"}
 		if text, code := runWithFiles(t, c, [3]*os.File{gone}); text != "secret" || code != 0 {
 			t.Errorf("%s: a file without a name: %q, code %d", row.name, text, code)
@@ -236,9 +225,7 @@ func TestOtherStreams(t *testing.T) {
 
 		for dir, want := range map[string]string{root: "", secret: "sandbox: taking descriptor 0: the directory " + secret + " is not shown in the sandbox\n"} {
 			in, err := os.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
 			if text, _ := runWithFiles(t, c, [3]*os.File{in}); text != want {
 				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
@@ -255,18 +242,14 @@ func put(t *testing.T, path, content string) {
 	if err == nil {
 		err = os.WriteFile(path, []byte(content), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // read returns the content of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return string(content)
 }
 
@@ -280,9 +263,7 @@ type change struct {
 func inode(t *testing.T, path string) change {
 	t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Stat(path, &st))
 	c := change{mode: st.Mode, uid: st.Uid, ctime: st.Ctim}
 	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
 		c.ctime = unix.Timespec{} // writing to a device is allowed, and changes it
@@ -294,21 +275,15 @@ func inode(t *testing.T, path string) change {
 func newTerminal(t *testing.T) *os.File {
 	t.Helper()
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { ptmx.Close() })
 	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { terminal.Close() })
 	return terminal
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -135,24 +136,14 @@ func TestRestrictProcess(t *testing.T) {
 func landlockFiles(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, name := range []string{"file", "ro/file", "ro/file2", "w/file", "w2/file", "private/file", "linked/sub/file"} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o644))
 	}
-	if err := os.Symlink("linked", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("linked", filepath.Join(dir, "link")))
 	listener, err := net.Listen("unix", "@"+dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	return dir
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // roots makes n directories that a policy lets be written.
@@ -27,9 +28,7 @@ func roots(tb testing.TB, n int) *sandbox.Policy {
 	dir := tb.TempDir()
 	for i := range n {
 		root := fmt.Sprint(dir, "/", i)
-		if err := os.Mkdir(root, 0o777); err != nil {
-			tb.Fatal(err)
-		}
+		rig.Must(tb, os.Mkdir(root, 0o777))
 		entries = append(entries, sandbox.Entry{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write})
 	}
 	return compile(tb, entries...)
@@ -40,9 +39,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	pool, _ := testPool(t, Config{Descriptors: 8})
 	before := openDescriptors(t)
 	busy, err := pool.Files(t.Context(), roots(t, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !busy.entry.hold() {
 		t.Fatal("not held")
 	}
@@ -108,15 +105,11 @@ func TestNewPoliciesReplaceEachOther(t *testing.T) {
 	regular := workspace(t, dir)
 	for i := range 5 {
 		for range 2 {
-			if err := write(t, pool, regular, dir+"/x"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, write(t, pool, regular, dir+"/x"))
 		}
 		for range i {
 			other := t.TempDir()
-			if err := write(t, pool, workspace(t, other), other+"/x"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, write(t, pool, workspace(t, other), other+"/x"))
 		}
 	}
 	pool.Close()
@@ -325,15 +318,11 @@ func tracePipe(t *sandboxtest.TB) error {
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
-	if err := os.WriteFile(path, []byte("contents"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("contents"), 0o666))
 	for o, mode := range map[op]int{opOpenRead: unix.O_RDONLY, opOpenWrite: unix.O_WRONLY} {
 		fd := open(path, mode|unix.O_NONBLOCK|unix.O_CLOEXEC)
 		helpers, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer unix.Close(helpers)
 		if fd, err = own(fd, o); err != nil {
 			t.Fatal(err)

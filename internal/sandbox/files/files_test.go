@@ -28,23 +28,15 @@ func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"d/e", "vault/in", ".git", "bad\xff"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o777))
 	}
 	for _, f := range []string{"file", "d/e/deep", "vault/in/secret", ".git/config", "bad\xff/f"} {
-		if err := os.WriteFile(filepath.Join(dir, f), []byte("contents of "+f), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, f), []byte("contents of "+f), 0o666))
 	}
 	for link, target := range map[string]string{"link": "file", "out": "/etc/hostname", "in": "vault/in", "dangling": "nowhere"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666))
 	return dir
 }
 
@@ -122,19 +114,13 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	here, there := tree(t), tree(t)
 
 	resolved, err := resolve.Policy(workspace(t, here))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer resolved.Close()
 	view, err := newView(resolved.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer view.Close()
 	files, err := pool.Files(t.Context(), workspace(t, there))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want := perform(t.Context(), view, here)
 	got := perform(t.Context(), files, there)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -161,13 +147,9 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
 	f, err := pool.Files(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
 		t.Errorf("got %q, %v", data, err)
 	}
@@ -204,25 +186,15 @@ func TestLongLists(t *testing.T) {
 	const files = 1200
 	long := strings.Repeat("n", 200)
 	for i := range files {
-		if err := os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666))
 	}
-	if err := os.Mkdir(dir+"/0100-\xff", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(dir+"/0100-\xff", 0o777))
 	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got, err := f.ReadDirectory(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
 	if diff := cmp.Diff(want, got, byName); diff != "" {
 		t.Errorf("listing (-want +got):\n%s", diff)
@@ -240,13 +212,9 @@ func TestLongLists(t *testing.T) {
 			}
 		}
 		want, err := fsops.Host{}.Walk(t.Context(), dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := f.Walk(t.Context(), dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
 			t.Errorf("walk with %d bytes an entry (-want +got):\n%s", each, diff)
 		}
@@ -263,9 +231,7 @@ func TestCancel(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
 	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := slowCopy(ctx, t, f, dir)
 	cancel()
@@ -277,9 +243,7 @@ func TestCancel(t *testing.T) {
 	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
-	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	pool.Close()
 	children.check(t, 1)
 }
@@ -291,9 +255,7 @@ func TestManyAtOnce(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
 	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	rounds := 4
 	if rig.Runs(rig.Merge) {
 		rounds = 20
@@ -329,9 +291,7 @@ func TestPathTooLong(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	f, err := pool.Files(t.Context(), workspace(t, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	long := strings.Repeat("/x", maxPath)
 	if _, err := f.Stat(t.Context(), long, fsops.FollowLinks); !errors.Is(err, syscall.ENAMETOOLONG) {
 		t.Errorf("stat: %v", err)
@@ -347,9 +307,7 @@ func TestHelperIsConfined(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	proc := fmt.Sprintf("/proc/%d/", children.last())
 	tasks, err := filepath.Glob(proc + "task/*/status")
 	if err != nil || len(tasks) == 0 {
@@ -361,9 +319,7 @@ func TestHelperIsConfined(t *testing.T) {
 	}
 	for _, task := range tasks {
 		status, err := os.ReadFile(task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2"}
 		for _, set := range caps {
 			want[set] = "0000000000000000"

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // garbageArgv0 begins the argv[0] of a helper that misbehaves; the way follows.
@@ -211,9 +212,7 @@ func TestGarbage(t *testing.T) {
 			defer pool.Close()
 			for range 2 { // the second has another helper
 				f, err := pool.Files(t.Context(), policy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				err = tt.ask(t.Context(), f)
 				if _, ok := errors.AsType[*HelperError](err); !ok {
 					t.Fatalf("got %v, want a HelperError", err)
@@ -243,9 +242,7 @@ func TestLogIsBounded(t *testing.T) {
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err != nil {
 		t.Error(err)
 	}

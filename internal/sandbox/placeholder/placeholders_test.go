@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,13 +32,9 @@ func four(root string) []Missing {
 func openPlaceholders(t *testing.T, dir string) *Placeholders {
 	t.Helper()
 	p, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, p.Close())
 	})
 	return p
 }
@@ -45,9 +42,7 @@ func openPlaceholders(t *testing.T, dir string) *Placeholders {
 func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 	t.Helper()
 	release, err := p.Hold(missing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return release
 }
 
@@ -55,9 +50,7 @@ func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var names []string
 	for _, e := range entries {
 		name := e.Name()
@@ -86,9 +79,7 @@ func TestHold(t *testing.T) {
 	wantListing(t, root, allFour)
 	for _, m := range four(root) {
 		info, err := os.Lstat(filepath.Join(root, m.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		want := os.FileMode(0o444)
 		if m.Dir {
 			want = os.ModeDir | 0o555
@@ -172,15 +163,11 @@ func TestHoldLeavesUserData(t *testing.T) {
 			path := filepath.Join(root, "x")
 			p := openPlaceholders(t, t.TempDir())
 			if tt.before != nil {
-				if err := tt.before(path); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, tt.before(path))
 			}
 			release := hold(t, p, Missing{Parent: root, Name: "x", Dir: true})
 			if tt.while != nil {
-				if err := tt.while(path); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, tt.while(path))
 			}
 			release()
 			wantListing(t, root, tt.want)
@@ -199,9 +186,7 @@ func TestHoldAgain(t *testing.T) {
 	m := Missing{Parent: root, Name: "x", Dir: true}
 	p := openPlaceholders(t, t.TempDir())
 	first := hold(t, p, m)
-	if err := os.Remove(root + "/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Remove(root+"/x"))
 	second := hold(t, p, m)
 	wantListing(t, root, "x/")
 	first()
@@ -214,14 +199,10 @@ func TestHoldAgain(t *testing.T) {
 func TestRenamedParent(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	if err := os.Mkdir(top+"/a", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(top+"/a", 0o755))
 	p := openPlaceholders(t, t.TempDir())
 	release := hold(t, p, four(top+"/a")...)
-	if err := os.Rename(top+"/a", top+"/b"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(top+"/a", top+"/b"))
 	release()
 	wantListing(t, top+"/b", "")
 }
@@ -231,12 +212,8 @@ func TestRenamedParent(t *testing.T) {
 func TestHoldRefused(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.Symlink(root, root+"/link"); err != nil {
-		t.Fatal(err)
-	}
-	if err := touch(root + "/file"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink(root, root+"/link"))
+	rig.Must(t, touch(root+"/file"))
 	p := openPlaceholders(t, t.TempDir())
 	for _, m := range []Missing{
 		{Parent: root + "/gone", Name: "x", Dir: true},
@@ -257,9 +234,7 @@ func TestHoldRefused(t *testing.T) {
 		}
 	}
 	wantListing(t, root, "file link")
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Close())
 	if _, err := p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Hold after Close: %v", err)
 	}
@@ -277,18 +252,12 @@ func TestHoldWithoutRights(t *testing.T) {
 	top := t.TempDir()
 	state, theirs, ours := top+"/state", top+"/theirs", top+"/ours"
 	for _, dir := range []string{state, theirs, ours} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(dir, 0o755))
 	}
 	for _, dir := range []string{state, ours} {
-		if err := os.Chown(dir, user, user); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chown(dir, user, user))
 	}
-	if err := errors.Join(os.Chmod(filepath.Dir(top), 0o755), os.Chmod(ours, 0o555), os.Chmod(state, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(filepath.Dir(top), 0o755), os.Chmod(ours, 0o555), os.Chmod(state, 0o700))
 	for parent, want := range map[string]string{theirs: "held", ours: "permission denied"} {
 		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
@@ -384,9 +353,7 @@ func TestCrash(t *testing.T) {
 				}
 				p := openPlaceholders(t, state)
 				wantListing(t, root, ".aws/")
-				if err := p.Close(); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, p.Close())
 				wantListing(t, state, "")
 			})
 		}
@@ -401,9 +368,7 @@ func TestCrashKeepsUserData(t *testing.T) {
 	if out, err := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, "held", "1").CombinedOutput(); err == nil {
 		t.Fatalf("the agent was not killed: %s", out)
 	}
-	if err := errors.Join(os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex"))
 	openPlaceholders(t, state)
 	wantListing(t, root, ".codex/ .git/")
 	wantListing(t, root+"/.git", "HEAD")
@@ -450,17 +415,11 @@ func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
 	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "held\n" {
 		t.Fatalf("the other agent said %q: %v", line, err)
 	}
@@ -469,16 +428,12 @@ func startHolder(t *testing.T, state, root string) *holder {
 
 func (h *holder) end(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(h.stdin.Close(), h.cmd.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, h.stdin.Close(), h.cmd.Wait())
 }
 
 func (h *holder) kill(t *testing.T) {
 	t.Helper()
-	if err := h.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, h.cmd.Process.Kill())
 	if err := h.cmd.Wait(); err == nil {
 		t.Fatal("a killed agent ended well")
 	}
@@ -577,13 +532,9 @@ func TestLockedByOthers(t *testing.T) {
 	root := t.TempDir()
 	lock := func(how int) *os.File {
 		f, err := os.Open(root + "/x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = f.Close() }) // if the test has not closed it
-		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Flock(int(f.Fd()), how|unix.LOCK_NB))
 		return f
 	}
 	m := Missing{Parent: root, Name: "x", Dir: true}
@@ -592,9 +543,7 @@ func TestLockedByOthers(t *testing.T) {
 	exclusive := lock(unix.LOCK_EX)
 	release := hold(t, p, m)
 	info, err := exclusive.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if now, err := os.Stat(root + "/x"); err != nil || os.SameFile(info, now) {
 		t.Errorf("the locked one is still there: %v", err)
 	}
@@ -602,9 +551,7 @@ func TestLockedByOthers(t *testing.T) {
 	shared := lock(unix.LOCK_SH)
 	release()
 	wantListing(t, root, "x/")
-	if err := shared.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, shared.Close())
 	hold(t, p)()
 	wantListing(t, root, "")
 }
@@ -613,13 +560,9 @@ func TestLockedByOthers(t *testing.T) {
 func startHolderOf(t *testing.T, root string) *holder {
 	t.Helper()
 	h := startHolder(t, t.TempDir(), root)
-	if err := os.Rename(root+"/.git", root+"/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(root+"/.git", root+"/x"))
 	for _, m := range four(root)[1:] {
-		if err := os.Remove(filepath.Join(root, m.Name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Remove(filepath.Join(root, m.Name)))
 	}
 	return h
 }
@@ -698,9 +641,7 @@ func FuzzRecord(f *testing.F) {
 		{parent: "/", name: "x", temp: tempPrefix + "B"},
 	} {
 		data, err := r.encode()
-		if err != nil {
-			f.Fatal(err)
-		}
+		rig.Must(f, err)
 		f.Add(data)
 	}
 	f.Add(make([]byte, slotHeader))
@@ -715,9 +656,7 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 		again, err := r.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if back, ok := decodeRecord(again); !ok || back != r {
 			t.Errorf("%+v became %+v", r, back)
 		}
@@ -729,33 +668,23 @@ func BenchmarkHold(b *testing.B) {
 		for _, alone := range []bool{true, false} {
 			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
 				root, err := os.MkdirTemp(where, "placeholders")
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				defer os.RemoveAll(root)
 				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				defer os.RemoveAll(state)
 				p, err := Open(state)
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				defer p.Close()
 				if !alone {
 					release, err := p.Hold(four(root)[:4])
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					defer release()
 				}
 				b.ReportAllocs()
 				for b.Loop() {
 					release, err := p.Hold(four(root)[:4])
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					release()
 				}
 			})
@@ -770,16 +699,12 @@ func TestCloseBesideRelease(t *testing.T) {
 	for range 50 {
 		root, state := t.TempDir(), t.TempDir()
 		p, err := Open(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var released sync.WaitGroup
 		for _, m := range four(root) {
 			released.Go(hold(t, p, m))
 		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, p.Close())
 		released.Wait()
 		wantListing(t, root, "")
 		wantListing(t, state, "")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFresh(t *testing.T) {
@@ -76,15 +77,11 @@ func TestFresh(t *testing.T) {
 				"plain/.git=gitdir: ../plain.git", "plain.git/HEAD", "work/.git=gitdir: ../work.git", "work.git/commondir=../common", "common/")
 			r, err := resolve(t, asked(base, "write $/repo", "write $/plain", "write $/work", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if !r.Fresh() {
 				t.Fatal("not fresh at first")
 			}
-			if err := tt.change(base); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, tt.change(base))
 			if got := r.Fresh(); got != tt.fresh {
 				t.Errorf("fresh: %v", got)
 			}
@@ -97,9 +94,7 @@ func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "repo/")
 	r, err := resolve(t, asked(base, "read /", "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -119,9 +114,7 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 	b.Helper()
 	base := b.TempDir()
 	repo := filepath.Join(base, "home", "user", "src", "project")
-	if err := os.MkdirAll(filepath.Join(repo, ".git"), 0o755); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.MkdirAll(filepath.Join(repo, ".git"), 0o755))
 	p, err := sandbox.Profile{
 		Entries: []sandbox.Entry{
 			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
@@ -132,13 +125,9 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 		Cwd:            repo,
 		WorkspaceRoots: []string{repo},
 	}.Compile()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	r, err := Policy(p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	b.Cleanup(r.Close)
 	return p, r
 }
@@ -147,9 +136,7 @@ func BenchmarkResolve(b *testing.B) {
 	p, _ := ordinary(b)
 	for b.Loop() {
 		r, err := Policy(p)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		r.Close()
 	}
 }

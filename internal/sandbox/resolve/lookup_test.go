@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,9 +53,7 @@ func TestResolveMany(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("write $/a/b/c/d/e/f/g/h/i/%d", i))
 	}
 	r, err := resolve(t, asked(base, lines...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if got := r.Descriptors(); got != len(lines) {
 		t.Errorf("%d descriptors", got)
 	}
@@ -68,16 +67,12 @@ func TestResolveWithin(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "a/", "b/", "c/")
 	policy, err := asked(base, "read $/a", "read $/b", "read $/c").Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := Within(policy, 2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
 		t.Errorf("error %v", err)
 	}
 	r, err := Within(policy, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r.Close()
 }
 
@@ -87,9 +82,7 @@ func TestResolveLongPath(t *testing.T) {
 	t.Parallel()
 	base := sow(t, "top/")
 	name := strings.Repeat("n", 250)
-	if err := os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755))
 	grow(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
 	for _, last := range []string{name, "missing"} {
 		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")

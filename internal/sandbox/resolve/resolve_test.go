@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -22,9 +23,7 @@ import (
 func sow(t *testing.T, lines ...string) string {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, line := range lines {
 		grow(t, base, line)
 	}
@@ -46,9 +45,7 @@ func grow(t *testing.T, base, line string) {
 	default:
 		err = os.WriteFile(full, []byte(strings.ReplaceAll(content, "$", base)), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
@@ -78,9 +75,7 @@ func asked(base string, lines ...string) sandbox.Profile {
 func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	t.Helper()
 	policy, err := p.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := Policy(policy)
 	if err == nil {
 		t.Cleanup(r.Close)
@@ -367,9 +362,7 @@ func TestResolve(t *testing.T) {
 			t.Parallel()
 			base := sow(t, tt.tree...)
 			r, err := resolve(t, asked(base, tt.asked...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
 				t.Error(diff)
 			}
@@ -378,9 +371,7 @@ func TestResolve(t *testing.T) {
 			}
 			// To resolve a resolved policy changes nothing.
 			again, err := Policy(r.Policy)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			defer again.Close()
 			if again.Policy.Key() != r.Policy.Key() {
 				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
@@ -436,9 +427,7 @@ func TestResolveUnconfined(t *testing.T) {
 	t.Parallel()
 	p := &sandbox.Policy{Network: sandbox.NetworkEnabled}
 	r, err := Policy(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
 		t.Errorf("%+v", r)
 	}
@@ -452,9 +441,7 @@ func TestResolveUnconfined(t *testing.T) {
 func TestResolveMinimal(t *testing.T) {
 	t.Parallel()
 	r, err := resolve(t, asked("", "minimal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
 		if got := r.Policy.Access(name); got != sandbox.Read {
 			t.Errorf("%s is %v", name, got)
@@ -474,16 +461,12 @@ func TestResolveMinimal(t *testing.T) {
 		}
 	}
 	info, err := os.Lstat("/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
 		t.Errorf("no link /bin in\n%v", r.Policy)
 	}
 	again, err := Policy(r.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer again.Close()
 	if again.Policy.Key() != r.Policy.Key() {
 		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
@@ -497,29 +480,19 @@ func TestResolvePlaceholders(t *testing.T) {
 	base := sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
 	before, err := resolve(t, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	holders, err := placeholder.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := holders.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, holders.Close())
 	})
 	release, err := holders.Hold(before.Missing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !before.Fresh() {
 		t.Error("not fresh while they are held")
 	}
 	held, err := resolve(t, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if diff := cmp.Diff(before.Missing, held.Missing); diff != "" {
 		t.Error(diff)
 	}
@@ -544,9 +517,7 @@ func TestResolveDescriptors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	r, err := resolve(t, asked(base, "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if len(r.pins) != 1 {
 		t.Fatalf("%d pins", len(r.pins))
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestServed(t *testing.T) {
@@ -16,9 +18,7 @@ func TestServed(t *testing.T) {
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
 	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		name  string
 		asked []string
@@ -51,13 +51,9 @@ func TestServed(t *testing.T) {
 		}
 	}
 	// A noted root is still known when it was renamed.
-	if err := os.Rename(base+"/repo", base+"/renamed"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))
 	r, err := resolve(t, asked(base, "read /", "write $/renamed/pkg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if err := served.Check(r); err == nil {
 		t.Error("a root that was renamed is forgotten")
 	}
@@ -86,12 +82,8 @@ func TestServedWarns(t *testing.T) {
 	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, name := range []string{"link", "link", "other"} {
 		r, err := resolve(t, asked(base, "read /", "write $/"+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := served.Check(r); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, err)
+		rig.Check(t, served.Check(r))
 	}
 	if n := strings.Count(log.String(), "could have made it"); n != 2 {
 		t.Errorf("%d lines: %s", n, &log)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // newPTY makes a pair of terminals and returns the number of the one that programs
@@ -88,13 +89,9 @@ func TestShm(t *testing.T) {
 	}
 	defer os.RemoveAll(private)
 	host, err := os.MkdirTemp(devShm, "supervise-host-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer os.RemoveAll(host)
-	if err := os.WriteFile(filepath.Join(host, "file"), []byte("host"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(host, "file"), []byte("host"), 0o666))
 	c := Config{Policy: workspace(t, t.TempDir()), Shm: private}
 	c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: host, Access: sandbox.Denied, Origin: sandbox.Private})
 	slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })

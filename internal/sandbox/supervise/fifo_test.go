@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFIFO: an open of a FIFO waits for the other end, and other calls do not wait
@@ -18,13 +19,9 @@ import (
 func TestFIFO(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	fifo := filepath.Join(dir, "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(fifo, 0o600))
 	c := Config{Policy: workspace(t, dir)}
 	if out := supervised(t, c, sandbox.LevelMetadata, "fifo", fifo); out != "" {
 		t.Error(out)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main of the children that tests start.
@@ -52,9 +53,7 @@ func supervised(t testing.TB, c Config, level sandbox.Level, name string, args .
 func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name string, args ...string) string {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
@@ -62,9 +61,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	theirs.Close()
 	served := make(chan struct{})
 	if level == sandbox.NoLevel {
@@ -72,9 +69,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 	} else {
 		c.Level = level
 		n, err := New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		listener := receive(t, pair[0])
 		go func() {
 			defer close(served)
@@ -94,9 +89,7 @@ func receive(t testing.TB, socket int) int {
 	t.Helper()
 	control := make([]byte, unix.CmsgSpace(4))
 	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	messages, err := unix.ParseSocketControlMessage(control[:size])
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
@@ -157,9 +150,7 @@ func supervisedChildMain(name string, args []string) int {
 func workspace(t testing.TB, dir string) *sandbox.Policy {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 		{Path: "/", Access: sandbox.Read}, {Path: dir, Access: sandbox.Write},
 	}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // script are calls, one a line: the name of a call and its arguments. A "." stands
@@ -284,28 +285,18 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
 		root, err := filepath.EvalSymlinks(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		dir := filepath.Join(root, "work")
 		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside", "tmp/dir"} {
-			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.MkdirAll(filepath.Join(root, path), 0o755))
 		}
 		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file", "tmp/file"} {
-			if err := os.WriteFile(filepath.Join(root, path), []byte(path), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(filepath.Join(root, path), []byte(path), 0o644))
 		}
 		for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside"} {
-			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 		}
-		if err := unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0))
 		policy := &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 			{Path: "/", Access: sandbox.Read},
 			{Path: root + "/tmp", Access: sandbox.Write, Temporary: true},
@@ -342,9 +333,7 @@ func prepare(t *testing.T, dir string) {
 		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
 		os.Symlink("nowhere", filepath.Join(dir, "dangling")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 }
 
@@ -371,9 +360,7 @@ func tree(t *testing.T, dir string) string {
 		fmt.Fprintf(&b, "%s %o %d %d %s %s %q\n", name, st.Mode, st.Nlink, st.Uid, target, times, value[:max(n, 0)])
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return b.String()
 }
 

@@ -70,15 +70,11 @@ func prepareOpens(t *testing.T, dir string) {
 		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644),
 		unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o644, 0),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 	// The umask of this process is that of whatever is supervised at the moment.
 	for name, mode := range map[string]os.FileMode{"": 0o755, "file": 0o644, "dir": 0o755, "dir/file": 0o644, "fifo": 0o644, "socket": 0o644} {
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
 }
 
@@ -280,29 +276,19 @@ null w: nothing
 func TestOpenRefusals(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir := filepath.Join(root, "work")
 	for _, path := range []string{
 		"work/file", "work/ro/file", "work/ro/rw/file", "work/a.secret", "outside/file", "denied/file", "denied/open/file", "hidden/file", "leads/file", "leads/to/file",
 	} {
 		name := filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(strings.TrimPrefix(path, "work/")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		rig.Must(t, os.WriteFile(name, []byte(strings.TrimPrefix(path, "work/")), 0o644))
 	}
 	for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside", "outnew": "../outside/new", "tosecret": "a.secret"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	if err := unix.Mkfifo(filepath.Join(root, "outside/fifo"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(root, "outside/fifo"), 0o666))
 	devices := true
 	for name, minor := range map[string]uint32{"char": 1, "null": 3} { // mem and null
 		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))); err != nil {

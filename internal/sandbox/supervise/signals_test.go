@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSignals: where Landlock keeps no signals inside, a command may send them to
@@ -24,9 +25,7 @@ func TestSignals(t *testing.T) {
 	signal.Notify(reached, harmless)
 	defer signal.Stop(reached)
 	group, err := unix.Getpgid(os.Getppid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
 	if out != "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // online returns the policy of workspace with the network enabled.
@@ -37,9 +38,7 @@ func online(t *testing.T, dir string) *sandbox.Policy {
 func TestSockets(t *testing.T) {
 	t.Parallel()
 	agent, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer agent.Close()
 	port := agent.Addr().(*net.TCPAddr).Port
 	for _, name := range []string{"sockets/tcp", "sockets/again", "sockets/udp", "sockets/messages", "sockets/refused", "sockets/many"} {
@@ -526,20 +525,14 @@ func TestSocketPaths(t *testing.T) {
 			t.Parallel()
 			dir, outside, denied := t.TempDir(), t.TempDir(), t.TempDir()
 			for _, made := range []string{"sub", ".git"} {
-				if err := os.Mkdir(filepath.Join(dir, made), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Mkdir(filepath.Join(dir, made), 0o755))
 			}
 			for link, to := range map[string]string{"out": outside, "git": ".git", "in": "sub", "link": "sub/early", "dangling": "nowhere"} {
-				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Symlink(to, filepath.Join(dir, link)))
 			}
 			for _, path := range []string{dir + "/sub/early", dir + "/.git/early", outside + "/early", denied + "/early"} {
 				l, err := net.Listen("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				t.Cleanup(func() { l.Close() })
 			}
 			c := Config{Policy: online(t, dir)}
@@ -635,23 +628,15 @@ var _ = child("sockets/paths", func(args []string) error {
 func TestSocketRaces(t *testing.T) {
 	t.Parallel()
 	agent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir := t.TempDir()
 	outside, err := net.Listen("unix", dir+"/outside")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ws := filepath.Join(dir, "inside")
-	if err := os.Mkdir(ws, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(ws, 0o755))
 	// The paths have the same length: ../outside and ./././sock.
 	inside, err := net.Listen("unix", ws+"/sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer inside.Close()
 	var hits atomic.Int64
 	for _, l := range []net.Listener{agent, outside} {

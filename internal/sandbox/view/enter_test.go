@@ -127,9 +127,7 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 				t.Skip("mapping other users needs uid 0")
 			}
 			root, err := os.MkdirTemp("", "view")
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			t.Cleanup(func() { os.RemoveAll(root) })
 			// Anybody may enter root, and its path is canonical even where TMPDIR
 			// is a symlink.
@@ -137,9 +135,7 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			if err == nil {
 				err = os.Chmod(root, 0o755)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			vc := c(t, root, uid)
 			vc.UID, vc.Policy.Confined = uid, true
 			slices.SortFunc(vc.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
@@ -178,9 +174,7 @@ func runView(t testing.TB, c viewCase) []string {
 func runOuter(t testing.TB, c viewCase) []byte {
 	t.Helper()
 	arg, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", sandboxtest.ChildArg, "view/outer", string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	// GORACE: the race detector would wait a second before the child ends.
@@ -211,22 +205,16 @@ func viewTree(t *testing.T, root string, names ...string) {
 		default:
 			err = os.WriteFile(full, []byte(filepath.Base(name)), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 }
 
 func listen(t *testing.T, name string) {
 	t.Helper()
 	l, err := net.Listen("unix", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { l.Close() })
-	if err := os.Chmod(name, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(name, 0o666))
 }
 
 func TestViewReadOnly(t *testing.T) {
@@ -460,9 +448,7 @@ func TestViewOfProfile(t *testing.T) {
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "real/repo/f", "real/repo/.agents/", "real/repo/.codex/", "real/repo/.aws/c", "way -> real",
 			"store/wt/HEAD", "store/other", "private/key")
-		if err := os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644))
 		// store becomes a writable root, so its protected names need objects:
 		// nobody holds placeholders here.
 		for _, name := range sandbox.ProtectedNames() {
@@ -632,14 +618,10 @@ func TestViewSockets(t *testing.T) {
 		}
 		// This socket only the agent can reach, not the user of the view.
 		other, err := os.MkdirTemp("", "view")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { os.RemoveAll(other) })
 		listen(t, other+"/s")
-		if err := os.Chown(other, 4242, 4242); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chown(other, 4242, 4242))
 		return viewCase{
 			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
 				{Path: root + "/hid", Access: sandbox.Denied}}},
@@ -662,15 +644,11 @@ func TestViewShm(t *testing.T) {
 	}
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		dir, err := os.MkdirTemp("/dev/shm", "view")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		viewTree(t, dir, "w/f", "private/f")
 		for _, name := range []string{dir, dir + "/w", dir + "/w/f"} {
-			if err := os.Chown(name, uid, uid); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Chown(name, uid, uid))
 		}
 		return viewCase{
 			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: dir + "/w", Access: sandbox.Write},
@@ -798,18 +776,12 @@ func TestViewTooManyGlobbed(t *testing.T) {
 	t.Parallel()
 	most := globbedMost()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	fill := func(root string, from, to int) {
-		if err := os.MkdirAll(root, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(root, 0o755))
 		for i := from; i < to; i++ {
-			if err := os.WriteFile(fmt.Sprintf("%s/%d.env", root, i), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(fmt.Sprintf("%s/%d.env", root, i), nil, 0o600))
 		}
 	}
 	root := t.TempDir()
@@ -842,16 +814,12 @@ func TestViewTooManyGlobbed(t *testing.T) {
 func TestViewManyTooDeep(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	root := t.TempDir()
 	deep, most := root+strings.Repeat("/d", maxGlobDepth-4), globbedMost()
 	for i := range most / 3 {
-		if err := os.MkdirAll(fmt.Sprintf("%s/%d/d/d/d/d", deep, i), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(fmt.Sprintf("%s/%d/d/d/d/d", deep, i), 0o755))
 	}
 	g := globber{
 		most:   most,
@@ -868,9 +836,7 @@ func TestViewManyTooDeep(t *testing.T) {
 func TestViewTooDeep(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(fd)
 	for _, tt := range []struct {
 		name   string
@@ -902,9 +868,7 @@ func TestViewTooDeep(t *testing.T) {
 			err = unix.Mknodat(dir, tt.file, unix.S_IFREG|0o600, 0)
 			unix.Close(dir)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		files, hidden, err := deniedFiles(fd, p)
 		if err != nil || len(hidden) > 1 || tt.hidden != (len(hidden) == 1) {
 			t.Errorf("%s: %d files, %d directories hidden, %v", tt.name, len(files), len(hidden), err)
@@ -925,9 +889,7 @@ func TestViewCrowded(t *testing.T) {
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f", "w/deep/vendor/prod.env", "w/deep/sub/prod.env", "w/deep/list")
 		for i := range maxGlobbed + 1 {
-			if err := os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600))
 		}
 		return viewCase{
 			Policy: sandbox.Policy{
@@ -962,9 +924,7 @@ func TestViewConsole(t *testing.T) {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	terminal := "/dev/pts/" + strconv.Itoa(n)
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
 		c := viewCase{
@@ -985,19 +945,13 @@ func TestViewConsole(t *testing.T) {
 func TestSocketPaths(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	viewTree(t, root, "real dir/", "alias -> real dir", "gone/")
 	listen(t, root+"/alias/with space")
 	listen(t, root+"/gone/s")
-	if err := os.Remove(root + "/gone/s"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Remove(root+"/gone/s"))
 	paths, err := SocketPaths()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	paths = slices.DeleteFunc(paths, func(name string) bool { return !pathname.Within(name, root) })
 	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
 		t.Error(diff)
@@ -1075,9 +1029,7 @@ func BenchmarkEnterView(b *testing.B) {
 		dir := filepath.Join(root, name)
 		rules = append(rules, sandbox.Rule{Path: dir, Access: sandbox.Write})
 		for _, protected := range []string{".agents", ".aws", ".codex", ".git"} {
-			if err := os.MkdirAll(filepath.Join(dir, protected), 0o755); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, os.MkdirAll(filepath.Join(dir, protected), 0o755))
 			rules = append(rules, sandbox.Rule{Path: filepath.Join(dir, protected), Access: sandbox.Read, Origin: sandbox.Protected})
 			if protected != ".git" {
 				missing = append(missing, placeholder.Missing{Parent: dir, Name: protected, Dir: true})
@@ -1088,9 +1040,7 @@ func BenchmarkEnterView(b *testing.B) {
 	var times []int
 	for b.Loop() {
 		n, err := strconv.Atoi(strings.TrimSpace(string(runOuter(b, c))))
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		times = append(times, n)
 	}
 	slices.Sort(times)

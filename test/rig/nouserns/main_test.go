@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // The tests' own program takes the part of the launcher, or of the program that it executes, when
@@ -121,18 +123,12 @@ func TestLaunch(t *testing.T) {
 func launched(t *testing.T, flags ...string) probed {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// go test keeps its programs where only their user may read.
 	program, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir, err := os.MkdirTemp("", "nouserns")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
 	// A child that another test forks meanwhile would have the file open for writing, and so
@@ -140,19 +136,13 @@ func launched(t *testing.T, flags ...string) probed {
 	syscall.ForkLock.RLock()
 	err = os.WriteFile(path, program, 0o755)
 	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.Chmod(dir, 0o755))
 	cmd := exec.CommandContext(t.Context(), path, append(flags, "--", path)...)
 	cmd.Env = append(os.Environ(), part+"=launcher")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got probed
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%s: %v", out, err)

@@ -119,9 +119,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 	dir = rig.Public(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	write(t, at("relative"), content)
 	write(t, at("script"), []byte("#!"+program+"\n"))
 	write(t, at("argument"), []byte("#! "+program+"  args and more \n"))
@@ -132,9 +130,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 	write(t, at("empty"), nil)
 	write(t, at("damaged"), content[:70])
 	write(t, at("plain"), content)
-	if err := os.Chmod(at("plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(at("plain"), 0o644))
 	before := "script"
 	for i := range 6 {
 		name := fmt.Sprintf("nested%d", i)
@@ -142,9 +138,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 		before = name
 	}
 	for name, to := range map[string]string{"link": program, "script-link": "script", "loop": "loop"} {
-		if err := os.Symlink(to, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, at(name)))
 	}
 	return dir
 }
@@ -250,9 +244,7 @@ func TestRefused(t *testing.T) {
 	program := programs(t)
 	dir := formFiles(t, program)
 	denied := filepath.Join(dir, "relative")
-	if err := os.Symlink("relative", filepath.Join(dir, "other")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("relative", filepath.Join(dir, "other")))
 	for _, tt := range []struct{ args, want string }{
 		{"form path ./relative", "errno EACCES\nexit 1\n"},
 		{"form path ./other", "errno EACCES\nexit 1\n"},
@@ -322,24 +314,18 @@ func TestLoader(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	classless, err := os.ReadFile(filepath.Join(dir, "names"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	write(t, filepath.Join(dir, "missing"), bytes.ReplaceAll(classless, []byte(denied), []byte(dir+"/nowhere")))
 	write(t, filepath.Join(dir, "other"), bytes.ReplaceAll(classless, []byte(denied), []byte(allowed)))
 	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
 	write(t, filepath.Join(dir, "classless"), classless)
 	run := func(mode, program string) (code int, marked string, r report) {
 		marks, err := os.CreateTemp(dir, "marks")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer marks.Close()
 		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
 		text, err := os.ReadFile(marks.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return r.Code, string(text), r
 	}
 	for _, program := range []string{"names", "classless"} {
@@ -369,9 +355,7 @@ func TestUnreadable(t *testing.T) {
 	program := programs(t)
 	dir := formFiles(t, program)
 	unreadable := filepath.Join(dir, "relative")
-	if err := os.Chmod(unreadable, 0o111); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(unreadable, 0o111))
 	s := setup{Mode: bare, Argv: []string{program, "form", "path", unreadable, "args"}, nobody: true}
 	if os.Getuid() != 0 {
 		t.Skip("the file of this user's is readable to it")
@@ -435,9 +419,7 @@ func TestKilledMeanwhile(t *testing.T) {
 		cmd, readReport := supervisorCommand(t, setup{Mode: checked, Argv: []string{program, "again", "1000000", program}}, nil)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Start())
 		var child int
 		sandboxtest.Eventually(t, "it has a child", func() bool {
 			list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
@@ -452,9 +434,7 @@ func TestKilledMeanwhile(t *testing.T) {
 		})
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
 		// The child's parent reaps it only when it has ended, so this is the child.
-		if err := unix.Kill(child, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Kill(child, unix.SIGKILL))
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("%v\n%s", err, out.String())
 		}
@@ -475,24 +455,16 @@ func TestMapped(t *testing.T) {
 		}
 		cat := exec.CommandContext(t.Context(), program)
 		in, err := cat.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		out, err := cat.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cat.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cat.Start())
 		var b [1]byte
 		_, err = in.Write(b[:])
 		if err == nil {
 			_, err = out.Read(b[:]) // all is loaded now
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := mapped(cat.Process.Pid)
 		want, errWant := mappedFiles(cat.Process.Pid)
 		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
@@ -502,9 +474,7 @@ func TestMapped(t *testing.T) {
 			testMayMap(t, cat.Process.Pid, path, path == program)
 		}
 		in.Close()
-		if err := cat.Wait(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, cat.Wait())
 	}
 }
 

@@ -44,9 +44,7 @@ func programs(t testing.TB) string {
 // write writes a file that may be executed.
 func write(t testing.TB, path string, content []byte) {
 	t.Helper()
-	if err := rig.WriteProgram(path, content); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(path, content))
 }
 
 // marksFD is where the smallest programs leave their mark.

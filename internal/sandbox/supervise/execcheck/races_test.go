@@ -27,9 +27,7 @@ func raceTime(t *testing.T) (length time.Duration, long bool) {
 	switch {
 	case text != "":
 		length, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return length, true
 	case rig.Runs(rig.Nightly):
 		return 20 * time.Second, true
@@ -56,9 +54,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 	write(t, filepath.Join(dir, "p"), smallest(t, 0, 10))
 	write(t, filepath.Join(dir, "q"), smallest(t, 'W', 11))
 	for _, name := range []string{"right", "wrong"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	denied := filepath.Join(dir, "q")
 	write(t, filepath.Join(dir, "right", "program"), smallest(t, 0, 10))
@@ -67,9 +63,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 		denied = filepath.Join(dir, "wrong", "program")
 	}
 	marks, err := os.OpenFile(filepath.Join(dir, "marks"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { marks.Close() })
 	return race{marks: marks, setup: setup{
 		Mode: mode, Denied: denied, DeniedWord: "w", nobody: true,
@@ -82,9 +76,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 func (r *race) marked(t *testing.T) (right, wrongArgument, wrongProgram int64) {
 	t.Helper()
 	marks, err := os.ReadFile(r.marks.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	text := string(marks)
 	return int64(strings.Count(text, "r")), int64(strings.Count(text, "w")), int64(strings.Count(text, "W"))
 }
@@ -159,21 +151,15 @@ func TestSupervisorKilled(t *testing.T) {
 		r := newRace(t, kinds[rounds%len(kinds)], checked, time.Hour)
 		cmd, _ := supervisorCommand(t, r.setup, r.marks)
 		read, write, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		cmd.Stdout, cmd.Stderr = write, write
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Start())
 		write.Close()
 		// Until its first execve the new process holds the listener itself. If the
 		// supervisor is killed before that it waits for good.
 		sandboxtest.Eventually(t, "the command runs", func() bool { return hasCommand(cmd.Process.Pid) })
 		time.Sleep(time.Duration(rounds%50) * time.Millisecond) // any moment will do
-		if err := unix.Kill(cmd.Process.Pid, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Kill(cmd.Process.Pid, unix.SIGKILL))
 		_ = cmd.Wait()
 		// All descendants hold the pipe.
 		var n tally

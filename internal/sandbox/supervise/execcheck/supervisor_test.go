@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux/usernotify"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -342,9 +343,7 @@ func supervise(t testing.TB, s setup, marks *os.File) (report, string) {
 func supervisorCommand(t testing.TB, s setup, marks *os.File) (*exec.Cmd, func() report) {
 	t.Helper()
 	encoded, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if marks == nil {
 		if marks, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 			t.Fatal(err)
@@ -352,9 +351,7 @@ func supervisorCommand(t testing.TB, s setup, marks *os.File) (*exec.Cmd, func()
 		t.Cleanup(func() { marks.Close() })
 	}
 	file, err := os.CreateTemp(t.TempDir(), "report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { file.Close() })
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", supervisorArg)
 	cmd.Env = append(os.Environ(), setupVariable+"="+string(encoded), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0", "LANG=C")
