@@ -72,8 +72,7 @@ func (p policy) view(t testing.TB, root string, hidden ...int) *fsops.View {
 	if p.denied != nil {
 		rules.DeniesFile = p.deniesFile
 	}
-	v, err := fsops.NewView(rules)
-	rig.Must(t, err)
+	v := rig.Value(fsops.NewView(rules))
 	t.Cleanup(func() {
 		rig.Check(t, v.Close())
 	})

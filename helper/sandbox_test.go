@@ -87,8 +87,7 @@ func run(t *testing.T, box *helper.Sandbox, profile sandbox.Profile, script stri
 		t.Skip(err)
 	}
 	rig.Must(t, err)
-	text, err := os.ReadFile(output.Name())
-	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(output.Name()))
 	return code, string(text)
 }
 

@@ -200,8 +200,7 @@ func TestPolicyText(t *testing.T) {
 		Private: []string{"/p"},
 	}
 	type envelope struct{ Policy Policy }
-	data, err := json.Marshal(envelope{p})
-	rig.Must(t, err)
+	data := rig.Value(json.Marshal(envelope{p}))
 	var got envelope
 	rig.Must(t, json.Unmarshal(data, &got))
 	if diff := cmp.Diff(p, got.Policy); diff != "" {

@@ -92,8 +92,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 // tasksOf counts the threads of a user.
 func tasksOf(t *testing.T, uid int) (n int) {
 	t.Helper()
-	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
-	rig.Must(t, err)
+	tasks := rig.Value(filepath.Glob("/proc/[0-9]*/task/[0-9]*"))
 	for _, task := range tasks {
 		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
 			n++

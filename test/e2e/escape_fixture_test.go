@@ -40,8 +40,7 @@ type escapeRig struct {
 // newEscapeRig makes one. What it starts ends with the test.
 func newEscapeRig(t *testing.T, site escapeSite) *escapeRig {
 	t.Helper()
-	base, err := os.MkdirTemp("", "escape")
-	rig.Must(t, err)
+	base := rig.Value(os.MkdirTemp("", "escape"))
 	t.Cleanup(func() {
 		rig.Check(t, os.RemoveAll(base))
 	})
@@ -69,13 +68,11 @@ func (r *escapeRig) fill(t *testing.T) {
 	}
 	rig.Must(t, os.Symlink(r.out+"/file", r.repo+"/link"))
 	for from, to := range map[string]string{rig.Agent(t): "agent", escapeBinary(t): "escape"} {
-		program, err := os.ReadFile(from)
-		rig.Must(t, err)
+		program := rig.Value(os.ReadFile(from))
 		rig.Must(t, rig.WriteProgram(r.base+"/"+to, program))
 	}
-	program, err := os.ReadFile(r.base + "/escape")
-	rig.Must(t, err)
-	err = filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
+	program := rig.Value(os.ReadFile(r.base + "/escape"))
+	err := filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, r.site.uid, r.site.uid))
 	})
 	rig.Must(t, err, os.Chmod(r.base, 0o755), rig.WriteProgram(r.base+"/suid", program), os.Chmod(r.base+"/suid", 0o4755))

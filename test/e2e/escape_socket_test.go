@@ -63,8 +63,7 @@ var ownSocketCases = []ownSocketCase{
 // moves its name, with every backend and in every level, wherever the socket lies. Beside it the
 // same succeeds on another socket, where the policy lets it.
 func TestOwnSocket(t *testing.T) {
-	tools, err := os.MkdirTemp("", "tools")
-	rig.Must(t, err)
+	tools := rig.Value(os.MkdirTemp("", "tools"))
 	t.Cleanup(func() { _ = os.RemoveAll(tools) })
 	if err := os.Chmod(tools, 0o755); err != nil { // users of these tests execute it
 		t.Fatal(err)
@@ -91,8 +90,7 @@ func TestOwnSocket(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("uid %d/%s/%s", uid, backend.name, c.name), func(t *testing.T) {
 					t.Parallel()
-					base, err := os.MkdirTemp("", "escape")
-					rig.Must(t, err)
+					base := rig.Value(os.MkdirTemp("", "escape"))
 					t.Cleanup(func() { _ = os.RemoveAll(base) })
 					r := &escapeRig{
 						site: escapeSite{uid: uid, through: backend.through, flags: backend.flags},
@@ -108,8 +106,7 @@ func TestOwnSocket(t *testing.T) {
 
 func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	own, another := filepath.Join(r.base, c.folder, "agent.sock"), filepath.Join(r.base, c.folder, "another.sock")
-	l, err := net.Listen("unix", another)
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("unix", another))
 	defer l.Close()
 	rig.Must(t, os.Lchown(another, r.site.uid, r.site.uid))
 	argv := slices.Concat(r.site.through, []string{r.base + "/agent", "--listen", "unix://" + own, "--log-level", "warn"}, r.site.flags)
@@ -126,8 +123,7 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	if id := strconv.Itoa(r.site.uid); r.site.uid != os.Geteuid() {
 		connect = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, connect...)
 	}
-	r.client, err = client.Connect(rig.Context(t), client.Command(connect...))
-	rig.Must(t, err)
+	r.client = rig.Value(client.Connect(rig.Context(t), client.Command(connect...)))
 	defer r.client.Close()
 
 	tries := func(path string) (ends map[string]string) {
@@ -209,7 +205,6 @@ func (r *escapeRig) custom(c ownSocketCase) *protocol.Sandbox {
 
 func lstat(t *testing.T, path string) fs.FileInfo {
 	t.Helper()
-	info, err := os.Lstat(path)
-	rig.Must(t, err)
+	info := rig.Value(os.Lstat(path))
 	return info
 }

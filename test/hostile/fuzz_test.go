@@ -278,8 +278,7 @@ func play(t *testing.T, p programs, b backend, g ground) *player {
 // command returns the command that lets the intruder loose.
 func (g ground) command(t *testing.T, p programs, b backend, args ...string) *exec.Cmd {
 	t.Helper()
-	policy, err := json.Marshal(g.policy())
-	rig.Must(t, err)
+	policy := rig.Value(json.Marshal(g.policy()))
 	path := filepath.Join(openDir(t), "policy.json")
 	rig.Must(t, os.WriteFile(path, policy, 0o644))
 	argv := slices.Concat(b.through(p), []string{p.agent, "sandbox", "--policy", path, "--", p.intruder}, args)

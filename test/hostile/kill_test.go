@@ -244,9 +244,7 @@ func (k *killing) round(t *testing.T, f fault) {
 		t.Errorf("it has ended in another way: %s", told)
 	}
 	eventually(t, c.left)
-	if tree, err = k.tree(); err != nil {
-		t.Fatal(err)
-	}
+	tree = rig.Value(k.tree())
 	if lines := differ(before, k.keptOf(tree)); len(lines) > 0 {
 		t.Errorf("it has changed what it must not:\n%s", strings.Join(lines, "\n"))
 	}
@@ -266,8 +264,7 @@ func TestOthersLive(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	rig.Must(t, err)
+	pid := rig.Value(strconv.Atoi(strings.TrimSpace(string(out))))
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Errorf("another child of the process that became the agent: %v", err)
 	}

@@ -88,8 +88,7 @@ var buildAll = sync.OnceValues(func() (bin string, err error) {
 // openDir is a folder that every user may enter. It goes with the test.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hostile")
-	rig.Must(t, err)
+	dir := rig.Value(os.MkdirTemp("", "hostile"))
 	t.Cleanup(func() {
 		// What an ordinary user has closed, that user cannot remove.
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -50,8 +50,7 @@ func TestPrograms(t *testing.T) {
 	// One user after the other: agents of different users do not know each other's placeholders in
 	// /tmp, and would take the other's going away for an attack.
 	for uid := range strings.SplitSeq(*uids, ",") {
-		id, err := strconv.Atoi(uid)
-		rig.Must(t, err)
+		id := rig.Value(strconv.Atoi(uid))
 		t.Run("uid "+uid, func(t *testing.T) {
 			u := &user{id: id, tools: tools}
 			ways := u.ways(t)
@@ -203,12 +202,9 @@ func (u *user) become(cmd *exec.Cmd) {
 // folder returns a new folder for workspaces.
 func (u *user) folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(*workDir, "programs")
-	rig.Must(t, err)
+	dir := rig.Value(os.MkdirTemp(*workDir, "programs"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		t.Fatal(err)
-	}
+	dir = rig.Value(filepath.EvalSymlinks(dir))
 	rig.Must(t, os.Chmod(dir, 0o755))
 	return dir
 }

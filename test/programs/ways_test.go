@@ -27,8 +27,7 @@ func programsOfOurs(t *testing.T) string {
 	if *inRoot != "" {
 		return rootTools
 	}
-	dir, err := os.MkdirTemp("", "tools")
-	rig.Must(t, err)
+	dir := rig.Value(os.MkdirTemp("", "tools"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	rig.Must(t, install(t, dir))
 	return dir

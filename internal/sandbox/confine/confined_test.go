@@ -210,15 +210,12 @@ func (r *run) end() (out string, code int) {
 // agent does.
 func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
-	resolved, err := resolve.Policy(policy)
-	rig.Must(t, err)
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
 	if len(resolved.Missing) == 0 {
 		return
 	}
-	if _, err := placeholders(t).Hold(resolved.Missing); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(placeholders(t).Hold(resolved.Missing)))
 }
 
 // placeholders returns what holds names for the rest of the test.
@@ -226,8 +223,7 @@ func placeholders(t testing.TB) *placeholder.Placeholders {
 	t.Helper()
 	state := t.TempDir()
 	rig.Must(t, os.Chmod(state, 0o700))
-	made, err := placeholder.Open(state)
-	rig.Must(t, err)
+	made := rig.Value(placeholder.Open(state))
 	t.Cleanup(func() { made.Close() })
 	return made
 }

@@ -41,8 +41,7 @@ func startPuppet(t *testing.T, root string, limits Limits, agentPorts ...uint16)
 // startPuppetAs starts a puppet that is confined as c.
 func startPuppetAs(t *testing.T, c confined, agentPorts ...uint16) *puppet {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	c.Argv = []string{self, connectChild}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
 	c.Stdin, c.ports = true, agentPorts
@@ -362,8 +361,7 @@ func rewrite(addr, with []byte) {
 // greeter listens until the test ends, and says hello to whoever connects.
 func greeter(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	rig.Must(t, err)
+	l := rig.Value(net.Listen(network, address))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -382,12 +380,10 @@ func greeter(t *testing.T, network, address string) net.Listener {
 // listens. The port of a listener that was closed could become another test's.
 func unheard(t *testing.T) int {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { unix.Close(fd) })
 	rig.Must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	at, err := unix.Getsockname(fd)
-	rig.Must(t, err)
+	at := rig.Value(unix.Getsockname(fd))
 	return at.(*unix.SockaddrInet4).Port
 }
 
@@ -397,12 +393,9 @@ func unheard(t *testing.T) int {
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
-	for _, dir := range []string{"sub", ".git"} {
-		rig.Must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
-	}
 	// With a file in it .git is protected itself, and no placeholder stands for
 	// it.
-	rig.Must(t, os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644))
+	sandboxtest.Tree(t, root, "sub/", ".git/HEAD")
 	early := greeter(t, "unix", filepath.Join(outside, "early"))
 	a := startPuppet(t, root, Limits{})
 
@@ -415,14 +408,9 @@ func TestConnect(t *testing.T) {
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
 	closed := unheard(t)
-	for link, to := range map[string]string{
-		"out": filepath.Join(outside, "sock"), "in": "sub/sock", "dir": outside,
-	} {
-		rig.Must(t, os.Symlink(to, filepath.Join(root, link)))
-	}
-	rig.Must(t, os.Symlink(filepath.Join(root, "sock"), filepath.Join(outside, "back")))
 	plain := filepath.Join(root, "plain")
-	rig.Must(t, os.WriteFile(plain, nil, 0o644))
+	sandboxtest.Tree(t, root, "out -> "+outside+"/sock", "in -> sub/sock", "dir -> "+outside, "plain")
+	sandboxtest.Tree(t, outside, "back -> "+root+"/sock")
 	const af = "raw"
 	a.want("ok hello", "tcp", tcp)
 	a.want("ok hello", "tcp6", tcp6)
@@ -551,12 +539,10 @@ func TestConnectLimited(t *testing.T) {
 // connecting to it blocks until the test accepts from fd.
 func fullListener(t *testing.T, path string) (fd int) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd = rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { unix.Close(fd) })
 	rig.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0))
-	filler, err := net.Dial("unix", path)
-	rig.Must(t, err)
+	filler := rig.Value(net.Dial("unix", path))
 	t.Cleanup(func() { filler.Close() })
 	return fd
 }
@@ -571,9 +557,7 @@ func TestConnectBlocks(t *testing.T) {
 	a := startPuppet(t, root, Limits{})
 	a.n++
 	blocked := fmt.Sprintf("answer %d: ", a.n)
-	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root))))
 	for range 10 {
 		a.want("ok", "unix", root+"/sock")
 	}
@@ -584,9 +568,7 @@ func TestConnectBlocks(t *testing.T) {
 	rig.Must(t, err)
 	defer unix.Close(accepted)
 	a.until(blocked + "ok\n")
-	if _, err := a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root))))
 	a.want("ok", "unix", root+"/sock")
 	a.Terminate()
 	if _, code := a.end(); code != killed {
@@ -602,17 +584,14 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	fullListener(t, root+"/full")
 	a := startPuppet(t, root, Limits{})
 	descriptors := func() int {
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
-		rig.Must(t, err)
+		entries := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID())))
 		return len(entries)
 	}
 	a.want("ENOENT", "unix", root+"/none")
 	before := descriptors()
 	// As many calls block as may, with three descriptors each.
 	for i := range supervise.MaxBlocked {
-		if _, err := a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i))))
 	}
 	sandboxtest.Eventually(t, "all block", func() bool { return descriptors() >= before+3*supervise.MaxBlocked })
 	blocked := descriptors()
@@ -668,8 +647,7 @@ func TestConnectRace(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	a := startPuppet(t, root, Limits{})
-	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("unix", filepath.Join(outside, "sock")))
 	defer l.Close()
 	a.want("ok true true", "race", filepath.Join(root, "sock"), filepath.Join(outside, "sock"), raceTime())
 	rig.Must(t, l.(*net.UnixListener).SetDeadline(time.Now()))

@@ -152,10 +152,8 @@ func TestManyPaths(t *testing.T) {
 	}
 	text, err := policyOf(t, profile).MarshalText()
 	rig.Must(t, err)
-	prlimit, err := exec.LookPath("prlimit")
-	rig.Must(t, err)
-	self, err := os.Executable()
-	rig.Must(t, err)
+	prlimit := rig.Value(exec.LookPath("prlimit"))
+	self := rig.Value(os.Executable())
 	for _, limits := range []string{"", "limited"} {
 		cmd := exec.Command(prlimit, "--nofile=1024:8192", "--", self, manyPathsChild, string(text), limits)
 		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
@@ -189,8 +187,7 @@ func manyPathsChildMain() int {
 func TestNetworkOnly(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	own, err := os.Readlink("/proc/self/ns/mnt")
-	rig.Must(t, err)
+	own := rig.Value(os.Readlink("/proc/self/ns/mnt"))
 	c := networkOnly("sh", "-c", "readlink /proc/self/ns/mnt; echo $$; echo x > new; env; grep -E 'NoNew|Seccomp:' /proc/self/status")
 	c.Dir, c.Env = root, []string{"PATH=/usr/bin:/bin"}
 	r := c.start(t)
@@ -311,13 +308,9 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("%s: size: %q", row.name, r.text())
 		}
 		r.until("hello\r\nup\r\n")
-		if _, err := r.Write(t.Context(), "0", []byte("\x1c")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(r.Write(t.Context(), "0", []byte("\x1c"))))
 		r.until("code 131")
-		if _, err := r.Write(t.Context(), "1", []byte("line\n")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(r.Write(t.Context(), "1", []byte("line\n"))))
 		if out, code := r.end(); code != 0 || !strings.HasSuffix(out, "line\r\nend\r\n") || strings.Contains(out, "job control") {
 			t.Errorf("%s: %q, code %d", row.name, out, code)
 		}
@@ -332,8 +325,7 @@ func TestOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
-	root, err := os.MkdirTemp("", "execagent-helper")
-	rig.Must(t, err)
+	root := rig.Value(os.MkdirTemp("", "execagent-helper"))
 	t.Cleanup(func() { os.RemoveAll(root) })
 	rig.Must(t, os.Chown(root, nobody, nobody))
 	for _, row := range rows() {
@@ -354,16 +346,14 @@ func TestOrdinaryUserConnects(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user takes root, and this is one already")
 	}
-	root, err := os.MkdirTemp("", "execagent-helper")
-	rig.Must(t, err)
+	root := rig.Value(os.MkdirTemp("", "execagent-helper"))
 	t.Cleanup(func() { os.RemoveAll(root) })
 	outside := filepath.Join(t.TempDir(), "sock")
 	greeter(t, "unix", outside)
 	inside := filepath.Join(root, "sock")
 	greeter(t, "unix", inside)
 	port := greeter(t, "tcp4", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	self, err := os.ReadFile("/proc/self/exe")
-	rig.Must(t, err)
+	self := rig.Value(os.ReadFile("/proc/self/exe"))
 	rig.Must(t, rig.WriteProgram(filepath.Join(root, "self"), self))
 	for _, path := range []string{root, inside} {
 		rig.Must(t, os.Chown(path, nobody, nobody))

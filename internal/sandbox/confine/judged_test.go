@@ -158,8 +158,7 @@ func rightAndWrong(t *testing.T) string {
 	dir := t.TempDir()
 	rig.Must(t, os.Chmod(dir, 0o755))
 	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
-		program, err := os.ReadFile(from)
-		rig.Must(t, err)
+		program := rig.Value(os.ReadFile(from))
 		rig.Must(t, rig.WriteProgram(filepath.Join(dir, name), program))
 	}
 	return dir

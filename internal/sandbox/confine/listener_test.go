@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -21,14 +22,12 @@ import (
 func hostAddresses(t *testing.T) []string {
 	t.Helper()
 	all := []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.3.2.1", "::ffff:0.0.0.0"}
-	interfaces, err := net.Interfaces()
-	rig.Must(t, err)
+	interfaces := rig.Value(net.Interfaces())
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		rig.Must(t, err)
 		for _, a := range addrs {
-			prefix, err := netip.ParsePrefix(a.String())
-			rig.Must(t, err)
+			prefix := rig.Value(netip.ParsePrefix(a.String()))
 			addr := prefix.Addr()
 			if addr.IsLinkLocalUnicast() && addr.Is6() {
 				addr = addr.WithZone(i.Name)
@@ -75,13 +74,7 @@ func TestAgentIsOutOfReach(t *testing.T) {
 func TestBind(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
-	for _, dir := range []string{"sub", ".git"} {
-		rig.Must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
-	}
-	rig.Must(t, os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644))
-	for link, to := range map[string]string{"out": outside, "git": ".git", "in": "sub"} {
-		rig.Must(t, os.Symlink(to, filepath.Join(root, link)))
-	}
+	sandboxtest.Tree(t, root, "sub/", ".git/HEAD", "out -> "+outside, "git -> .git", "in -> sub")
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		a := startPuppet(t, root, limits)
 		for _, c := range []struct{ name, want string }{

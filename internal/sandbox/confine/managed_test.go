@@ -107,8 +107,7 @@ func startHeld(t *testing.T, held *Held, spec procs.Spec) *run {
 // puppetIn starts a puppet there.
 func puppetIn(t *testing.T, held *Held, root string) *puppet {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	a := &puppet{run: startHeld(t, held, procs.Spec{
 		Argv: []string{self, connectChild}, Env: []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}, Dir: root, Stdin: true,
 	})}

@@ -134,8 +134,7 @@ func TestApartWaits(t *testing.T) {
 		{"one that is gone", []view.Mounted{{Path: "/", ID: root}, {Path: "/gone", ID: 1 << 40}}, true},
 		{"one that is elsewhere", []view.Mounted{{Path: "/elsewhere", ID: root}}, true},
 	} {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		rig.Must(t, err)
+		pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0))
 		passed := make(chan error)
 		go func() {
 			err := passMade(pair[1], tt.made)

@@ -21,8 +21,7 @@ import (
 // ABIs are tried too.
 func TestNetworkOnlyAlone(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
 		root := t.TempDir()
 		victim := exec.Command("sleep", "1000")
@@ -67,8 +66,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 // socketPair returns a pair of connected sockets.
 func socketPair(t *testing.T) (theirs, ours *os.File) {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 }
 

@@ -242,9 +242,7 @@ func TestInitHoldsNothing(t *testing.T) {
 		// If a process still had the pipe open for reading, Write would block.
 		data := make([]byte, 1<<20)
 		for i := range 4 {
-			if _, err := r.Write(t.Context(), strconv.Itoa(i), data); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(r.Write(t.Context(), strconv.Itoa(i), data)))
 		}
 	}
 }

@@ -102,8 +102,7 @@ func viewRows() []row {
 // stdioTester returns the command line of stdioChildMain.
 func stdioTester(t *testing.T, args ...string) []string {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	return append([]string{self, stdioChild}, args...)
 }
 
@@ -123,11 +122,8 @@ func TestInputIsReadOnly(t *testing.T) {
 				continue
 			}
 			before := inode(t, path)
-			in, err := os.Open(path)
-			rig.Must(t, err)
-			if _, err := in.Seek(4, 0); err != nil {
-				t.Fatal(err)
-			}
+			in := rig.Value(os.Open(path))
+			rig.Must(t, rig.Err(in.Seek(4, 0)))
 			c := row.command(t, root)
 			c.policy = denying(t, root, row.network, filepath.Join(root, "denied"))
 			c.Argv = []string{"sh", "-c", "cat; exec \"$@\"", "sh"}
@@ -150,8 +146,7 @@ func TestDevicesAreReadOnly(t *testing.T) {
 	t.Parallel()
 	for j, row := range viewRows() {
 		terminal := newTerminal(t)
-		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-		rig.Must(t, err)
+		null := rig.Value(os.OpenFile(os.DevNull, os.O_RDWR, 0))
 		for i, tt := range []struct {
 			name  string
 			file  *os.File
@@ -203,8 +198,7 @@ func TestOtherStreams(t *testing.T) {
 		c := row.command(t, root)
 		c.policy = denying(t, root, row.network, secret)
 
-		out, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		rig.Must(t, err)
+		out := rig.Value(os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600))
 		c.Argv = []string{"sh", "-c", "echo one; echo two >&2"}
 		if text, code := runWithFiles(t, c, [3]*os.File{nil, out, out}); text != "" || code != 0 || read(t, out.Name()) != "one\ntwo\n" {
 			t.Errorf("%s: %q, code %d, %q", row.name, text, code, read(t, out.Name()))
@@ -224,8 +218,7 @@ func TestOtherStreams(t *testing.T) {
 		put(t, secret+"/file", "secret")
 
 		for dir, want := range map[string]string{root: "", secret: "sandbox: taking descriptor 0: the directory " + secret + " is not shown in the sandbox\n"} {
-			in, err := os.Open(dir)
-			rig.Must(t, err)
+			in := rig.Value(os.Open(dir))
 			c.Argv = []string{"sh", "-c", "exec 2>/dev/null; cat /proc/self/fd/0/denied/file /proc/self/fd/0/../../*/denied/file; touch /proc/self/fd/0/../new && echo could"}
 			if text, _ := runWithFiles(t, c, [3]*os.File{in}); text != want {
 				t.Errorf("%s: the directory %s: %q, want %q", row.name, dir, text, want)
@@ -248,8 +241,7 @@ func put(t *testing.T, path, content string) {
 // read returns the content of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	rig.Must(t, err)
+	content := rig.Value(os.ReadFile(path))
 	return string(content)
 }
 
@@ -274,16 +266,14 @@ func inode(t *testing.T, path string) change {
 // newTerminal returns a terminal whose other end nobody reads from.
 func newTerminal(t *testing.T) *os.File {
 	t.Helper()
-	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	rig.Must(t, err)
+	ptmx := rig.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { ptmx.Close() })
 	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0)
 	}
 	rig.Must(t, err)
-	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	rig.Must(t, err)
+	terminal := rig.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0))
 	t.Cleanup(func() { terminal.Close() })
 	return terminal
 }

@@ -74,8 +74,7 @@ func TestFilterTables(t *testing.T) {
 	numbers := systemCalls(t)
 	tables := seccomp.Tables()
 	for arch := range architectures {
-		committed, err := filepath.Glob(filepath.Join("filters", arch, "*.bpf"))
-		rig.Must(t, err)
+		committed := rig.Value(filepath.Glob(filepath.Join("filters", arch, "*.bpf")))
 		if len(committed) != len(tables) {
 			t.Errorf("%s has %d programs for %d tables", arch, len(committed), len(tables))
 		}
@@ -188,8 +187,7 @@ func systemCalls(t *testing.T) map[string]map[string]uint32 {
 	line := regexp.MustCompile(`(?m)^\tSYS_([A-Z0-9_]+) += ([0-9]+)$`)
 	all := map[string]map[string]uint32{}
 	for arch := range architectures {
-		source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go"))
-		rig.Must(t, err)
+		source := rig.Value(os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go")))
 		all[arch] = map[string]uint32{}
 		for _, match := range line.FindAllStringSubmatch(string(source), -1) {
 			number, err := strconv.ParseUint(match[2], 10, 32)
@@ -238,8 +236,7 @@ type machine struct {
 // newMachine loads the committed program of any architecture.
 func newMachine(t *testing.T, arch string, filter Filter) *machine {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("filters", arch, string(filter)+".bpf"))
-	rig.Must(t, err)
+	raw := rig.Value(os.ReadFile(filepath.Join("filters", arch, string(filter)+".bpf")))
 	program, err := decodeProgram(raw)
 	rig.Must(t, err)
 	instructions := make([]bpf.Instruction, len(program))

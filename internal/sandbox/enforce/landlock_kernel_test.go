@@ -135,15 +135,13 @@ func TestRestrictProcess(t *testing.T) {
 // listens. It returns their directory, without symbolic links.
 func landlockFiles(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, name := range []string{"file", "ro/file", "ro/file2", "w/file", "w2/file", "private/file", "linked/sub/file"} {
 		rig.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o644))
 	}
 	rig.Must(t, os.Symlink("linked", filepath.Join(dir, "link")))
-	listener, err := net.Listen("unix", "@"+dir)
-	rig.Must(t, err)
+	listener := rig.Value(net.Listen("unix", "@"+dir))
 	t.Cleanup(func() { _ = listener.Close() })
 	return dir
 }

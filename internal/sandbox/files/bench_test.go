@@ -45,9 +45,7 @@ func BenchmarkFilesOfPool(b *testing.B) {
 	asked := WithKey(policy)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := pool.FilesOf(b.Context(), asked); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(pool.FilesOf(b.Context(), asked)))
 	}
 }
 
@@ -57,11 +55,8 @@ func BenchmarkFirstRequest(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		pool := NewPool(Config{})
-		f, err := pool.Files(b.Context(), policy)
-		rig.Must(b, err)
-		if _, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks); err != nil {
-			b.Fatal(err)
-		}
+		f := rig.Value(pool.Files(b.Context(), policy))
+		rig.Must(b, rig.Err(f.Stat(b.Context(), dir+"/file", fsops.FollowLinks)))
 		b.StopTimer()
 		pool.Close()
 		b.StartTimer()
@@ -70,8 +65,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 
 func benchmark(b *testing.B, do func(f *FS, dir string) error) {
 	pool, policy, dir := benchPool(b)
-	f, err := pool.Files(b.Context(), policy)
-	rig.Must(b, err)
+	f := rig.Value(pool.Files(b.Context(), policy))
 	if err := do(f, dir); err != nil { // starts the helper
 		b.Fatal(err)
 	}

@@ -41,11 +41,9 @@ func skills(t testing.TB, n, size int) string {
 // seen is what there is in dir for who reads it through the view of policy.
 func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
 	t.Helper()
-	resolved, err := resolve.Policy(policy)
-	rig.Must(t, err)
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	rig.Must(t, err)
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
 	root, err := discovery.Read(t.Context(), view, dir)
 	rig.Must(t, err)
@@ -66,8 +64,7 @@ func TestDiscover(t *testing.T) {
 			if want.Plugin == nil || want.Plugin.MCP != nil || len(want.Skills) < 15 || len(want.Warnings) < 3 {
 				t.Errorf("%d skills, %+v, %+v", len(want.Skills), want.Plugin, want.Warnings)
 			}
-			files, err := pool.Files(t.Context(), policy)
-			rig.Must(t, err)
+			files := rig.Value(pool.Files(t.Context(), policy))
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -103,16 +100,13 @@ func BenchmarkDiscover(b *testing.B) {
 		rig.Must(b, os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "openai.yaml"), []byte("policy: {}"), 0o600))
 	}
 	policy := workspace(b, dir)
-	resolved, err := resolve.Policy(policy)
-	rig.Must(b, err)
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	rig.Must(b, err)
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
 	pool := NewPool(Config{})
 	defer pool.Close()
-	confined, err := pool.Files(b.Context(), policy)
-	rig.Must(b, err)
+	confined := rig.Value(pool.Files(b.Context(), policy))
 	for _, way := range []struct {
 		name string
 		read func() (*discovery.Root, error)
@@ -158,8 +152,7 @@ func TestDiscoverHostile(t *testing.T) {
 	rig.Must(t, err)
 	policy := workspace(t, dir)
 	want := seen(t, policy, dir)
-	files, err := pool.Files(t.Context(), policy)
-	rig.Must(t, err)
+	files := rig.Value(pool.Files(t.Context(), policy))
 	got, err := files.Discover(t.Context(), dir)
 	rig.Must(t, err)
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {

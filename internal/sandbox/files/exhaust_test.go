@@ -38,15 +38,12 @@ func roots(tb testing.TB, n int) *sandbox.Policy {
 func TestDescriptorsAreBounded(t *testing.T) {
 	pool, _ := testPool(t, Config{Descriptors: 8})
 	before := openDescriptors(t)
-	busy, err := pool.Files(t.Context(), roots(t, 4))
-	rig.Must(t, err)
+	busy := rig.Value(pool.Files(t.Context(), roots(t, 4)))
 	if !busy.entry.hold() {
 		t.Fatal("not held")
 	}
 	for range 10 {
-		if _, err := pool.Files(t.Context(), roots(t, 3)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(pool.Files(t.Context(), roots(t, 3))))
 	}
 	sandboxtest.Eventually(t, "the least recently used let go", func() bool { return openDescriptors(t) <= before+8 })
 	busy.entry.release()
@@ -235,10 +232,7 @@ func TestDeadMount(t *testing.T) {
 
 func deadMount(t *sandboxtest.TB) error {
 	dir := t.TempDir()
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	fuse := rig.Value(unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)
 	if err := unix.Mount("dead", dir, "fuse", 0, options); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -303,11 +297,8 @@ func tracePipe(t *sandboxtest.TB) error {
 		return fmt.Errorf("mounting: %w", err)
 	}
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
-	fd, err := unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	if fd, err = own(fd, opOpenRead); err != unix.EACCES {
+	fd := rig.Value(unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0))
+	if fd, err := own(fd, opOpenRead); err != unix.EACCES {
 		return fmt.Errorf("descriptor %d, %w", fd, err)
 	}
 	return nil
@@ -321,19 +312,12 @@ func TestOwn(t *testing.T) {
 	rig.Must(t, os.WriteFile(path, []byte("contents"), 0o666))
 	for o, mode := range map[op]int{opOpenRead: unix.O_RDONLY, opOpenWrite: unix.O_WRONLY} {
 		fd := open(path, mode|unix.O_NONBLOCK|unix.O_CLOEXEC)
-		helpers, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		rig.Must(t, err)
+		helpers := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))
 		defer unix.Close(helpers)
-		if fd, err = own(fd, o); err != nil {
-			t.Fatal(err)
-		}
+		fd = rig.Value(own(fd, o))
 		defer unix.Close(fd)
-		if _, err := unix.Seek(helpers, 5, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)))
+		rig.Must(t, rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
 		offset, err := unix.Seek(fd, 0, 1)
 		if err != nil || offset != 0 {
 			t.Errorf("at %d, %v", offset, err)

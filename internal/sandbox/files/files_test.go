@@ -113,14 +113,11 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	here, there := tree(t), tree(t)
 
-	resolved, err := resolve.Policy(workspace(t, here))
-	rig.Must(t, err)
+	resolved := rig.Value(resolve.Policy(workspace(t, here)))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	rig.Must(t, err)
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
-	files, err := pool.Files(t.Context(), workspace(t, there))
-	rig.Must(t, err)
+	files := rig.Value(pool.Files(t.Context(), workspace(t, there)))
 	want := perform(t.Context(), view, here)
 	got := perform(t.Context(), files, there)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -146,8 +143,7 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
-	f, err := pool.Files(t.Context(), policy)
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), policy))
 	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
 	rig.Must(t, err)
 	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
@@ -189,8 +185,7 @@ func TestLongLists(t *testing.T) {
 		rig.Must(t, os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666))
 	}
 	rig.Must(t, os.Mkdir(dir+"/0100-\xff", 0o777))
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
 	rig.Must(t, err)
 	got, err := f.ReadDirectory(t.Context(), dir)
@@ -230,8 +225,7 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := slowCopy(ctx, t, f, dir)
 	cancel()
@@ -254,8 +248,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	rounds := 4
 	if rig.Runs(rig.Merge) {
 		rounds = 20
@@ -290,8 +283,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestPathTooLong(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
-	f, err := pool.Files(t.Context(), workspace(t, t.TempDir()))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, t.TempDir())))
 	long := strings.Repeat("/x", maxPath)
 	if _, err := f.Stat(t.Context(), long, fsops.FollowLinks); !errors.Is(err, syscall.ENAMETOOLONG) {
 		t.Errorf("stat: %v", err)
@@ -318,8 +310,7 @@ func TestHelperIsConfined(t *testing.T) {
 		caps = caps[:4] // the bounding set takes a capability
 	}
 	for _, task := range tasks {
-		status, err := os.ReadFile(task)
-		rig.Must(t, err)
+		status := rig.Value(os.ReadFile(task))
 		want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2"}
 		for _, set := range caps {
 			want[set] = "0000000000000000"

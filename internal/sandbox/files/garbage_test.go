@@ -211,9 +211,8 @@ func TestGarbage(t *testing.T) {
 			pool := NewPool(children.config(config))
 			defer pool.Close()
 			for range 2 { // the second has another helper
-				f, err := pool.Files(t.Context(), policy)
-				rig.Must(t, err)
-				err = tt.ask(t.Context(), f)
+				f := rig.Value(pool.Files(t.Context(), policy))
+				err := tt.ask(t.Context(), f)
 				if _, ok := errors.AsType[*HelperError](err); !ok {
 					t.Fatalf("got %v, want a HelperError", err)
 				}
@@ -241,8 +240,7 @@ func TestLogIsBounded(t *testing.T) {
 		Argv0: garbageArgv0 + "chatty",
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err != nil {
 		t.Error(err)
 	}

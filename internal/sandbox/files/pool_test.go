@@ -102,8 +102,7 @@ func (c *children) stop(t *testing.T) {
 
 func openDescriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	rig.Must(t, err)
+	entries := rig.Value(os.ReadDir("/proc/self/fd"))
 	return len(entries)
 }
 
@@ -126,8 +125,7 @@ func testPool(t *testing.T, config Config) (*Pool, *children) {
 // write is a request that takes a helper.
 func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error {
 	t.Helper()
-	f, err := pool.Files(t.Context(), policy)
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), policy))
 	fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
 	if err == nil {
 		unix.Close(fd)
@@ -280,8 +278,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	children.stop(t)
 	failed := make(chan error)
@@ -325,8 +322,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{Requests: 1})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	rig.Must(t, err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := slowCopy(ctx, t, f, dir)
 	old := children.last()
@@ -359,8 +355,7 @@ func TestKilledHelperFailsItsOwn(t *testing.T) {
 	var pids []int
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, dir := range dirs {
-		f, err := pool.Files(t.Context(), workspace(t, dir))
-		rig.Must(t, err)
+		f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 		failed = append(failed, slowCopy(ctx, t, f, dir))
 		pids = append(pids, children.last())
 	}
@@ -418,9 +413,7 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 	rig.Must(t, err)
 	rig.Must(t, agent.Start())
 	var pid int
-	if _, err := fmt.Fscan(stdout, &pid); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(fmt.Fscan(stdout, &pid)))
 	rig.Must(t, agent.Process.Kill())
 	_ = agent.Wait() // it was killed
 	sandboxtest.Eventually(t, "the helper ends", func() bool {

@@ -50,8 +50,7 @@ func greet(l net.Listener) {
 // read connects and reads to the end.
 func read(t *testing.T, addr net.Addr) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr.String())
-	rig.Must(t, err)
+	conn := rig.Value(net.Dial("tcp", addr.String()))
 	defer conn.Close()
 	text, _ := io.ReadAll(conn) // a reset is no text
 	return string(text)
@@ -72,8 +71,7 @@ func TestOwned(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	rig.Must(t, err)
+	self := rig.Value(os.ReadFile("/proc/self/exe"))
 	dir, err := os.MkdirTemp("", "gate") // everybody can reach it
 	rig.Must(t, err)
 	defer os.RemoveAll(dir)
@@ -90,8 +88,7 @@ func TestOwned(t *testing.T) {
 // socket makes a socket of that family, which is closed with the test.
 func socket(t testing.TB, family int) int {
 	t.Helper()
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd := rig.Value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
 }
@@ -318,8 +315,7 @@ func TestInside(t *testing.T) {
 	t.Parallel()
 	listening := func(ports []uint16) (fds []int, close func()) {
 		for _, p := range ports {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			rig.Must(t, err)
+			fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
 				t.Skipf("port %d of this host: %v", p, err)
 			}
@@ -396,8 +392,7 @@ func TestInsideClosed(t *testing.T) {
 
 func TestBridge(t *testing.T) {
 	t.Parallel()
-	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	rig.Must(t, err)
+	server := rig.Value(net.Listen("tcp4", "127.0.0.1:0"))
 	defer server.Close()
 	served := make(chan net.Conn)
 	go func() {
@@ -413,20 +408,15 @@ func TestBridge(t *testing.T) {
 	rig.Must(t, err)
 	closed := netip.MustParseAddrPort("127.0.0.1:1")
 	g.Bridge([]netip.AddrPort{netip.MustParseAddrPort(server.Addr().String()), closed})
-	client, err := net.Dial("tcp4", g.HTTP().Addr().String())
-	rig.Must(t, err)
+	client := rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
 	defer client.Close()
 	conn := <-served
-	if _, err := io.WriteString(client, "question"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(client, "question")))
 	_ = client.(*net.TCPConn).CloseWrite()
 	if text, err := io.ReadAll(conn); err != nil || string(text) != "question" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := io.WriteString(conn, "answer"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(conn, "answer")))
 	_ = conn.Close()
 	if text, err := io.ReadAll(client); err != nil || string(text) != "answer" {
 		t.Errorf("%q, %v", text, err)
@@ -435,8 +425,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("where nobody listens: %q", got)
 	}
 	// A connection that goes on ends with the gate.
-	client, err = net.Dial("tcp4", g.HTTP().Addr().String())
-	rig.Must(t, err)
+	client = rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
 	defer client.Close()
 	conn = <-served
 	defer conn.Close()
@@ -465,8 +454,7 @@ func BenchmarkTold(b *testing.B) {
 	go greet(g.HTTP())
 	teller := NewTeller(int(theirs.Fd()), g.Ports())
 	for b.Loop() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		rig.Must(b, err)
+		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 		rig.Must(b, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
 		connection{fd, unix.AF_INET}.disconnect()
 		unix.Close(fd)
@@ -481,10 +469,7 @@ func BenchmarkStart(b *testing.B) {
 			for b.Loop() {
 				var g *Gate
 				if listeners > 0 {
-					var err error
-					if g, err = Owned(listeners); err != nil {
-						b.Fatal(err)
-					}
+					g = rig.Value(Owned(listeners))
 					for _, l := range g.listeners {
 						go greet(l)
 					}

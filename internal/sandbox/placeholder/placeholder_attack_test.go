@@ -74,9 +74,7 @@ func forget(t *testing.T, p *Placeholders, path string) {
 	}
 	rig.Must(t, p.ledger.file.Close())
 	p.closed = true
-	if _, err := os.Lstat(path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(os.Lstat(path)))
 }
 
 // TestRaces: while a placeholder is removed, a user may put something at the

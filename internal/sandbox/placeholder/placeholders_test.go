@@ -31,8 +31,7 @@ func four(root string) []Missing {
 
 func openPlaceholders(t *testing.T, dir string) *Placeholders {
 	t.Helper()
-	p, err := Open(dir)
-	rig.Must(t, err)
+	p := rig.Value(Open(dir))
 	t.Cleanup(func() {
 		rig.Check(t, p.Close())
 	})
@@ -49,8 +48,7 @@ func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 // listing has the names in dir, with a slash behind those of directories.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	rig.Must(t, err)
+	entries := rig.Value(os.ReadDir(dir))
 	var names []string
 	for _, e := range entries {
 		name := e.Name()
@@ -78,8 +76,7 @@ func TestHold(t *testing.T) {
 	first := hold(t, p, four(root)...)
 	wantListing(t, root, allFour)
 	for _, m := range four(root) {
-		info, err := os.Lstat(filepath.Join(root, m.Name))
-		rig.Must(t, err)
+		info := rig.Value(os.Lstat(filepath.Join(root, m.Name)))
 		want := os.FileMode(0o444)
 		if m.Dir {
 			want = os.ModeDir | 0o555
@@ -110,10 +107,7 @@ func TestHoldUmask(t *testing.T) {
 
 var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
 	unix.Umask(0o777)
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
 	if err != nil {
 		return err
@@ -270,10 +264,7 @@ func TestHoldWithoutRights(t *testing.T) {
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(args []string) error {
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err != nil {
 		return errors.Join(err, p.Close())
@@ -313,10 +304,7 @@ var _ = sandboxtest.RegisterChild("placeholders/read-only", func(args []string) 
 	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		return err
 	}
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err == nil {
 		release()
@@ -379,10 +367,7 @@ var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) erro
 	if _, err := fmt.Sscan(args[3], &nth); err != nil {
 		return err
 	}
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
 	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
 	crash := func(step string) {
@@ -440,10 +425,7 @@ func (h *holder) kill(t *testing.T) {
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/holder", func(args []string) error {
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err != nil {
 		return err
@@ -531,8 +513,7 @@ func TestLockedByOthers(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	lock := func(how int) *os.File {
-		f, err := os.Open(root + "/x")
-		rig.Must(t, err)
+		f := rig.Value(os.Open(root + "/x"))
 		t.Cleanup(func() { _ = f.Close() }) // if the test has not closed it
 		rig.Must(t, unix.Flock(int(f.Fd()), how|unix.LOCK_NB))
 		return f
@@ -667,14 +648,12 @@ func BenchmarkHold(b *testing.B) {
 	for _, where := range []string{"/dev/shm", os.TempDir()} {
 		for _, alone := range []bool{true, false} {
 			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
-				root, err := os.MkdirTemp(where, "placeholders")
-				rig.Must(b, err)
+				root := rig.Value(os.MkdirTemp(where, "placeholders"))
 				defer os.RemoveAll(root)
 				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
 				rig.Must(b, err)
 				defer os.RemoveAll(state)
-				p, err := Open(state)
-				rig.Must(b, err)
+				p := rig.Value(Open(state))
 				defer p.Close()
 				if !alone {
 					release, err := p.Hold(four(root)[:4])
@@ -698,8 +677,7 @@ func TestCloseBesideRelease(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		root, state := t.TempDir(), t.TempDir()
-		p, err := Open(state)
-		rig.Must(t, err)
+		p := rig.Value(Open(state))
 		var released sync.WaitGroup
 		for _, m := range four(root) {
 			released.Go(hold(t, p, m))

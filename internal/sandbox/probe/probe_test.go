@@ -40,8 +40,7 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 	if _, err := exec.LookPath(around[0]); err != nil {
 		t.Skip(err)
 	}
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	out, err := exec.CommandContext(t.Context(), around[0], append(slices.Clone(around[1:]), self, probeChild)...).Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -285,8 +284,6 @@ func TestRemedy(t *testing.T) {
 
 func BenchmarkProbe(b *testing.B) {
 	for b.Loop() {
-		if _, err := Host(b.Context(), os.Args[0]); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(Host(b.Context(), os.Args[0])))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -73,7 +74,7 @@ func TestFresh(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/",
+			base := sandboxtest.Sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/",
 				"plain/.git=gitdir: ../plain.git", "plain.git/HEAD", "work/.git=gitdir: ../work.git", "work.git/commondir=../common", "common/")
 			r, err := resolve(t, asked(base, "write $/repo", "write $/plain", "write $/work", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
@@ -92,7 +93,7 @@ func TestFresh(t *testing.T) {
 // TestFreshAtOnce calls Close while other goroutines call Fresh.
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	r, err := resolve(t, asked(base, "read /", "write $/repo"))
 	rig.Must(t, err)
 	var wg sync.WaitGroup
@@ -126,8 +127,7 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 		WorkspaceRoots: []string{repo},
 	}.Compile()
 	rig.Must(b, err)
-	r, err := Policy(p)
-	rig.Must(b, err)
+	r := rig.Value(Policy(p))
 	b.Cleanup(r.Close)
 	return p, r
 }
@@ -135,8 +135,7 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 func BenchmarkResolve(b *testing.B) {
 	p, _ := ordinary(b)
 	for b.Loop() {
-		r, err := Policy(p)
-		rig.Must(b, err)
+		r := rig.Value(Policy(p))
 		r.Close()
 	}
 }

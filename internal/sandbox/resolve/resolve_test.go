@@ -3,7 +3,6 @@ package resolve
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,36 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
-
-// sow makes files in a new directory from lines such as "dir/", "file" or
-// "link -> target", where $ is the directory, and returns its canonical path.
-func sow(t *testing.T, lines ...string) string {
-	t.Helper()
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
-	for _, line := range lines {
-		grow(t, base, line)
-	}
-	return base
-}
-
-func grow(t *testing.T, base, line string) {
-	t.Helper()
-	name, target, isLink := strings.Cut(line, " -> ")
-	name, content, _ := strings.Cut(name, "=")
-	full := filepath.Join(base, name)
-	err := os.MkdirAll(filepath.Dir(full), 0o755)
-	switch {
-	case err != nil:
-	case isLink:
-		err = os.Symlink(strings.ReplaceAll(target, "$", base), full)
-	case strings.HasSuffix(name, "/"):
-		err = os.MkdirAll(full, 0o755)
-	default:
-		err = os.WriteFile(full, []byte(strings.ReplaceAll(content, "$", base)), 0o644)
-	}
-	rig.Must(t, err)
-}
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
 // "glob $/x/*" and "private $/x".
@@ -360,7 +329,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, tt.tree...)
+			base := sandboxtest.Sow(t, tt.tree...)
 			r, err := resolve(t, asked(base, tt.asked...))
 			rig.Must(t, err)
 			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
@@ -370,8 +339,7 @@ func TestResolve(t *testing.T) {
 				t.Error("not fresh")
 			}
 			// To resolve a resolved policy changes nothing.
-			again, err := Policy(r.Policy)
-			rig.Must(t, err)
+			again := rig.Value(Policy(r.Policy))
 			defer again.Close()
 			if again.Policy.Key() != r.Policy.Key() {
 				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
@@ -414,7 +382,7 @@ func TestResolveRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, tt.tree...)
+			base := sandboxtest.Sow(t, tt.tree...)
 			_, err := resolve(t, asked(base, tt.asked...))
 			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
@@ -426,8 +394,7 @@ func TestResolveRefused(t *testing.T) {
 func TestResolveUnconfined(t *testing.T) {
 	t.Parallel()
 	p := &sandbox.Policy{Network: sandbox.NetworkEnabled}
-	r, err := Policy(p)
-	rig.Must(t, err)
+	r := rig.Value(Policy(p))
 	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
 		t.Errorf("%+v", r)
 	}
@@ -460,13 +427,11 @@ func TestResolveMinimal(t *testing.T) {
 			}
 		}
 	}
-	info, err := os.Lstat("/bin")
-	rig.Must(t, err)
+	info := rig.Value(os.Lstat("/bin"))
 	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
 		t.Errorf("no link /bin in\n%v", r.Policy)
 	}
-	again, err := Policy(r.Policy)
-	rig.Must(t, err)
+	again := rig.Value(Policy(r.Policy))
 	defer again.Close()
 	if again.Policy.Key() != r.Policy.Key() {
 		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
@@ -477,12 +442,11 @@ func TestResolveMinimal(t *testing.T) {
 // as missing.
 func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
 	before, err := resolve(t, p)
 	rig.Must(t, err)
-	holders, err := placeholder.Open(t.TempDir())
-	rig.Must(t, err)
+	holders := rig.Value(placeholder.Open(t.TempDir()))
 	t.Cleanup(func() {
 		rig.Check(t, holders.Close())
 	})
@@ -507,10 +471,10 @@ func TestResolvePlaceholders(t *testing.T) {
 
 func TestResolveDescriptors(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	var lines []string
 	for i := range maxPins + 1 {
-		grow(t, base, fmt.Sprintf("d/%d/", i))
+		sandboxtest.Tree(t, base, fmt.Sprintf("d/%d/", i))
 		lines = append(lines, fmt.Sprintf("read $/d/%d", i))
 	}
 	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
@@ -544,14 +508,8 @@ func TestResolveBarred(t *testing.T) {
 }
 
 var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile()
-	if err != nil {
-		return err
-	}
-	resolved, err := Policy(policy)
-	if err != nil {
-		return err
-	}
+	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile())
+	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	if len(resolved.Missing) != 5 {
 		return fmt.Errorf("missing: %v", resolved.Missing)
@@ -569,7 +527,7 @@ var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
 // host without a view.
 func TestResolveAliases(t *testing.T) {
 	t.Parallel()
-	dir := sow(t, "own/key", "alias/")
+	dir := sandboxtest.Sow(t, "own/key", "alias/")
 	cmd := sandboxtest.ChildCommand(t, "resolve/aliases", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
@@ -589,14 +547,8 @@ var _ = sandboxtest.RegisterChild("resolve/aliases", func(args []string) error {
 	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile()
-	if err != nil {
-		return err
-	}
-	resolved, err := Policy(policy)
-	if err != nil {
-		return err
-	}
+	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile())
+	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
 		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {

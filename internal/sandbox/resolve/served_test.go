@@ -9,12 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
 func TestServed(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
+	base := sandboxtest.Sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
 	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
@@ -77,7 +78,7 @@ func TestServedIsBounded(t *testing.T) {
 // earlier agent could have made.
 func TestServedWarns(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "out/", "link -> $/out", "other -> $/out")
+	base := sandboxtest.Sow(t, "out/", "link -> $/out", "other -> $/out")
 	var log bytes.Buffer
 	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, name := range []string{"link", "link", "other"} {

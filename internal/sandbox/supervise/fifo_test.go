@@ -18,8 +18,7 @@ import (
 // for it. If its caller ends, so does the waiting.
 func TestFIFO(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	fifo := filepath.Join(dir, "fifo")
 	rig.Must(t, unix.Mkfifo(fifo, 0o600))
 	c := Config{Policy: workspace(t, dir)}
@@ -59,10 +58,7 @@ var _ = child("fifo", func(args []string) error {
 			}
 			ended <- fd
 		}()
-		fd, err := unix.Open(args[0], own|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
+		fd := rig.Value(unix.Open(args[0], own|unix.O_CLOEXEC, 0))
 		if waited := time.Since(begun); waited < 50*time.Millisecond {
 			fmt.Println("it has not waited, only", waited)
 		}

@@ -52,8 +52,7 @@ func supervised(t testing.TB, c Config, level sandbox.Level, name string, args .
 // supervisedUnder does so under the filter for an ABI of Landlock.
 func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name string, args ...string) string {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	rig.Must(t, err)
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0))
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
@@ -149,8 +148,7 @@ func supervisedChildMain(name string, args []string) int {
 // workspace returns a policy that lets everything be read and dir be written.
 func workspace(t testing.TB, dir string) *sandbox.Policy {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(dir)
-	rig.Must(t, err)
+	dir = rig.Value(filepath.EvalSymlinks(dir))
 	return &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 		{Path: "/", Access: sandbox.Read}, {Path: dir, Access: sandbox.Write},
 	}}

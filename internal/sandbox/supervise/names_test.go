@@ -284,18 +284,10 @@ unlink /sys/kernel: EROFS
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
-		root, err := filepath.EvalSymlinks(t.TempDir())
-		rig.Must(t, err)
+		root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 		dir := filepath.Join(root, "work")
-		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside", "tmp/dir"} {
-			rig.Must(t, os.MkdirAll(filepath.Join(root, path), 0o755))
-		}
-		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file", "tmp/file"} {
-			rig.Must(t, os.WriteFile(filepath.Join(root, path), []byte(path), 0o644))
-		}
-		for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside"} {
-			rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
-		}
+		sandboxtest.Tree(t, root, "work/ro/rw/file", "work/ro/file", "work/file", "work/dir/", "work/deep/", "outside/file", "tmp/dir/", "tmp/file",
+			"work/out -> ../outside/file", "work/outdir -> ../outside")
 		rig.Must(t, unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0))
 		policy := &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 			{Path: "/", Access: sandbox.Read},

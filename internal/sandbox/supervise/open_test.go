@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -57,21 +58,9 @@ func flagSteps() int {
 // prepareOpens makes what the child finds.
 func prepareOpens(t *testing.T, dir string) {
 	t.Helper()
-	for _, err := range []error{
-		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
-		os.Mkdir(filepath.Join(dir, "dir"), 0o755),
-		os.WriteFile(filepath.Join(dir, "dir/file"), []byte("content"), 0o644),
-		os.Symlink("file", filepath.Join(dir, "link")),
-		os.Symlink("missing", filepath.Join(dir, "dangling")),
-		os.Symlink("missing/", filepath.Join(dir, "dangling-slash")),
-		os.Symlink("dir", filepath.Join(dir, "linkdir")),
-		os.Symlink("loop", filepath.Join(dir, "loop")),
-		os.Symlink("/proc/self/cwd/dir", filepath.Join(dir, "magic")),
-		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644),
-		unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o644, 0),
-	} {
-		rig.Must(t, err)
-	}
+	sandboxtest.Tree(t, dir, "file=content", "dir/file=content", "link -> file", "dangling -> missing", "dangling-slash -> missing/",
+		"linkdir -> dir", "loop -> loop", "magic -> /proc/self/cwd/dir", "fifo|")
+	rig.Must(t, unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o644, 0))
 	// The umask of this process is that of whatever is supervised at the moment.
 	for name, mode := range map[string]os.FileMode{"": 0o755, "file": 0o644, "dir": 0o755, "dir/file": 0o644, "fifo": 0o644, "socket": 0o644} {
 		rig.Must(t, os.Chmod(filepath.Join(dir, name), mode))
@@ -92,10 +81,7 @@ var _ = child("opens", func(args []string) error {
 	}
 	unix.Umask(0o26)
 	for fd, name := range map[int]string{105: "file", 106: "dir"} {
-		own, err := unix.Open(name, unix.O_RDONLY, 0)
-		if err != nil {
-			return err
-		}
+		own := rig.Value(unix.Open(name, unix.O_RDONLY, 0))
 		if err := unix.Dup3(own, fd, 0); err != nil {
 			return err
 		}
@@ -275,20 +261,11 @@ null w: nothing
 // spelling, and nothing changes.
 func TestOpenRefusals(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	dir := filepath.Join(root, "work")
-	for _, path := range []string{
-		"work/file", "work/ro/file", "work/ro/rw/file", "work/a.secret", "outside/file", "denied/file", "denied/open/file", "hidden/file", "leads/file", "leads/to/file",
-	} {
-		name := filepath.Join(root, path)
-		rig.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		rig.Must(t, os.WriteFile(name, []byte(strings.TrimPrefix(path, "work/")), 0o644))
-	}
-	for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside", "outnew": "../outside/new", "tosecret": "a.secret"} {
-		rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
-	}
-	rig.Must(t, unix.Mkfifo(filepath.Join(root, "outside/fifo"), 0o666))
+	sandboxtest.Tree(t, root, "work/file", "work/ro/file=r", "work/ro/rw/file=r", "work/a.secret=a", "outside/file=o", "denied/file=d", "denied/open/file=d",
+		"hidden/file=h", "leads/file=l", "leads/to/file=l", "work/out -> ../outside/file", "work/outdir -> ../outside", "work/outnew -> ../outside/new",
+		"work/tosecret -> a.secret", "outside/fifo|")
 	devices := true
 	for name, minor := range map[string]uint32{"char": 1, "null": 3} { // mem and null
 		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))); err != nil {
@@ -337,10 +314,7 @@ var _ = child("open", func(args []string) error {
 		return err
 	}
 	for fd, name := range map[int]string{105: "../outside/file", 106: "../outside"} {
-		own, err := unix.Open(name, unix.O_RDONLY, 0)
-		if err != nil {
-			return err
-		}
+		own := rig.Value(unix.Open(name, unix.O_RDONLY, 0))
 		if err := unix.Dup3(own, fd, 0); err != nil {
 			return err
 		}

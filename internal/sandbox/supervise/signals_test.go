@@ -145,10 +145,7 @@ var _ = child("signals", func(args []string) error {
 		rawCall(unix.SYS_RT_SIGQUEUEINFO, uintptr(own.Process.Pid), uintptr(harmless), uintptr(unsafe.Pointer(&forged))), unix.EPERM)
 
 	// What the kernel sends when something happens on a descriptor.
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	on := int32(1)
 	owner := int32(outside)
 	expect("F_SETOWN", rawCall(unix.SYS_FCNTL, uintptr(pair[0]), unix.F_SETOWN, uintptr(outside)), unix.EPERM)

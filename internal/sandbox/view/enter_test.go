@@ -126,12 +126,11 @@ func enter(t *testing.T, c func(t *testing.T, root string, uid int) viewCase) {
 			if os.Getuid() != 0 {
 				t.Skip("mapping other users needs uid 0")
 			}
-			root, err := os.MkdirTemp("", "view")
-			rig.Must(t, err)
+			root := rig.Value(os.MkdirTemp("", "view"))
 			t.Cleanup(func() { os.RemoveAll(root) })
 			// Anybody may enter root, and its path is canonical even where TMPDIR
 			// is a symlink.
-			root, err = filepath.EvalSymlinks(root)
+			root, err := filepath.EvalSymlinks(root)
 			if err == nil {
 				err = os.Chmod(root, 0o755)
 			}
@@ -173,8 +172,7 @@ func runView(t testing.TB, c viewCase) []string {
 
 func runOuter(t testing.TB, c viewCase) []byte {
 	t.Helper()
-	arg, err := json.Marshal(c)
-	rig.Must(t, err)
+	arg := rig.Value(json.Marshal(c))
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", sandboxtest.ChildArg, "view/outer", string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	// GORACE: the race detector would wait a second before the child ends.
@@ -188,31 +186,9 @@ func runOuter(t testing.TB, c viewCase) []byte {
 	return out
 }
 
-// viewTree makes files and directories; names that end in a slash are directories,
-// "a -> b" is a symlink. Files contain their base name.
-func viewTree(t *testing.T, root string, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		name, link, symlink := strings.Cut(name, " -> ")
-		full := filepath.Join(root, name)
-		err := os.MkdirAll(filepath.Dir(full), 0o755)
-		switch {
-		case err != nil:
-		case symlink:
-			err = os.Symlink(link, full)
-		case strings.HasSuffix(name, "/"):
-			err = os.MkdirAll(full, 0o755)
-		default:
-			err = os.WriteFile(full, []byte(filepath.Base(name)), 0o644)
-		}
-		rig.Must(t, err)
-	}
-}
-
 func listen(t *testing.T, name string) {
 	t.Helper()
-	l, err := net.Listen("unix", name)
-	rig.Must(t, err)
+	l := rig.Value(net.Listen("unix", name))
 	t.Cleanup(func() { l.Close() })
 	rig.Must(t, os.Chmod(name, 0o666))
 }
@@ -220,7 +196,7 @@ func listen(t *testing.T, name string) {
 func TestViewReadOnly(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/f", "repo/d/")
+		sandboxtest.Tree(t, root, "repo/f", "repo/d/")
 		return viewCase{
 			Policy:  sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}}},
 			Options: Options{FreshProc: true},
@@ -283,7 +259,7 @@ func TestViewPseudoFilesystems(t *testing.T) {
 func TestViewWorkspace(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/f", "repo/d/g", "repo/.git/HEAD", "repo/.git/objects/", "repo/.codex/", "repo/vault/x",
+		sandboxtest.Tree(t, root, "repo/f", "repo/d/g", "repo/.git/HEAD", "repo/.git/objects/", "repo/.codex/", "repo/vault/x",
 			"repo/secret", "repo/sub/deep/.git/HEAD", "repo/sub/deep/h", "repo/docs/man/page", "repo/held",
 			"other/o", "repo/link -> ../other/o", "single", "repo/.agents/")
 		repo := root + "/repo"
@@ -351,7 +327,7 @@ func TestViewWorkspace(t *testing.T) {
 func TestViewNested(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
+		sandboxtest.Tree(t, root, "repo/a/b/f", "repo/a/x", "repo/a/c/d/g", "repo/a/c/s", "repo/r/w/h", "repo/r/o", "repo/n/k", "repo/n/s", "repo/a/file")
 		repo := root + "/repo"
 		return viewCase{
 			Policy: sandbox.Policy{Rules: []sandbox.Rule{
@@ -394,8 +370,8 @@ func TestViewNested(t *testing.T) {
 func TestViewMinimal(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
-		viewTree(t, root, "hid/below/y", "hid/gone/")
+		sandboxtest.Tree(t, root, "repo/f", "repo/v/x", "other/o", "w/x", "w/one", "hid/x")
+		sandboxtest.Tree(t, root, "hid/below/y", "hid/gone/")
 		above := []string{"dev", "etc", "proc", "usr", "zoo", strings.Split(root, "/")[1]}
 		slices.Sort(above)
 		above = slices.Compact(above)
@@ -446,15 +422,15 @@ func TestViewMinimal(t *testing.T) {
 func TestViewOfProfile(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "real/repo/f", "real/repo/.agents/", "real/repo/.codex/", "real/repo/.aws/c", "way -> real",
+		sandboxtest.Tree(t, root, "real/repo/f", "real/repo/.agents/", "real/repo/.codex/", "real/repo/.aws/c", "way -> real",
 			"store/wt/HEAD", "store/other", "private/key")
 		rig.Must(t, os.WriteFile(root+"/real/repo/.git", []byte("gitdir: "+root+"/store/wt\n"), 0o644))
 		// store becomes a writable root, so its protected names need objects:
 		// nobody holds placeholders here.
 		for _, name := range sandbox.ProtectedNames() {
-			viewTree(t, root, "store/"+name+"/")
+			sandboxtest.Tree(t, root, "store/"+name+"/")
 		}
-		viewTree(t, root, "store/.git/HEAD", "store/.git/objects/", "store/.git/refs/")
+		sandboxtest.Tree(t, root, "store/.git/HEAD", "store/.git/objects/", "store/.git/refs/")
 		return viewCase{
 			Profile: &sandbox.Profile{
 				Entries: []sandbox.Entry{
@@ -496,7 +472,7 @@ func TestViewEmpty(t *testing.T) {
 func TestViewWholeRootWritable(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "a/x", "b/y")
+		sandboxtest.Tree(t, root, "a/x", "b/y")
 		return viewCase{
 			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Write}, {Path: root + "/a", Access: sandbox.Denied},
 				{Path: "/proc", Access: sandbox.Write}, {Path: "/dev", Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Write}}},
@@ -536,7 +512,7 @@ func TestViewPseudoFilesystemsGranted(t *testing.T) {
 func TestViewGlobs(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
+		sandboxtest.Tree(t, root, "repo/a.env", "repo/d/.e/b.env", "repo/d/f", "repo/dir.env/x", "repo/l.env -> d/f", "elsewhere/t",
 			"repo/m.env -> ../elsewhere/t", "repo/sh.env -> /bin/sh", "repo/gone.env -> /proc/"+strconv.Itoa(os.Getpid())+"/status",
 			"repo/dev.env -> /dev/null", "repo/sys.env -> /sys/kernel/profiling", "ours/o", "repo/o.env -> ../ours/o", "theirs/t", "ro/t.env -> ../theirs/t", "repo/dangling.env -> none", "sym/s.env", "repo/into -> ../sym", "repo/deny/c.env",
 			"depth/1.env", "depth/a/2.env")
@@ -570,7 +546,7 @@ func TestViewGlobs(t *testing.T) {
 func TestViewSubmounts(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/ro/", "repo/rw/", "src/f", "out/", "repo/d/f", "repo/d/sub/")
+		sandboxtest.Tree(t, root, "repo/ro/", "repo/rw/", "src/f", "out/", "repo/d/f", "repo/d/sub/")
 		repo := root + "/repo"
 		return viewCase{
 			Binds: []bindMount{{root + "/src", repo + "/ro", true}, {root + "/src", repo + "/rw", false},
@@ -592,7 +568,7 @@ func TestViewSubmounts(t *testing.T) {
 func TestViewPrivateAliases(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
+		sandboxtest.Tree(t, root, "home/own/key", "home/f", "alias/", "repo/d/in/")
 		return viewCase{
 			Binds: []bindMount{{root + "/home", root + "/alias", false}, {root + "/home/own", root + "/repo/d/in", false}},
 			Policy: sandbox.Policy{Rules: []sandbox.Rule{{Path: "/", Access: sandbox.Read}, {Path: root + "/repo", Access: sandbox.Write},
@@ -611,14 +587,13 @@ func TestViewPrivateAliases(t *testing.T) {
 func TestViewSockets(t *testing.T) {
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "repo/", "run/plain", "hid/")
+		sandboxtest.Tree(t, root, "repo/", "run/plain", "hid/")
 		sockets := []string{root + "/run/s", root + "/repo/s", root + "/hid/s"}
 		for _, name := range sockets {
 			listen(t, name)
 		}
 		// This socket only the agent can reach, not the user of the view.
-		other, err := os.MkdirTemp("", "view")
-		rig.Must(t, err)
+		other := rig.Value(os.MkdirTemp("", "view"))
 		t.Cleanup(func() { os.RemoveAll(other) })
 		listen(t, other+"/s")
 		rig.Must(t, os.Chown(other, 4242, 4242))
@@ -643,10 +618,9 @@ func TestViewShm(t *testing.T) {
 		t.Skip(err)
 	}
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		dir, err := os.MkdirTemp("/dev/shm", "view")
-		rig.Must(t, err)
+		dir := rig.Value(os.MkdirTemp("/dev/shm", "view"))
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		viewTree(t, dir, "w/f", "private/f")
+		sandboxtest.Tree(t, dir, "w/f", "private/f")
 		for _, name := range []string{dir, dir + "/w", dir + "/w/f"} {
 			rig.Must(t, os.Chown(name, uid, uid))
 		}
@@ -706,7 +680,7 @@ func TestViewRefused(t *testing.T) {
 				t.Skip("a mount namespace needs uid 0")
 			}
 			root := t.TempDir()
-			viewTree(t, root, tt.files...)
+			sandboxtest.Tree(t, root, tt.files...)
 			want := []string{strings.ReplaceAll(tt.want, "$", root)}
 			if diff := cmp.Diff(want, runView(t, tt.c(root))); diff != "" {
 				t.Error(diff)
@@ -723,7 +697,7 @@ func TestViewOfSwappedRoot(t *testing.T) {
 		t.Skip("a mount namespace needs uid 0")
 	}
 	root := t.TempDir()
-	viewTree(t, root, "victim/f", "w/f", "link -> victim")
+	sandboxtest.Tree(t, root, "victim/f", "w/f", "link -> victim")
 	done := make(chan struct{})
 	var swapper sync.WaitGroup
 	swapper.Go(func() {
@@ -775,8 +749,7 @@ func globbedMost() int {
 func TestViewTooManyGlobbed(t *testing.T) {
 	t.Parallel()
 	most := globbedMost()
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd := rig.Value(unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0))
 	defer unix.Close(fd)
 	fill := func(root string, from, to int) {
 		rig.Must(t, os.MkdirAll(root, 0o755))
@@ -813,8 +786,7 @@ func TestViewTooManyGlobbed(t *testing.T) {
 // one, which would take ever longer, but together with a directory above them.
 func TestViewManyTooDeep(t *testing.T) {
 	t.Parallel()
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd := rig.Value(unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0))
 	defer unix.Close(fd)
 	root := t.TempDir()
 	deep, most := root+strings.Repeat("/d", maxGlobDepth-4), globbedMost()
@@ -835,8 +807,7 @@ func TestViewManyTooDeep(t *testing.T) {
 // or directories whose path is longer than the kernel takes.
 func TestViewTooDeep(t *testing.T) {
 	t.Parallel()
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	rig.Must(t, err)
+	fd := rig.Value(unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0))
 	defer unix.Close(fd)
 	for _, tt := range []struct {
 		name   string
@@ -887,7 +858,7 @@ func TestViewCrowded(t *testing.T) {
 	rig.Tier(t, rig.Merge) // it makes 8193 files, twice
 	t.Parallel()
 	enter(t, func(t *testing.T, root string, uid int) viewCase {
-		viewTree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f", "w/deep/vendor/prod.env", "w/deep/sub/prod.env", "w/deep/list")
+		sandboxtest.Tree(t, root, "w/x", "w/deep/keep/f", "w/deep/.git/f", "w/deep/vendor/prod.env", "w/deep/sub/prod.env", "w/deep/list")
 		for i := range maxGlobbed + 1 {
 			rig.Must(t, os.WriteFile(fmt.Sprintf("%s/w/deep/%d.env", root, i), nil, 0o600))
 		}
@@ -944,9 +915,8 @@ func TestViewConsole(t *testing.T) {
 
 func TestSocketPaths(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	rig.Must(t, err)
-	viewTree(t, root, "real dir/", "alias -> real dir", "gone/")
+	root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
+	sandboxtest.Tree(t, root, "real dir/", "alias -> real dir", "gone/")
 	listen(t, root+"/alias/with space")
 	listen(t, root+"/gone/s")
 	rig.Must(t, os.Remove(root+"/gone/s"))
@@ -979,10 +949,7 @@ var _ = sandboxtest.RegisterChild("sockets/many", func(args []string) error {
 		return err
 	}
 	for i := range many {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		if err != nil {
-			return err
-		}
+		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(args[0], strconv.Itoa(i))}); err != nil {
 			return err
 		}
@@ -1039,8 +1006,7 @@ func BenchmarkEnterView(b *testing.B) {
 	c := viewCase{Policy: sandbox.Policy{Confined: true, Rules: rules}, Missing: missing, Options: Options{FreshProc: true}, Timed: true}
 	var times []int
 	for b.Loop() {
-		n, err := strconv.Atoi(strings.TrimSpace(string(runOuter(b, c))))
-		rig.Must(b, err)
+		n := rig.Value(strconv.Atoi(strings.TrimSpace(string(runOuter(b, c)))))
 		times = append(times, n)
 	}
 	slices.Sort(times)

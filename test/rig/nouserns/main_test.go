@@ -122,19 +122,16 @@ func TestLaunch(t *testing.T) {
 // launched launches the probe and returns what it has seen.
 func launched(t *testing.T, flags ...string) probed {
 	t.Helper()
-	self, err := os.Executable()
-	rig.Must(t, err)
+	self := rig.Value(os.Executable())
 	// go test keeps its programs where only their user may read.
-	program, err := os.ReadFile(self)
-	rig.Must(t, err)
-	dir, err := os.MkdirTemp("", "nouserns")
-	rig.Must(t, err)
+	program := rig.Value(os.ReadFile(self))
+	dir := rig.Value(os.MkdirTemp("", "nouserns"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
 	// A child that another test forks meanwhile would have the file open for writing, and so
 	// would keep it from being executed.
 	syscall.ForkLock.RLock()
-	err = os.WriteFile(path, program, 0o755)
+	err := os.WriteFile(path, program, 0o755)
 	syscall.ForkLock.RUnlock()
 	rig.Must(t, err)
 	rig.Must(t, os.Chmod(dir, 0o755))

@@ -118,8 +118,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 	t.Helper()
 	dir = rig.Public(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	content, err := os.ReadFile(program)
-	rig.Must(t, err)
+	content := rig.Value(os.ReadFile(program))
 	write(t, at("relative"), content)
 	write(t, at("script"), []byte("#!"+program+"\n"))
 	write(t, at("argument"), []byte("#! "+program+"  args and more \n"))
@@ -313,19 +312,16 @@ func TestLoader(t *testing.T) {
 	if out, err := exec.Command("gcc", "-o", filepath.Join(dir, "names"), "-Wl,--dynamic-linker="+denied, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	classless, err := os.ReadFile(filepath.Join(dir, "names"))
-	rig.Must(t, err)
+	classless := rig.Value(os.ReadFile(filepath.Join(dir, "names")))
 	write(t, filepath.Join(dir, "missing"), bytes.ReplaceAll(classless, []byte(denied), []byte(dir+"/nowhere")))
 	write(t, filepath.Join(dir, "other"), bytes.ReplaceAll(classless, []byte(denied), []byte(allowed)))
 	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
 	write(t, filepath.Join(dir, "classless"), classless)
 	run := func(mode, program string) (code int, marked string, r report) {
-		marks, err := os.CreateTemp(dir, "marks")
-		rig.Must(t, err)
+		marks := rig.Value(os.CreateTemp(dir, "marks"))
 		defer marks.Close()
 		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
-		text, err := os.ReadFile(marks.Name())
-		rig.Must(t, err)
+		text := rig.Value(os.ReadFile(marks.Name()))
 		return r.Code, string(text), r
 	}
 	for _, program := range []string{"names", "classless"} {

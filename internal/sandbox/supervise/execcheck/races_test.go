@@ -62,8 +62,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 	if kind == "cwd" {
 		denied = filepath.Join(dir, "wrong", "program")
 	}
-	marks, err := os.OpenFile(filepath.Join(dir, "marks"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	rig.Must(t, err)
+	marks := rig.Value(os.OpenFile(filepath.Join(dir, "marks"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600))
 	t.Cleanup(func() { marks.Close() })
 	return race{marks: marks, setup: setup{
 		Mode: mode, Denied: denied, DeniedWord: "w", nobody: true,
@@ -75,8 +74,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 // with the right argument, of that with the wrong one, and of the wrong program.
 func (r *race) marked(t *testing.T) (right, wrongArgument, wrongProgram int64) {
 	t.Helper()
-	marks, err := os.ReadFile(r.marks.Name())
-	rig.Must(t, err)
+	marks := rig.Value(os.ReadFile(r.marks.Name()))
 	text := string(marks)
 	return int64(strings.Count(text, "r")), int64(strings.Count(text, "w")), int64(strings.Count(text, "W"))
 }
