@@ -274,8 +274,6 @@ func TestViewBounds(t *testing.T) {
 	deep := "deep" + strings.Repeat("/d", 150)
 	grow(t, root, deep+"/f =f")
 	for _, line := range []string{"cpr deep copied", "rmr deep", "read copied" + strings.Repeat("/d", 150) + "/f"} {
-		if _, err := operation(t.Context(), v, root, line); err != nil {
-			t.Errorf("%.20s: %v", line, err)
-		}
+		rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), nil, "%.20s", line)
 	}
 }

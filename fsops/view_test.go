@@ -73,9 +73,7 @@ func (p policy) view(t testing.TB, root string, hidden ...int) *fsops.View {
 		rules.DeniesFile = p.deniesFile
 	}
 	v := rig.Value(fsops.NewView(rules))
-	t.Cleanup(func() {
-		rig.Check(t, v.Close())
-	})
+	t.Cleanup(func() { rig.Check(t, v.Close()) })
 	return v
 }
 

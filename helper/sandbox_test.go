@@ -109,13 +109,9 @@ func TestSandboxRun(t *testing.T) {
 	if code == 0 || strings.Contains(output, "geheim") {
 		t.Errorf("a workspace: code %d, output %q", code, output)
 	}
-	if _, err := os.Stat(filepath.Join(workspace, "new")); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(os.Stat(filepath.Join(workspace, "new"))))
 	rig.Check(t, box.Close())
-	if _, err := os.Lstat(filepath.Join(workspace, ".git")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf(".git is left: %v", err)
-	}
+	rig.Is(t, rig.Err(os.Lstat(filepath.Join(workspace, ".git"))), os.ErrNotExist, ".git is left")
 }
 
 // TestSandboxStage: package procs starts a command in a sandbox.

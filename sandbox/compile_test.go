@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -276,13 +275,9 @@ func TestCompileNeedsCwd(t *testing.T) {
 		entry(PlaceProjectRoots, Read, "../x"), entry(PlaceCwd, Read),
 	} {
 		p := Profile{Entries: []Entry{e}, WorkspaceRoots: []string{"/repo"}}
-		if _, err := p.Compile(); !errors.Is(err, ErrNeedsCwd) {
-			t.Errorf("%+v: %v", e, err)
-		}
+		rig.Is(t, rig.Err(p.Compile()), ErrNeedsCwd, "%+v", e)
 		p.Cwd = "/repo"
-		if _, err := p.Compile(); err != nil {
-			t.Errorf("%+v: %v", e, err)
-		}
+		rig.Is(t, rig.Err(p.Compile()), nil, "%+v", e)
 	}
 }
 
@@ -369,9 +364,7 @@ func TestCompileBoundsBytes(t *testing.T) {
 		p.WorkspaceRoots = append(p.WorkspaceRoots, fmt.Sprintf("/%d/%s", i, strings.Repeat("r", 800)))
 	}
 	p.Entries = []Entry{{Place: PlaceProjectRoots, Path: strings.Repeat("s", 250), Access: Read}}
-	if _, err := p.Compile(); err != nil {
-		t.Errorf("half a mebibyte: %v", err)
-	}
+	rig.Is(t, rig.Err(p.Compile()), nil, "half a mebibyte")
 	p.Entries = append(p.Entries, Entry{Place: PlaceProjectRoots, Path: "deep/" + strings.Repeat("x", 3000), Access: Read})
 	if _, err := p.Compile(); err == nil || !strings.Contains(err.Error(), "bytes of paths") {
 		t.Errorf("two mebibytes: %v", err)

@@ -49,8 +49,7 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 				if mode == "ww" {
 					removed = busy
 				}
-				rig.Must(t, os.Symlink(r.repo+"/vault", r.repo+"/to-vault"))
-				rig.Must(t, os.Symlink(r.repo+"/.git", r.repo+"/to-git"))
+				rig.Must(t, os.Symlink(r.repo+"/vault", r.repo+"/to-vault"), os.Symlink(r.repo+"/.git", r.repo+"/to-git"))
 				rig.Must(t, syscall.Mkfifo(r.repo+"/fifo", 0o666))
 				before := r.protected(t, mode)
 				data := []byte("escaped")

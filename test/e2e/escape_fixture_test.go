@@ -41,9 +41,7 @@ type escapeRig struct {
 func newEscapeRig(t *testing.T, site escapeSite) *escapeRig {
 	t.Helper()
 	base := rig.Value(os.MkdirTemp("", "escape"))
-	t.Cleanup(func() {
-		rig.Check(t, os.RemoveAll(base))
-	})
+	t.Cleanup(func() { rig.Check(t, os.RemoveAll(base)) })
 	r := &escapeRig{
 		site: site, base: base, repo: base + "/repo", out: base + "/out",
 		secret: "secret-" + rand.Text(), abstract: "escape-" + rand.Text(),

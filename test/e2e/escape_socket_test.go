@@ -171,9 +171,7 @@ func (r *escapeRig) tryOwnSocket(t *testing.T, c ownSocketCase, layer string) {
 	if after := lstat(t, own); !os.SameFile(after, before) || after.Mode() != before.Mode() {
 		t.Errorf("the socket was %v and is %v", before.Mode(), after.Mode())
 	}
-	if _, err := r.client.Status(rig.Context(t)); err != nil {
-		t.Errorf("the agent: %v", err)
-	}
+	rig.Is(t, rig.Err(r.client.Status(rig.Context(t))), nil, "the agent")
 	if !c.free {
 		return
 	}

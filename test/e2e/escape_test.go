@@ -42,9 +42,7 @@ func tryEscapes(t *testing.T, sites []escapeSite) {
 				}
 				judge(t, site, mode, []byte(stdout))
 				sameState(t, before, r.protected(t, mode))
-				if _, err := r.client.Status(rig.Context(t)); err != nil {
-					t.Errorf("the agent: %v", err)
-				}
+				rig.Is(t, rig.Err(r.client.Status(rig.Context(t))), nil, "the agent")
 				r.outside.unreached(t)
 			})
 		}

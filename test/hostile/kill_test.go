@@ -265,7 +265,5 @@ func TestOthersLive(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	pid := rig.Value(strconv.Atoi(strings.TrimSpace(string(out))))
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Errorf("another child of the process that became the agent: %v", err)
-	}
+	rig.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil, "another child of the process that became the agent")
 }

@@ -134,8 +134,7 @@ func (u *user) run(t *testing.T, base string, w way, name, script string) *ran {
 	t.Helper()
 	r := &ran{work: filepath.Join(base, "work"), stdout: u.output(t), stderr: u.output(t)}
 	for _, dir := range []string{r.work, r.work + "/home", r.work + "/tmp"} {
-		rig.Must(t, os.Mkdir(dir, 0o755))
-		rig.Must(t, os.Chown(dir, u.id, u.id))
+		rig.Must(t, os.Mkdir(dir, 0o755), os.Chown(dir, u.id, u.id))
 	}
 	argv := append(w.command(base), "bash", "-euo", "pipefail", "-c", script, name)
 	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))

@@ -115,9 +115,7 @@ func enter(root string) error {
 func TestQuickest(t *testing.T) {
 	t.Parallel()
 	for _, name := range quickest {
-		if _, err := testdata.Open("testdata/" + name + ".sh"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(testdata.Open("testdata/"+name+".sh")))
 	}
 	if !slices.IsSorted(quickest) {
 		t.Error("not sorted")

@@ -196,9 +196,7 @@ func TestNetworkOnly(t *testing.T) {
 	if out != want || code != 0 { // PWD is the shell's
 		t.Errorf("%q, code %d, want %q", out, code, want)
 	}
-	if _, err := os.Stat(filepath.Join(root, "new")); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(os.Stat(filepath.Join(root, "new"))))
 }
 
 // TestRefused: whatever goes wrong, init says so in one line and does not run

@@ -161,9 +161,7 @@ func TestHarmlessChanges(t *testing.T) {
 		err = first(socket.Close(), os.WriteFile(root+"/.env", []byte("new"), 0o600), os.Remove(root+"/vault/secret"),
 			os.Rename(root+"/dir", root+"/vault/dir"), os.RemoveAll(root+"/vault/dir"), os.RemoveAll(outside))
 		rig.Must(t, err)
-		if _, err := r.Write(t.Context(), "1", []byte("\n")); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(r.Write(t.Context(), "1", []byte("\n"))))
 		if out, code := r.end(); code != 7 || !strings.HasSuffix(out, "Permission denied\n") {
 			t.Errorf("%s: %q, code %d", row.name, out, code)
 		}

@@ -81,9 +81,7 @@ func TestDiscover(t *testing.T) {
 			wg.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := files.Discover(ctx, dir); !errors.Is(err, context.Canceled) {
-				t.Errorf("with a context that has ended: %v", err)
-			}
+			rig.Is(t, rig.Err(files.Discover(ctx, dir)), context.Canceled, "with a context that has ended")
 			pool.Close()
 			children.check(t, 1)
 		})

@@ -316,8 +316,7 @@ func TestOwn(t *testing.T) {
 		defer unix.Close(helpers)
 		fd = rig.Value(own(fd, o))
 		defer unix.Close(fd)
-		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)))
-		rig.Must(t, rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
+		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)), rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
 		offset, err := unix.Seek(fd, 0, 1)
 		if err != nil || offset != 0 {
 			t.Errorf("at %d, %v", offset, err)

@@ -162,14 +162,10 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 		t.Errorf("walk: %+v, %v", walk, err)
 	}
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
-		if _, err := f.OpenRead(t.Context(), path, fsops.FollowLinks); !errors.Is(err, syscall.EACCES) {
-			t.Errorf("reading %s: %v", path, err)
-		}
+		rig.Is(t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
 	}
 	children.check(t, 0)
-	if err := write(t, pool, policy, dir+"/x"); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("writing: %v", err)
-	}
+	rig.Is(t, write(t, pool, policy, dir+"/x"), syscall.EROFS, "writing")
 	pool.Close()
 	children.check(t, 1)
 }
@@ -229,14 +225,10 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := slowCopy(ctx, t, f, dir)
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, <-failed, context.Canceled, "the error")
 	w := f.entry.worker
 	sandboxtest.Eventually(t, "the helper gives up too", func() bool { return len(w.slots) == 0 })
-	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
+	rig.Is(t, rig.Err(f.Stat(ctx, dir, fsops.FollowLinks)), context.Canceled, "with an ended context")
 	rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	pool.Close()
 	children.check(t, 1)
@@ -285,12 +277,8 @@ func TestPathTooLong(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	f := rig.Value(pool.Files(t.Context(), workspace(t, t.TempDir())))
 	long := strings.Repeat("/x", maxPath)
-	if _, err := f.Stat(t.Context(), long, fsops.FollowLinks); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("stat: %v", err)
-	}
-	if err := f.Rename(t.Context(), "/x", long, true); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("rename: %v", err)
-	}
+	rig.Is(t, rig.Err(f.Stat(t.Context(), long, fsops.FollowLinks)), syscall.ENAMETOOLONG, "stat")
+	rig.Is(t, f.Rename(t.Context(), "/x", long, true), syscall.ENAMETOOLONG, "rename")
 	children.check(t, 0)
 }
 

@@ -241,9 +241,7 @@ func TestLogIsBounded(t *testing.T) {
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
-	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, rig.Err(f.Stat(t.Context(), dir, fsops.FollowLinks)))
 	pool.Close()
 	said := strings.Count(log.String(), "xxxx ") + strings.Count(log.String(), "xxxx\n")
 	most := maxLogLines + int(time.Since(begun)/logInterval) // some are granted meanwhile

@@ -139,9 +139,7 @@ func TestOneHelperForAPolicy(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	var running sync.WaitGroup
 	for i := range 100 {
-		running.Go(func() {
-			rig.Check(t, write(t, pool, workspace(t, dirs[i%2]), fmt.Sprint(dirs[i%2], "/", i)))
-		})
+		running.Go(func() { rig.Check(t, write(t, pool, workspace(t, dirs[i%2]), fmt.Sprint(dirs[i%2], "/", i))) })
 	}
 	running.Wait()
 	// Neither serves what only the other may do.
@@ -305,8 +303,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 func slowCopy(ctx context.Context, t *testing.T, f *FS, dir string) <-chan error {
 	t.Helper()
 	// Sparse; what is written of the copy in a moment is all the space it takes.
-	rig.Must(t, os.WriteFile(dir+"/huge", nil, 0o666))
-	rig.Must(t, os.Truncate(dir+"/huge", 16<<30))
+	rig.Must(t, os.WriteFile(dir+"/huge", nil, 0o666), os.Truncate(dir+"/huge", 16<<30))
 	failed := make(chan error, 1)
 	go func() { failed <- f.Copy(ctx, dir+"/huge", dir+"/vast", false) }()
 	sandboxtest.Eventually(t, "the copy begins", func() bool {
@@ -336,9 +333,7 @@ func TestRecycledHelperFinishes(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, <-failed, context.Canceled, "the error")
 	sandboxtest.Eventually(t, "the old helper ends", func() bool {
 		children.mu.Lock()
 		defer children.mu.Unlock()
@@ -413,8 +408,7 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 	rig.Must(t, err)
 	rig.Must(t, agent.Start())
 	var pid int
-	rig.Must(t, rig.Err(fmt.Fscan(stdout, &pid)))
-	rig.Must(t, agent.Process.Kill())
+	rig.Must(t, rig.Err(fmt.Fscan(stdout, &pid)), agent.Process.Kill())
 	_ = agent.Wait() // it was killed
 	sandboxtest.Eventually(t, "the helper ends", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -426,7 +420,5 @@ func TestHelperDiesWithTheAgent(t *testing.T) {
 func TestUnconfinedPolicyIsRefused(t *testing.T) {
 	t.Parallel()
 	pool, _ := testPool(t, Config{})
-	if _, err := pool.Files(t.Context(), &sandbox.Policy{}); !errors.Is(err, ErrUnconfined) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, rig.Err(pool.Files(t.Context(), &sandbox.Policy{})), ErrUnconfined, "the error")
 }

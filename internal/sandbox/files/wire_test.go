@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var requests = []request{
@@ -84,9 +85,7 @@ func TestRequestsRefused(t *testing.T) {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
-	if _, err := decodeRequest(longest.append(nil)); err != nil {
-		t.Errorf("a path of %d bytes: %v", maxPath, err)
-	}
+	rig.Is(t, rig.Err(decodeRequest(longest.append(nil))), nil, "a path of %d bytes", maxPath)
 }
 
 // TestErrorsCross: what fsops returns is what the agent sees.

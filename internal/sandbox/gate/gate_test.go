@@ -194,9 +194,7 @@ func TestToldFails(t *testing.T) {
 	at, err := connection{fd, unix.AF_INET}.source()
 	rig.Must(t, err)
 	// The gate is told of the connection, which goes to a port where nobody listens.
-	if err := teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
-		t.Errorf("%v", err)
-	}
+	rig.Is(t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
 	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
 		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
 	}
@@ -231,12 +229,8 @@ func TestToldClosed(t *testing.T) {
 	g, teller := told(t)
 	g.Close()
 	g.Close()
-	if err := teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]); err != unix.ECONNREFUSED {
-		t.Error(err)
-	}
-	if _, err := g.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
+	rig.Is(t, teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]), unix.ECONNREFUSED, "the error")
+	rig.Is(t, rig.Err(g.HTTP().Accept()), net.ErrClosed, "the error")
 	var none *Gate
 	none.Close()
 }
@@ -289,8 +283,7 @@ func TestToldNotTaken(t *testing.T) {
 	rig.Must(t, err)
 	rig.Must(t, unix.SetNonblock(fd, true))
 	// As tell does it, with a time that has come.
-	rig.Must(t, teller.send(packet{coming, 1, at, g.Ports()[0]}))
-	rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
+	rig.Must(t, teller.send(packet{coming, 1, at, g.Ports()[0]}), c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
 	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
 		t.Fatal(err)
 	}

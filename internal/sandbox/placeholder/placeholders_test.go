@@ -32,9 +32,7 @@ func four(root string) []Missing {
 func openPlaceholders(t *testing.T, dir string) *Placeholders {
 	t.Helper()
 	p := rig.Value(Open(dir))
-	t.Cleanup(func() {
-		rig.Check(t, p.Close())
-	})
+	t.Cleanup(func() { rig.Check(t, p.Close()) })
 	return p
 }
 
@@ -206,8 +204,7 @@ func TestRenamedParent(t *testing.T) {
 func TestHoldRefused(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	rig.Must(t, os.Symlink(root, root+"/link"))
-	rig.Must(t, touch(root+"/file"))
+	rig.Must(t, os.Symlink(root, root+"/link"), touch(root+"/file"))
 	p := openPlaceholders(t, t.TempDir())
 	for _, m := range []Missing{
 		{Parent: root + "/gone", Name: "x", Dir: true},
@@ -229,9 +226,7 @@ func TestHoldRefused(t *testing.T) {
 	}
 	wantListing(t, root, "file link")
 	rig.Must(t, p.Close())
-	if _, err := p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Hold after Close: %v", err)
-	}
+	rig.Is(t, rig.Err(p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}})), os.ErrClosed, "Hold after Close")
 }
 
 // TestHoldWithoutRights: an ordinary user skips directories of others in which it
@@ -564,9 +559,7 @@ func TestCrowd(t *testing.T) {
 					return
 				}
 				for _, m := range four(root) {
-					if _, err := os.Lstat(filepath.Join(root, m.Name)); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(os.Lstat(filepath.Join(root, m.Name))))
 				}
 				release()
 			}

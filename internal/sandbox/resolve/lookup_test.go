@@ -1,7 +1,6 @@
 package resolve
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,9 +38,7 @@ func TestResolveIsBounded(t *testing.T) {
 	for i := range 1000 {
 		lines = append(lines, fmt.Sprintf("read $/d/0/%d", i))
 	}
-	if _, err := resolve(t, asked(base, lines...)); !errors.Is(err, errBudget) {
-		t.Errorf("a thousand paths through ten long links: %v", err)
-	}
+	rig.Is(t, rig.Err(resolve(t, asked(base, lines...))), errBudget, "a thousand paths through ten long links")
 }
 
 // TestResolveMany: a large but ordinary policy stays within the bounds.
@@ -87,9 +84,7 @@ func TestResolveLongPath(t *testing.T) {
 	sandboxtest.Tree(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
 	for _, last := range []string{name, "missing"} {
 		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")
-		if _, err := resolve(t, asked(base, "read "+long)); !errors.Is(err, unix.ENAMETOOLONG) {
-			t.Errorf("%s...: %v", last, err)
-		}
+		rig.Is(t, rig.Err(resolve(t, asked(base, "read "+long))), unix.ENAMETOOLONG, "%s...", last)
 	}
 }
 

@@ -418,9 +418,7 @@ func TestResolveMinimal(t *testing.T) {
 		t.Errorf("/root is %v", got)
 	}
 	for _, rule := range r.Policy.Rules {
-		if _, err := os.Lstat(rule.Path); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(os.Lstat(rule.Path)))
 		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
 			if slices.ContainsFunc(r.Policy.Rules, func(r sandbox.Rule) bool { return r.Path == dir }) {
 				t.Errorf("%s adds nothing to %s", rule.Path, dir)
@@ -447,9 +445,7 @@ func TestResolvePlaceholders(t *testing.T) {
 	before, err := resolve(t, p)
 	rig.Must(t, err)
 	holders := rig.Value(placeholder.Open(t.TempDir()))
-	t.Cleanup(func() {
-		rig.Check(t, holders.Close())
-	})
+	t.Cleanup(func() { rig.Check(t, holders.Close()) })
 	release, err := holders.Hold(before.Missing)
 	rig.Must(t, err)
 	if !before.Fresh() {

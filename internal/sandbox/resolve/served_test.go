@@ -42,9 +42,7 @@ func TestServed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if err := new(Served).Check(r); err != nil {
-			t.Errorf("%s: nobody was served: %v", tt.name, err)
-		}
+		rig.Is(t, new(Served).Check(r), nil, "%s: nobody was served", tt.name)
 		served.Note(wide)
 		err = served.Check(r)
 		if link := strings.ReplaceAll(tt.after, "$", base); (err != nil) != (link != "") || err != nil && !strings.Contains(err.Error(), link+" -> ") {

@@ -26,8 +26,6 @@ func TestDecideLoaded(t *testing.T) {
 		loader, word string
 		want         error
 	}{{"/usr/bin/kubectl", "delete", unix.EPERM}, {"/usr/bin/kubectl", "get", nil}, {"/lib64/ld-linux-x86-64.so.2", "delete", nil}} {
-		if err := n.decideProgram(execcheck.Image{Program: tt.loader, Loader: tt.loader, Argv: []string{"x", tt.word}, Thread: os.Getpid(), Real: true}); err != tt.want {
-			t.Errorf("%s %s: %v", tt.loader, tt.word, err)
-		}
+		rig.Is(t, n.decideProgram(execcheck.Image{Program: tt.loader, Loader: tt.loader, Argv: []string{"x", tt.word}, Thread: os.Getpid(), Real: true}), tt.want, "%s %s", tt.loader, tt.word)
 	}
 }

@@ -76,9 +76,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 			unix.Close(listener)
 		}()
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("child %s %s: %v", name, args, err)
-	}
+	rig.Is(t, cmd.Wait(), nil, "child %s %s", name, args)
 	<-served
 	return out.String()
 }

@@ -97,9 +97,7 @@ func TestSweep(t *testing.T) {
 			ready, err := holder.StdoutPipe()
 			rig.Must(t, err)
 			rig.Must(t, holder.Start())
-			if _, err := bufio.NewReader(ready).ReadByte(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(bufio.NewReader(ready).ReadByte()))
 			if s.Sweep() || !has(s, c) {
 				t.Error("the copy of an open socket was dropped")
 			}
