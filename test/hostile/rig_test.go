@@ -44,46 +44,53 @@ func inTurn(variant int) bool { return variant%hunting(3, 1, 1) == 0 }
 // TestMain has what tests make be of use to other users.
 func TestMain(m *testing.M) {
 	syscall.Umask(0o022)
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(installed.dir)
+	os.Exit(code)
 }
 
 // programs are the agent, the launcher and the intruder, where every user may execute them.
 type programs struct{ agent, nouserns, intruder string }
 
-// install builds the programs once and copies them for one test.
-func install(t *testing.T) programs {
-	t.Helper()
-	built, err := buildAll()
-	rig.Must(t, err)
-	dir := openDir(t)
-	place := func(from string) string {
-		to := filepath.Join(dir, filepath.Base(from))
-		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
-		// could execute it.
-		if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if err := os.Chmod(to, 0o755); err != nil { // it was perhaps built under another umask
-			t.Fatal(err)
-		}
-		return to
-	}
-	return programs{agent: place(rig.Agent(t)), nouserns: place(built + "/nouserns"), intruder: place(built + "/intruder")}
+// installed are the programs of all tests, in a folder of their own.
+var installed struct {
+	programs
+	dir  string
+	err  error
+	once sync.Once
 }
 
-var buildAll = sync.OnceValues(func() (bin string, err error) {
-	if bin, err = filepath.Abs("../../bin"); err != nil {
-		return "", err
+// install builds the programs, once for all tests.
+func install(t *testing.T) programs {
+	t.Helper()
+	agent := rig.Agent(t)
+	installed.once.Do(func() { installed.err = installAll(agent) })
+	rig.Must(t, installed.err)
+	return installed.programs
+}
+
+func installAll(agent string) (err error) {
+	if installed.dir, err = os.MkdirTemp("", "hostile"); err != nil {
+		return err
 	}
-	for name, from := range map[string]string{"nouserns": "../rig/nouserns", "intruder": "./intruder"} {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), from)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+	in := func(name string) string { return filepath.Join(installed.dir, name) }
+	installed.programs = programs{in("agent"), in("nouserns"), in("intruder")}
+	for _, argv := range [][]string{
+		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
+		// could execute it.
+		{"cp", agent, installed.agent},
+		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.nouserns, "../rig/nouserns"},
+		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.intruder, "./intruder"},
+		{"chmod", "755", installed.dir, installed.agent, installed.nouserns, installed.intruder}, // the agent was perhaps built under another umask
+	} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", argv, err, out)
 		}
 	}
-	return bin, nil
-})
+	return nil
+}
 
 // openDir is a folder that every user may enter. It goes with the test.
 func openDir(t *testing.T) string {

@@ -31,7 +31,9 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	syscall.Umask(0o022) // what programs make is compared with its mode
 	if *inRoot == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		_ = os.RemoveAll(tools.dir)
+		os.Exit(code)
 	}
 	if os.Getenv(entered) == "" {
 		os.Exit(relaunch())
