@@ -129,7 +129,7 @@ var ceiling string
 func insideRepository(root string) bool {
 	for root != "/" {
 		if root = pathname.Parent(root); root == ceiling {
-			return false
+			break
 		}
 		var st unix.Stat_t
 		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !placeholder.IsPlaceholder(&st) {
