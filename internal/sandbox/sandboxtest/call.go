@@ -50,7 +50,7 @@ func (a Attempt) Try() string {
 		}
 	}
 	told, err := Call(words)
-	switch errno, known := err.(unix.Errno); {
+	switch errno, known := errors.AsType[unix.Errno](err); {
 	case known && errno != 0:
 		return unix.ErrnoName(errno)
 	case err != nil && !known:
