@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
@@ -94,9 +93,7 @@ func TestViewSwapped(t *testing.T) {
 			}
 			wg.Wait()
 			after := append(list(t, filepath.Join(root, "forbidden")), list(t, filepath.Join(root, "readable"))...)
-			if diff := gocmp.Diff(outside, after); diff != "" {
-				t.Errorf("outside changed (-before +after):\n%s", diff)
-			}
+			rig.Same(t, "outside changed", outside, after)
 			err := filepath.Walk(work, func(path string, fi os.FileInfo, err error) error {
 				if err == nil && fi.Mode().IsRegular() {
 					if data, _ := os.ReadFile(path); strings.Contains(string(data), "secret") || fi.Name() == "secret.name" {

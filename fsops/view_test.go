@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
@@ -339,9 +338,7 @@ func TestView(t *testing.T) {
 					if copies {
 						after = slices.DeleteFunc(after, func(s string) bool { return !slices.Contains(before, s) })
 					}
-					if diff := gocmp.Diff(before, after); diff != "" {
-						t.Errorf("changed although it failed (-before +after):\n%s", diff)
-					}
+					rig.Same(t, "changed although it failed", before, after)
 				})
 			}
 		})

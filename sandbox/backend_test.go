@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -131,9 +129,7 @@ func TestBackend(t *testing.T) {
 				return
 			}
 			rig.Must(t, err)
-			if diff := cmp.Diff(strings.Fields(tt.want), b.Names()); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", strings.Fields(tt.want), b.Names())
 			if b.Has(MountNS) != b.Has(IPCNS) {
 				t.Errorf("mount namespace %v, IPC namespace %v", b.Has(MountNS), b.Has(IPCNS))
 			}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -216,9 +214,7 @@ func TestCompile(t *testing.T) {
 					t.Errorf("protected names of what is private:\n%v", p)
 				}
 			}
-			if diff := cmp.Diff(tt.want, lines(p)); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", tt.want, lines(p))
 		})
 	}
 }

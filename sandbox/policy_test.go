@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/test/rig"
@@ -89,9 +88,7 @@ func TestPolicyAccess(t *testing.T) {
 			t.Errorf("Grants(%q) = %v, want %v", path, got, grants)
 		}
 	}
-	if diff := cmp.Diff([]string{"/repo", "/repo/a/b"}, p.WritableRoots()); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", []string{"/repo", "/repo/a/b"}, p.WritableRoots())
 }
 
 func TestPolicyUnconfined(t *testing.T) {
@@ -182,9 +179,7 @@ read     /repo/.x (hidden if missing)
 denied   files **/*.env in /repo (depth 3)
 link     /bin -> usr/bin
 `
-	if diff := cmp.Diff(want, p.String()); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", want, p.String())
 }
 
 func TestPolicyText(t *testing.T) {
@@ -203,9 +198,7 @@ func TestPolicyText(t *testing.T) {
 	data := rig.Value(json.Marshal(envelope{p}))
 	var got envelope
 	rig.Must(t, json.Unmarshal(data, &got))
-	if diff := cmp.Diff(p, got.Policy); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", p, got.Policy)
 	if got.Policy.Key() != p.Key() {
 		t.Error("the key has changed on the way")
 	}

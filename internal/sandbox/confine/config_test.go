@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -67,9 +65,7 @@ func TestConfig(t *testing.T) {
 		rig.Must(t, err)
 		got, err := decodeConfig(encoded)
 		rig.Must(t, err)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		rig.Same(t, "what came of it", want, got)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
@@ -120,9 +119,7 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	files := rig.Value(pool.Files(t.Context(), workspace(t, there)))
 	want := perform(t.Context(), view, here)
 	got := perform(t.Context(), files, there)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("in this process (-) and in a helper (+):\n%s", diff)
-	}
+	rig.Same(t, "in this process and in a helper", want, got)
 	for _, needed := range []string{
 		"read vault/in/secret: , open DIR/vault/in/secret: permission denied",
 		"write .git/config: <nil>, open DIR/.git/config: read-only file system",
@@ -187,9 +184,7 @@ func TestLongLists(t *testing.T) {
 	got, err := f.ReadDirectory(t.Context(), dir)
 	rig.Must(t, err)
 	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
-	if diff := cmp.Diff(want, got, byName); diff != "" {
-		t.Errorf("listing (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "listing", want, got, byName)
 	// The caller's count of the size decides where a walk ends.
 	for _, each := range []int{0, 500, 5000, 100_000} {
 		o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 50_000}
@@ -206,9 +201,7 @@ func TestLongLists(t *testing.T) {
 		rig.Must(t, err)
 		got, err := f.Walk(t.Context(), dir, o)
 		rig.Must(t, err)
-		if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
-			t.Errorf("walk with %d bytes an entry (-want +got):\n%s", each, diff)
-		}
+		rig.Same(t, fmt.Sprintf("walk with %d bytes an entry", each), want, got, cmpopts.EquateErrors())
 		if got.Truncated != (each > 500) || len(got.Entries) == 0 {
 			t.Errorf("walk with %d bytes an entry: %d entries, truncated %v", each, len(got.Entries), got.Truncated)
 		}
@@ -336,9 +329,7 @@ func TestHelperIsConfined(t *testing.T) {
 		slices.Sort(links)
 		return len(links) <= len(want)
 	})
-	if diff := cmp.Diff(want, links); diff != "" {
-		t.Errorf("where descriptors lead to (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "where descriptors lead to", want, links)
 }
 
 func must[T any](v T, err error) T {

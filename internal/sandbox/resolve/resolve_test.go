@@ -13,7 +13,6 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -332,9 +331,7 @@ func TestResolve(t *testing.T) {
 			base := sandboxtest.Sow(t, tt.tree...)
 			r, err := resolve(t, asked(base, tt.asked...))
 			rig.Must(t, err)
-			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
 			if !r.Fresh() {
 				t.Error("not fresh")
 			}
@@ -344,9 +341,7 @@ func TestResolve(t *testing.T) {
 			if again.Policy.Key() != r.Policy.Key() {
 				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
 			}
-			if diff := cmp.Diff(r.Missing, again.Missing); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", r.Missing, again.Missing)
 		})
 	}
 }
@@ -453,9 +448,7 @@ func TestResolvePlaceholders(t *testing.T) {
 	}
 	held, err := resolve(t, p)
 	rig.Must(t, err)
-	if diff := cmp.Diff(before.Missing, held.Missing); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", before.Missing, held.Missing)
 	if before.Policy.Key() != held.Policy.Key() {
 		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
@@ -201,9 +200,7 @@ func TestCallsAsBare(t *testing.T) {
 		t.Fatalf("only %d lines:\n%s", n, want)
 	}
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
-		if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(run(level), "\n")); diff != "" {
-			t.Errorf("level %s (-bare +supervised):\n%s", level, diff)
-		}
+		rig.Same(t, fmt.Sprintf("level %s, bare and supervised", level), strings.Split(want, "\n"), strings.Split(run(level), "\n"))
 	}
 }
 
@@ -309,9 +306,7 @@ func TestRefusals(t *testing.T) {
 			calls = append(calls, call)
 		}
 		got := supervised(t, Config{Policy: policy}, level, "calls", append([]string{dir}, calls...)...)
-		if diff := gocmp.Diff(lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n")); diff != "" {
-			t.Errorf("level %s (-want +got):\n%s", level, diff)
-		}
+		rig.Same(t, fmt.Sprintf("level %s", level), lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n"))
 		if after := tree(t, filepath.Join(root, "outside")); after != before {
 			t.Errorf("level %s: outside was\n%sand is\n%s", level, before, after)
 		}

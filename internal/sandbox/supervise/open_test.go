@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
@@ -296,9 +295,7 @@ func TestOpenRefusals(t *testing.T) {
 		calls = append(calls, call)
 	}
 	got := supervised(t, Config{Policy: policy}, sandbox.LevelMetadata, "open", append([]string{dir}, calls...)...)
-	if diff := gocmp.Diff(want, strings.Split(strings.TrimSuffix(got, "\n"), "\n")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	rig.Same(t, "what came of it", want, strings.Split(strings.TrimSuffix(got, "\n"), "\n"))
 	if after := tree(t, filepath.Join(root, "outside")); after != before {
 		t.Errorf("outside was\n%sand is\n%s", before, after)
 	}
@@ -358,9 +355,7 @@ func TestStandingOutside(t *testing.T) {
 	want := "supervisor:" + strings.Repeat(" EACCES", 6) + "\n"
 	for level, network := range map[sandbox.Level]string{sandbox.LevelWrites: "nil", sandbox.LevelReads: "EACCES"} {
 		got := supervised(t, Config{Policy: workspace(t, t.TempDir())}, level, "stand outside")
-		if diff := gocmp.Diff(want+"network: "+network+"\nown: nil\n", got); diff != "" {
-			t.Errorf("level %s (-want +got):\n%s", level, diff)
-		}
+		rig.Same(t, fmt.Sprintf("level %s", level), want+"network: "+network+"\nown: nil\n", got)
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -682,9 +681,7 @@ func TestViewRefused(t *testing.T) {
 			root := t.TempDir()
 			sandboxtest.Tree(t, root, tt.files...)
 			want := []string{strings.ReplaceAll(tt.want, "$", root)}
-			if diff := cmp.Diff(want, runView(t, tt.c(root))); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", want, runView(t, tt.c(root)))
 		})
 	}
 }
@@ -923,9 +920,7 @@ func TestSocketPaths(t *testing.T) {
 	paths, err := SocketPaths()
 	rig.Must(t, err)
 	paths = slices.DeleteFunc(paths, func(name string) bool { return !pathname.Within(name, root) })
-	if diff := cmp.Diff([]string{root + "/real dir/with space"}, paths); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", []string{root + "/real dir/with space"}, paths)
 }
 
 // TestSocketPathsOfMany: a process that binds too many sockets does not make

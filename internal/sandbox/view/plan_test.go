@@ -11,7 +11,6 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox"
 	"github.com/execagent/execagent/test/rig"
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -134,9 +133,7 @@ func TestPlanView(t *testing.T) {
 			p := &sandbox.Policy{Confined: true, Rules: tt.rules, Links: tt.links}
 			plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights)
 			rig.Must(t, err)
-			if diff := cmp.Diff(tt.want, plan.show()); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", tt.want, plan.show())
 		})
 	}
 }
