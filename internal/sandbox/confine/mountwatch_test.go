@@ -87,7 +87,7 @@ func TestReplacedOutside(t *testing.T) {
 // host's, so the mounts there are watched too.
 func TestReplacedInSharedMemory(t *testing.T) {
 	t.Parallel()
-	for _, row := range viewRows() {
+	for _, row := range someOf(viewRows()) {
 		root, err := os.MkdirTemp("/dev/shm", "replaced")
 		if err != nil {
 			t.Skip(err)
@@ -146,7 +146,7 @@ func TestReplacedUntold(t *testing.T) {
 // they are do not end the command.
 func TestHarmlessChanges(t *testing.T) {
 	t.Parallel()
-	for _, row := range viewRows() {
+	for _, row := range someOf(viewRows()) {
 		root, outside := t.TempDir(), t.TempDir()
 		for _, name := range []string{".env", "vault/secret", "dir/file"} {
 			put(t, filepath.Join(root, name), "old")

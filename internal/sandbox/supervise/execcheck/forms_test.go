@@ -154,20 +154,20 @@ func TestForms(t *testing.T) {
 			if unprivileged != (i%2 == 1) && !rig.Runs(rig.Merge) {
 				continue
 			}
-			args := strings.Split(f.args, " ")
-			for i := range args {
-				args[i] = strings.NewReplacer("$P", program, "$D", dir).Replace(args[i])
-			}
-			s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
-			want, wantOut := supervise(t, s, nil)
-			s.Mode = checked
-			got, out := supervise(t, s, nil)
-			if out != wantOut || got.Code != want.Code {
-				t.Errorf("%s: code %d\n%s, without a supervisor code %d\n%s", f.name, got.Code, short(out), want.Code, short(wantOut))
-			}
-			if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-				t.Errorf("%s: %+v", f.name, got)
-			}
+			t.Run(fmt.Sprintf("%s, nobody %v", f.name, unprivileged), func(t *testing.T) {
+				t.Parallel()
+				args := strings.Split(strings.NewReplacer("$P", program, "$D", dir).Replace(f.args), " ")
+				s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
+				want, wantOut := supervise(t, s, nil)
+				s.Mode = checked
+				got, out := supervise(t, s, nil)
+				if out != wantOut || got.Code != want.Code {
+					t.Errorf("code %d\n%s, without a supervisor code %d\n%s", got.Code, short(out), want.Code, short(wantOut))
+				}
+				if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
+					t.Errorf("%+v", got)
+				}
+			})
 		}
 	}
 }
