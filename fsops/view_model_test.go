@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // model is a tree in memory. It computes what a view has to answer about such a
@@ -244,9 +245,7 @@ func TestViewModel(t *testing.T) {
 		v, err := fsops.NewView(fsops.Rules{
 			Access: m.policy.access, DeniesFile: m.policy.deniesFile, Leads: m.policy.leads, Bound: m.policy.bound,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer v.Close()
 
 		compare := func(op, p string) {

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestViewSwapped: directories, files and links into forbidden places change
@@ -23,9 +23,12 @@ import (
 // error.
 func TestViewSwapped(t *testing.T) {
 	t.Parallel()
-	duration := 30 * time.Second / 4 // for each of the eight, of which at least two run at once
-	if testing.Short() {
-		duration /= 16
+	duration := 100 * time.Millisecond // for each of the eight
+	switch {
+	case rig.Runs(rig.Nightly):
+		duration = time.Minute
+	case rig.Runs(rig.Merge):
+		duration = 2 * time.Second
 	}
 	tests := []struct {
 		name string
@@ -90,9 +93,7 @@ func TestViewSwapped(t *testing.T) {
 			}
 			wg.Wait()
 			after := append(list(t, filepath.Join(root, "forbidden")), list(t, filepath.Join(root, "readable"))...)
-			if diff := gocmp.Diff(outside, after); diff != "" {
-				t.Errorf("outside changed (-before +after):\n%s", diff)
-			}
+			rig.Same(t, "outside changed", outside, after)
 			err := filepath.Walk(work, func(path string, fi os.FileInfo, err error) error {
 				if err == nil && fi.Mode().IsRegular() {
 					if data, _ := os.ReadFile(path); strings.Contains(string(data), "secret") || fi.Name() == "secret.name" {
@@ -101,9 +102,7 @@ func TestViewSwapped(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // everything lets all be written but one file, so that only a file system can
@@ -27,9 +28,7 @@ func TestViewSpecial(t *testing.T) {
 	t.Parallel()
 	const ok = unix.Errno(0)
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, sleeper.Start())
 	defer func() {
 		_ = sleeper.Process.Kill()
 		_ = sleeper.Wait()
@@ -112,9 +111,7 @@ func TestViewListsDevices(t *testing.T) {
 	v := everything.view(t, "/")
 	for dir, absent := range map[string]string{"/dev": "kmsg", "/dev/shm": filepath.Base(shm.Name()), "/dev/pts": "ptmx"} {
 		got, err := operation(t.Context(), v, "/", "list "+dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		words := " " + strings.NewReplacer("?", "", "/", "").Replace(got) + " "
 		if strings.Contains(words, " "+absent+" ") || dir == "/dev" && !strings.Contains(words, " null ") || dir != "/dev" && got != "" {
 			t.Errorf("%s lists %q", dir, got)
@@ -234,7 +231,8 @@ func TestViewDescriptors(t *testing.T) {
 		"rmrf repo/n", "mv repo/new repo/new2", "mvr repo/new2 repo/new", "mv repo/sub repo/sub2", "cp repo/f.txt repo/f.txt", "cp repo/out repo/g",
 		"rm! repo/out", "mkdir repo/gone", "mkdirs repo/gone", "list /dev", "read /proc/1/environ", "rmr /", "list repo/f.txt",
 	}
-	for range 100 {
+	const rounds = 5
+	for range rounds {
 		for _, v := range views {
 			for _, line := range ops {
 				_, _ = operation(t.Context(), v, root, line)
@@ -242,12 +240,10 @@ func TestViewDescriptors(t *testing.T) {
 		}
 	}
 	if after := open(); after != during {
-		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, 300*len(ops))
+		t.Errorf("%d descriptors are open, %d were before %d operations", after, during, rounds*len(views)*len(ops))
 	}
 	for _, v := range views {
-		if err := errors.Join(v.Close(), v.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, v.Close(), v.Close())
 	}
 	if after := open(); after != before {
 		t.Errorf("%d descriptors are open after the views are closed, %d before", after, before)
@@ -278,8 +274,6 @@ func TestViewBounds(t *testing.T) {
 	deep := "deep" + strings.Repeat("/d", 150)
 	grow(t, root, deep+"/f =f")
 	for _, line := range []string{"cpr deep copied", "rmr deep", "read copied" + strings.Repeat("/d", 150) + "/f"} {
-		if _, err := operation(t.Context(), v, root, line); err != nil {
-			t.Errorf("%.20s: %v", line, err)
-		}
+		rig.Is(t, rig.Err(operation(t.Context(), v, root, line)), nil, "%.20s", line)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // policy is a list of rules, which view sorts by length, longest path first,
@@ -71,15 +71,8 @@ func (p policy) view(t testing.TB, root string, hidden ...int) *fsops.View {
 	if p.denied != nil {
 		rules.DeniesFile = p.deniesFile
 	}
-	v, err := fsops.NewView(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	v := rig.Value(fsops.NewView(rules))
+	t.Cleanup(func() { rig.Check(t, v.Close()) })
 	return v
 }
 
@@ -316,34 +309,39 @@ func TestView(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		for line, want := range tt.ops {
-			t.Run(tt.name+"/"+line, func(t *testing.T) {
-				t.Parallel()
-				root := tree(t, viewTree...)
-				before := list(t, root)
-				_, err := operation(t.Context(), tt.policy.view(t, root), root, line)
-				switch want {
-				case ok:
-					if err != nil {
-						t.Errorf("error %v", err)
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			// What fails changes nothing, so one tree is enough for all that does.
+			root := tree(t, viewTree...)
+			before, v := list(t, root), tt.policy.view(t, root)
+			for line, want := range tt.ops {
+				t.Run(line, func(t *testing.T) {
+					root, v := root, v
+					copies := strings.HasPrefix(line, "cpr") // what was copied before the error stays
+					if want == ok || copies {
+						root = tree(t, viewTree...)
+						v = tt.policy.view(t, root)
 					}
-					return
-				case nil: // any error
-					if err == nil {
-						t.Error("no error")
+					_, err := operation(t.Context(), v, root, line)
+					switch want {
+					case ok:
+						rig.Must(t, err)
+						return
+					case nil: // any error
+						if err == nil {
+							t.Error("no error")
+						}
+					default:
+						checkErr(t, err, want)
 					}
-				default:
-					checkErr(t, err, want)
-				}
-				after := list(t, root)
-				if strings.HasPrefix(line, "cpr") { // what was copied before the error stays
-					after = slices.DeleteFunc(after, func(s string) bool { return !slices.Contains(before, s) })
-				}
-				if diff := gocmp.Diff(before, after); diff != "" {
-					t.Errorf("changed although it failed (-before +after):\n%s", diff)
-				}
-			})
-		}
+					after := list(t, root)
+					if copies {
+						after = slices.DeleteFunc(after, func(s string) bool { return !slices.Contains(before, s) })
+					}
+					rig.Same(t, "changed although it failed", before, after)
+				})
+			}
+		})
 	}
 }
 
@@ -392,9 +390,7 @@ func TestViewResults(t *testing.T) {
 				want = strings.Replace(want, repoRelative, filepath.Join(root, "repo/vault"), 1)
 			}
 			got, err := operation(t.Context(), tt.policy.view(t, root), root, tt.line)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if tt.line == "list repo" && tt.policy.denied != nil {
 				want = strings.Replace(want, " out ", " made out ", 1)
 			}
@@ -420,13 +416,9 @@ func TestViewCopiesNoSetID(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "f =x", "over =y")
 	v := whole.view(t, root)
-	if err := unix.Chmod(filepath.Join(root, "f"), 0o6755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Chmod(filepath.Join(root, "f"), 0o6755))
 	for _, name := range []string{"new", "over"} {
-		if err := v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, v.Copy(t.Context(), filepath.Join(root, "f"), filepath.Join(root, name), false))
 		var st unix.Stat_t
 		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Mode&0o7777 != 0o755 {
 			t.Errorf("%s has mode %o, %v", name, st.Mode&0o7777, err)

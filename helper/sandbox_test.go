@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main of what confines: it starts this binary again.
@@ -78,22 +79,15 @@ func ExampleDispatch() {
 func run(t *testing.T, box *helper.Sandbox, profile sandbox.Profile, script string) (int, string) {
 	t.Helper()
 	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer output.Close()
 	program := procs.Program{Argv: []string{"sh", "-c", script}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}}
 	code, err := box.Run(profile, program, [3]*os.File{nil, output, output})
 	if _, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(output.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	text := rig.Value(os.ReadFile(output.Name()))
 	return code, string(text)
 }
 
@@ -103,9 +97,7 @@ func TestSandboxRun(t *testing.T) {
 	t.Parallel()
 	box := helper.NewSandbox(helper.SandboxConfig{StateDir: filepath.Join(t.TempDir(), "state")})
 	workspace, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("geheim"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(secret, []byte("geheim"), 0o600))
 	if code, output := run(t, box, readOnly(), "cat "+secret+"; echo x > "+workspace+"/new; echo $?; exit 7"); code != 7 || !strings.HasPrefix(output, "geheim") || strings.HasSuffix(output, "\n0\n") {
 		t.Errorf("read only: code %d, output %q", code, output)
 	}
@@ -117,15 +109,9 @@ func TestSandboxRun(t *testing.T) {
 	if code == 0 || strings.Contains(output, "geheim") {
 		t.Errorf("a workspace: code %d, output %q", code, output)
 	}
-	if _, err := os.Stat(filepath.Join(workspace, "new")); err != nil {
-		t.Error(err)
-	}
-	if err := box.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(filepath.Join(workspace, ".git")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf(".git is left: %v", err)
-	}
+	rig.Check(t, rig.Err(os.Stat(filepath.Join(workspace, "new"))))
+	rig.Check(t, box.Close())
+	rig.Is(t, rig.Err(os.Lstat(filepath.Join(workspace, ".git"))), os.ErrNotExist, ".git is left")
 }
 
 // TestSandboxStage: package procs starts a command in a sandbox.
@@ -137,9 +123,7 @@ func TestSandboxStage(t *testing.T) {
 	if _, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer confined.Release()
 	if len(confined.Layers()) == 0 {
 		t.Error("no layers")
@@ -147,14 +131,10 @@ func TestSandboxStage(t *testing.T) {
 	p, err := procs.Start(procs.Spec{
 		Argv: []string{"sh", "-c", "ulimit -t; echo x > /tmp/new-name || exit 3"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stage: confined.Stage,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
 	p.Begin()
-	if err := p.WaitExit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.WaitExit(t.Context()))
 	<-p.Done()
 	var output strings.Builder
 	for _, chunk := range p.Read(0, nil).Chunks {

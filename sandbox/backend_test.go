@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestBackend(t *testing.T) {
@@ -116,9 +116,7 @@ func TestBackend(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, err := tt.profile.Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			b, err := p.Backend(tt.host, Operator{RequireNamespaces: tt.full})
 			if missing, ok := strings.CutPrefix(tt.want, "!"); ok {
 				unenforceable, ok := errors.AsType[*UnenforceableError](err)
@@ -130,12 +128,8 @@ func TestBackend(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Fields(tt.want), b.Names()); diff != "" {
-				t.Error(diff)
-			}
+			rig.Must(t, err)
+			rig.Same(t, "what came of it", strings.Fields(tt.want), b.Names())
 			if b.Has(MountNS) != b.Has(IPCNS) {
 				t.Errorf("mount namespace %v, IPC namespace %v", b.Has(MountNS), b.Has(IPCNS))
 			}

@@ -1,13 +1,12 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // lines prints the rules of a policy, one a line, and of the protected ones only
@@ -207,9 +206,7 @@ func TestCompile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, err := tt.profile.Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if tt.name == "private as it was asked for" {
 				// The private path was a writable root, which has protected names:
 				// their rules have to go with the rule of the root.
@@ -217,9 +214,7 @@ func TestCompile(t *testing.T) {
 					t.Errorf("protected names of what is private:\n%v", p)
 				}
 			}
-			if diff := cmp.Diff(tt.want, lines(p)); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", tt.want, lines(p))
 		})
 	}
 }
@@ -238,9 +233,7 @@ func TestCompileNetwork(t *testing.T) {
 		{Profile{Entries: []Entry{entry(PlaceRoot, Write)}}, NetworkRestricted},
 	} {
 		p, err := tt.profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if p.Network != tt.want {
 			t.Errorf("%+v: network %v, want %v", tt.profile, p.Network, tt.want)
 		}
@@ -264,9 +257,7 @@ func TestCompileFullRead(t *testing.T) {
 		{"minimal", Profile{Entries: []Entry{entry(PlaceMinimal, Read)}}, false},
 	} {
 		p, err := tt.profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if p.FullRead != tt.want {
 			t.Errorf("%s: %v", tt.name, p.FullRead)
 		}
@@ -280,13 +271,9 @@ func TestCompileNeedsCwd(t *testing.T) {
 		entry(PlaceProjectRoots, Read, "../x"), entry(PlaceCwd, Read),
 	} {
 		p := Profile{Entries: []Entry{e}, WorkspaceRoots: []string{"/repo"}}
-		if _, err := p.Compile(); !errors.Is(err, ErrNeedsCwd) {
-			t.Errorf("%+v: %v", e, err)
-		}
+		rig.Is(t, rig.Err(p.Compile()), ErrNeedsCwd, "%+v", e)
 		p.Cwd = "/repo"
-		if _, err := p.Compile(); err != nil {
-			t.Errorf("%+v: %v", e, err)
-		}
+		rig.Is(t, rig.Err(p.Compile()), nil, "%+v", e)
 	}
 }
 
@@ -352,16 +339,12 @@ func TestCompileOrder(t *testing.T) {
 		Private: []string{"/r/own", "/b"},
 	}
 	want, err := p.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for range len(p.Entries) {
 		p.Entries = append(p.Entries[1:], p.Entries[0])
 		slices.Reverse(p.Private)
 		got, err := p.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if got.Key() != want.Key() {
 			t.Errorf("got\n%vwant\n%v", got, want)
 		}
@@ -377,9 +360,7 @@ func TestCompileBoundsBytes(t *testing.T) {
 		p.WorkspaceRoots = append(p.WorkspaceRoots, fmt.Sprintf("/%d/%s", i, strings.Repeat("r", 800)))
 	}
 	p.Entries = []Entry{{Place: PlaceProjectRoots, Path: strings.Repeat("s", 250), Access: Read}}
-	if _, err := p.Compile(); err != nil {
-		t.Errorf("half a mebibyte: %v", err)
-	}
+	rig.Is(t, rig.Err(p.Compile()), nil, "half a mebibyte")
 	p.Entries = append(p.Entries, Entry{Place: PlaceProjectRoots, Path: "deep/" + strings.Repeat("x", 3000), Access: Read})
 	if _, err := p.Compile(); err == nil || !strings.Contains(err.Error(), "bytes of paths") {
 		t.Errorf("two mebibytes: %v", err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/sandbox/pathname"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // profileOf makes a profile of fuzzed bytes. Each line is a digit for the place,
@@ -89,9 +90,7 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 		text, err := p.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var got Policy
 		if err := got.UnmarshalText(text); err != nil || got.Key() != p.Key() {
 			t.Fatalf("%v: got\n%vwant\n%v", err, &got, p)
@@ -163,9 +162,7 @@ func FuzzGlob(f *testing.F) {
 // being written and read again.
 func FuzzPolicyText(f *testing.F) {
 	text, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b"), Globs: []Glob{{Base: "/a", Pattern: "*"}}}.MarshalText()
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p, again Policy
@@ -173,9 +170,7 @@ func FuzzPolicyText(f *testing.F) {
 			return
 		}
 		out, err := p.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if err := again.UnmarshalText(out); err != nil || again.Key() != p.Key() {
 			t.Fatalf("%v: %v and %v", err, &p, &again)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestGlob(t *testing.T) {
@@ -69,9 +71,7 @@ func TestGlob(t *testing.T) {
 		t.Run(tt.pattern, func(t *testing.T) {
 			t.Parallel()
 			globs, err := newGlobs(tt.pattern, tt.cwd, tt.depth)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if g := globs[0]; g.Base != tt.base || g.Pattern != tt.rest {
 				t.Errorf("base %q, pattern %q, want %q and %q", globs[0].Base, globs[0].Pattern, tt.base, tt.rest)
 			}

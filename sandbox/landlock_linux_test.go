@@ -3,8 +3,9 @@ package sandbox
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // All rights of an ABI, each named after the first ABI that has them.
@@ -98,9 +99,7 @@ func TestRulesets(t *testing.T) {
 			{Path: "/", Rights: list},
 		}}},
 	} {
-		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want, tt.got)
 	}
 }
 

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { sandboxtest.Main(m) }

@@ -1,6 +1,10 @@
 package sandbox
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/execagent/execagent/test/rig"
+)
 
 // TestCompileManaged: with a managed network files are always confined, since other ways
 // to the network lead through them; what the profile lets be written stays so.
@@ -15,9 +19,7 @@ func TestCompileManaged(t *testing.T) {
 	} {
 		profile.Network, profile.Private, profile.AllUnixSockets = NetworkManaged, private, true
 		p, err := profile.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if !p.Confined || !p.FullRead || !p.WritesEverything() || !p.AllUnixSockets || p.RestrictsNothing() || p.Network.String() != "managed" {
 			t.Errorf("%s: %+v", name, p)
 		}

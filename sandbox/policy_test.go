@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // rulesOf makes rules of lines such as "write /repo".
@@ -87,9 +88,7 @@ func TestPolicyAccess(t *testing.T) {
 			t.Errorf("Grants(%q) = %v, want %v", path, got, grants)
 		}
 	}
-	if diff := cmp.Diff([]string{"/repo", "/repo/a/b"}, p.WritableRoots()); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", []string{"/repo", "/repo/a/b"}, p.WritableRoots())
 }
 
 func TestPolicyUnconfined(t *testing.T) {
@@ -180,9 +179,7 @@ read     /repo/.x (hidden if missing)
 denied   files **/*.env in /repo (depth 3)
 link     /bin -> usr/bin
 `
-	if diff := cmp.Diff(want, p.String()); diff != "" {
-		t.Error(diff)
-	}
+	rig.Same(t, "what came of it", want, p.String())
 }
 
 func TestPolicyText(t *testing.T) {
@@ -198,17 +195,10 @@ func TestPolicyText(t *testing.T) {
 		Private: []string{"/p"},
 	}
 	type envelope struct{ Policy Policy }
-	data, err := json.Marshal(envelope{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rig.Value(json.Marshal(envelope{p}))
 	var got envelope
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(p, got.Policy); diff != "" {
-		t.Error(diff)
-	}
+	rig.Must(t, json.Unmarshal(data, &got))
+	rig.Same(t, "what came of it", p, got.Policy)
 	if got.Policy.Key() != p.Key() {
 		t.Error("the key has changed on the way")
 	}
@@ -248,17 +238,11 @@ func TestPolicyKey(t *testing.T) {
 func TestPolicyTextRefused(t *testing.T) {
 	t.Parallel()
 	good, err := Policy{Confined: true, Rules: rulesOf("read /a", "write /b")}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	unsorted, err := Policy{Confined: true, Rules: []Rule{{Path: "/b"}, {Path: "/a"}}}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	sockets, err := Policy{Confined: true, AllUnixSockets: true}.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for name, text := range map[string]string{
 		"all UNIX sockets of no network": string(sockets), "empty": "", "not base64": "%%", "truncated": string(good[:len(good)-8]), "unsorted": string(unsorted),
 		"trailing": string(good) + "AAAA", "line break": string(good[:8]) + "\n" + string(good[8:]), "line break at the end": string(good) + "\r\n",
@@ -284,9 +268,7 @@ func workspace(b *testing.B) *Policy {
 		WorkspaceRoots: []string{"/home/user/src/project"},
 		Private:        []string{"/run/agent"},
 	}.Compile()
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	return p
 }
 

@@ -31,6 +31,7 @@ func TestEscapeBomb(t *testing.T) {
 // TestEscapeBombContainer is the same in hardened containers, where the bomb shares its PID
 // namespace with the agent.
 func TestEscapeBombContainer(t *testing.T) {
+	rig.Tier(t, rig.Nightly)
 	for _, site := range containerSites(t, kindsNamed(t, "hardened", "docker hardened")) {
 		t.Run(site.name, func(t *testing.T) { tryBomb(t, site) })
 	}
@@ -81,9 +82,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 	if n := len(marked(mark)); n < bombLimit/4 {
 		t.Errorf("only %d processes: that was no bomb", n)
 	}
-	if err := p.Terminate(rig.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.Terminate(rig.Context(t)))
 	noneLeft(t, mark)
 	if code, stdout, stderr := outcome(t, r.startShell(t, "ro", mark, "echo fine")); code != 0 || stdout != "fine\n" {
 		t.Errorf("the next command: exit code %d, %s%s", code, stdout, stderr)
@@ -93,10 +92,7 @@ func tryBomb(t *testing.T, site escapeSite) {
 // tasksOf counts the threads of a user.
 func tasksOf(t *testing.T, uid int) (n int) {
 	t.Helper()
-	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := rig.Value(filepath.Glob("/proc/[0-9]*/task/[0-9]*"))
 	for _, task := range tasks {
 		if info, err := os.Stat(task); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == uid {
 			n++
@@ -128,8 +124,6 @@ func (r *escapeRig) startShell(t *testing.T, mode, mark, script string) *client.
 		Argv: []string{"/bin/sh", "-c", script}, Cwd: protocol.NewPathURI("/"),
 		Env: map[string]string{"PATH": "/usr/bin:/bin", "E2E_MARK": mark}, Sandbox: r.policy(mode),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }

@@ -36,8 +36,11 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 		busy     = "-32603 Resource busy (os error 16)"
 		gone     = "-32004 No such file or directory (os error 2)"
 	)
-	for _, site := range sites {
-		for _, mode := range []string{"ro", "ww"} {
+	for i, site := range sites {
+		for j, mode := range []string{"ro", "ww"} {
+			if !inTurn(i+j, len(sites)) {
+				continue
+			}
 			t.Run(site.name+"/"+mode, func(t *testing.T) {
 				r := newEscapeRig(t, site)
 				agent := fmt.Sprint("/proc/", r.agentPID())
@@ -46,15 +49,8 @@ func tryFiles(t *testing.T, sites []escapeSite) {
 				if mode == "ww" {
 					removed = busy
 				}
-				if err := os.Symlink(r.repo+"/vault", r.repo+"/to-vault"); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(r.repo+"/.git", r.repo+"/to-git"); err != nil {
-					t.Fatal(err)
-				}
-				if err := syscall.Mkfifo(r.repo+"/fifo", 0o666); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Symlink(r.repo+"/vault", r.repo+"/to-vault"), os.Symlink(r.repo+"/.git", r.repo+"/to-git"))
+				rig.Must(t, syscall.Mkfifo(r.repo+"/fifo", 0o666))
 				before := r.protected(t, mode)
 				data := []byte("escaped")
 				for _, tt := range []struct {
@@ -165,9 +161,7 @@ func escapeWalk(t *testing.T, fs *client.FS, r *escapeRig) {
 	result, err := fs.Walk(rig.Context(t), r.repo, protocol.WalkOptions{
 		MaxDepth: 16, MaxDirectories: 1000, MaxEntries: 1000, FollowDirectorySymlinks: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, entry := range result.Entries {
 		if strings.HasPrefix(entry.Path, r.repo+"/vault/") || strings.HasPrefix(entry.Path, r.repo+"/to-vault/") {
 			t.Errorf("the walk lists %s", entry.Path)

@@ -40,15 +40,8 @@ type escapeRig struct {
 // newEscapeRig makes one. What it starts ends with the test.
 func newEscapeRig(t *testing.T, site escapeSite) *escapeRig {
 	t.Helper()
-	base, err := os.MkdirTemp("", "escape")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(base); err != nil {
-			t.Error(err)
-		}
-	})
+	base := rig.Value(os.MkdirTemp("", "escape"))
+	t.Cleanup(func() { rig.Check(t, os.RemoveAll(base)) })
 	r := &escapeRig{
 		site: site, base: base, repo: base + "/repo", out: base + "/out",
 		secret: "secret-" + rand.Text(), abstract: "escape-" + rand.Text(),
@@ -64,39 +57,23 @@ func newEscapeRig(t *testing.T, site escapeSite) *escapeRig {
 func (r *escapeRig) fill(t *testing.T) {
 	t.Helper()
 	for _, dir := range []string{"", "repo", "repo/.git", "repo/vault", "repo/dir", "repo/a", "repo/a/b", "repo/a/b/locked", "out"} {
-		if err := os.MkdirAll(filepath.Join(r.base, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(r.base, dir), 0o755))
 	}
 	for _, file := range []string{
 		"repo/.git/HEAD", "repo/.git/config", "repo/vault/x", "repo/a.env", "repo/file", "repo/a/b/locked/x", "repo/dir/x", "out/file",
 	} {
-		if err := os.WriteFile(filepath.Join(r.base, file), []byte(r.secret), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(r.base, file), []byte(r.secret), 0o644))
 	}
-	if err := os.Symlink(r.out+"/file", r.repo+"/link"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink(r.out+"/file", r.repo+"/link"))
 	for from, to := range map[string]string{rig.Agent(t): "agent", escapeBinary(t): "escape"} {
-		program, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := rig.WriteProgram(r.base+"/"+to, program); err != nil {
-			t.Fatal(err)
-		}
+		program := rig.Value(os.ReadFile(from))
+		rig.Must(t, rig.WriteProgram(r.base+"/"+to, program))
 	}
-	program, err := os.ReadFile(r.base + "/escape")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
+	program := rig.Value(os.ReadFile(r.base + "/escape"))
+	err := filepath.WalkDir(r.base, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, r.site.uid, r.site.uid))
 	})
-	if err := errors.Join(err, os.Chmod(r.base, 0o755), rig.WriteProgram(r.base+"/suid", program), os.Chmod(r.base+"/suid", 0o4755)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err, os.Chmod(r.base, 0o755), rig.WriteProgram(r.base+"/suid", program), os.Chmod(r.base+"/suid", 0o4755))
 }
 
 // startAgent starts the agent and connects to it.
@@ -105,16 +82,10 @@ func (r *escapeRig) startAgent(t *testing.T) {
 	r.agent = r.site.agent(t, r)
 	r.agent.Stderr, r.agent.WaitDelay = t.Output(), patience // commands may have it, too
 	in, err := r.agent.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out, err := r.agent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, r.agent.Start())
 	r.client, err = client.Connect(rig.Context(t), client.Config{Single: true, InitializeTimeout: patience, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
@@ -126,9 +97,7 @@ func (r *escapeRig) startAgent(t *testing.T) {
 		}
 		_ = r.agent.Wait()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 }
 
 // outside is the process that is not confined: the program escape with the argument "outside".
@@ -177,9 +146,7 @@ func (o *outside) read(t *testing.T, into any) {
 // unreached ends the process and fails if a connection, a datagram or a signal has reached it.
 func (o *outside) unreached(t *testing.T) {
 	t.Helper()
-	if err := o.process.CloseStdin(rig.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, o.process.CloseStdin(rig.Context(t)))
 	var noticed struct{ Reached, Signals int }
 	o.read(t, &noticed)
 	if noticed.Reached != 0 || noticed.Signals != 0 {
@@ -206,9 +173,7 @@ func (r *escapeRig) startFree(t *testing.T, args ...string) *client.Process {
 	p, err := r.client.Start(rig.Context(t), protocol.StartParams{
 		Argv: append([]string{r.base + "/escape"}, args...), Cwd: protocol.NewPathURI("/"), Env: r.environ(), PipeStdin: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -219,9 +184,7 @@ func (r *escapeRig) start(t *testing.T, mode string, args ...string) *client.Pro
 		TTY: mode == "tty", Argv: append([]string{r.base + "/escape"}, args...), Cwd: protocol.NewPathURI(r.repo),
 		Env: r.environ(), Sandbox: r.policy(mode),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -229,9 +192,7 @@ func (r *escapeRig) start(t *testing.T, mode string, args ...string) *client.Pro
 func escapeBinary(t *testing.T) string {
 	t.Helper()
 	path, err := buildEscape()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return path
 }
 

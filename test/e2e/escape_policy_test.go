@@ -124,9 +124,7 @@ func (r *escapeRig) protected(t *testing.T, mode string) map[string]string {
 		state[path] = line
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// What only a process in the container can see, the agent is asked for.
 	unconfined := r.client.FS(nil)
 	for _, file := range []string{"core_pattern", "printk", "hostname", "modprobe"} {

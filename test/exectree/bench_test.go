@@ -51,9 +51,7 @@ func compare(b *testing.B, once func(*way) float64) {
 // processorTime is what all processes have used that were waited for, in seconds.
 func processorTime(b *testing.B) float64 {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, unix.Getrusage(unix.RUSAGE_CHILDREN, &u))
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
@@ -74,9 +72,7 @@ func BenchmarkExec(b *testing.B) {
 		var text string
 		if w == nil {
 			out, err := exec.Command(argv[0], argv[1:]...).Output()
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			text = string(out)
 		} else {
 			text = w.run(b, dir, policy, nil, argv...).out
@@ -108,9 +104,7 @@ func BenchmarkMake(b *testing.B) {
 	compare(b, func(w *way) float64 {
 		objects, _ := filepath.Glob(dir + "/*.o")
 		for _, object := range objects {
-			if err := os.Remove(object); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, os.Remove(object))
 		}
 		begun := time.Now()
 		if w == nil {

@@ -1,6 +1,7 @@
 package exectree
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,9 +68,7 @@ func TestForms(t *testing.T) {
 			for _, name := range []string{"victim", "fine"} {
 				place(t, "/bin/echo", filepath.Join(dir, name))
 				d := filepath.Join(dir, "of-"+name)
-				if err := os.Mkdir(d, 0o777); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, os.Mkdir(d, 0o777))
 				place(t, "/bin/echo", filepath.Join(d, name))
 				var script strings.Builder
 				script.WriteString("exec 2>&1\n")
@@ -231,17 +230,22 @@ prefix_rule(pattern=["memfd:form"])
 	}
 }
 
-// TestMany: a thousand programs that are executed at once are each decided about.
+// TestMany: a thousand programs that are executed at once are each decided about; in each push a
+// hundred are.
 func TestMany(t *testing.T) {
 	t.Parallel()
 	p := programs(t)
+	n := 50
+	if rig.Runs(rig.Merge) {
+		n = 500
+	}
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			dir := rig.Public(t)
 			place(t, "/bin/true", filepath.Join(dir, "victim"))
 			policy := rules(t, rule.Allow, `prefix_rule(pattern=["victim"], decision="forbidden")`)
-			r := w.run(t, dir, policy, nil, "bash", "-c", `for i in {1..500}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`)
-			if r.out != strings.Repeat("no\n", 500)+"done\n" || r.code != 0 {
+			r := w.run(t, dir, policy, nil, "bash", "-c", fmt.Sprintf(`for i in {1..%d}; do ./victim || echo no & /bin/true || echo failed & done 2>/dev/null; wait; echo done`, n))
+			if r.out != strings.Repeat("no\n", n)+"done\n" || r.code != 0 {
 				t.Errorf("code %d: %s", r.code, r.out)
 			}
 			// Threads of one process that execute at once wait for each other.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(probe.Main())
 		}
 	}
+	syscall.Umask(0o022) // other users execute what tests write
 	code := m.Run()
 	inC.Remove()
 	os.Exit(code)
@@ -135,9 +137,7 @@ func (w way) enter(t testing.TB, dir string, j *confine.Judged) *confine.Held {
 func rules(t testing.TB, unmatched rule.Decision, text string) *execpolicy.Policy {
 	t.Helper()
 	set, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return &execpolicy.Policy{Rules: set, Unmatched: unmatched, Opaque: unmatched}
 }
 
@@ -153,9 +153,7 @@ type result struct {
 func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer func(judge.Question) bool, argv ...string) result {
 	t.Helper()
 	j, err := confine.NewJudged(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	held := w.enter(t, dir, j)
 	var r result
 	var mu sync.Mutex // guards out and code
@@ -179,9 +177,7 @@ func (w way) run(t testing.TB, dir string, policy *execpolicy.Policy, answer fun
 		return stage, err
 	}
 	p, err := procs.Start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer p.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -222,9 +218,7 @@ func place(t testing.TB, from, to string) {
 // write writes a file that may be executed.
 func write(t testing.TB, path string, content []byte) {
 	t.Helper()
-	if err := rig.WriteProgram(path, content); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(path, content))
 }
 
 // smallPrograms returns the folder of the programs that races execute: right and wrong.

@@ -39,16 +39,10 @@ func startAgent(t *testing.T, p programs, b backend, uid int) *agent {
 	a := &agent{programs: p, uid: uid, cmd: as(exec.Command(argv[0], argv[1:]...), uid), stderr: &rig.Transcript{}}
 	a.cmd.Env, a.cmd.Dir, a.cmd.Stderr = []string{"PATH=/usr/bin:/bin"}, "/", a.stderr
 	in, err := a.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, a.cmd.Start())
 	a.client, err = client.Connect(t.Context(), client.Config{Single: true, Dial: func(context.Context) (rpc.Conn, error) {
 		return transport.Stdio(out, in, nil), nil
 	}})
@@ -63,9 +57,7 @@ func startAgent(t *testing.T, p programs, b backend, uid int) *agent {
 			t.Logf("the agent: %v\n%s", a.cmd.ProcessState, a.stderr)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return a
 }
 
@@ -84,9 +76,7 @@ func (a *agent) start(t *testing.T, g ground, args ...string) *command {
 		Argv: append([]string{a.intruder}, args...), Cwd: protocol.NewPathURI(g.base + "/repo"),
 		Env: map[string]string{"MARK": c.mark}, Sandbox: g.policy(), PipeStdin: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	c.Process = p
 	t.Cleanup(func() { // what a failed test leaves would disturb all later ones
 		for _, stat := range marked(c.mark) {
@@ -108,7 +98,7 @@ type ended struct {
 // once the command has printed "ready".
 func (c *command) finish(t *testing.T, begun func()) ended {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hunting(2*time.Minute, rig.Patience))
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	var out ready
 	out.begun = begun
@@ -187,7 +177,7 @@ func marked(mark string) (found []string) {
 // eventually waits until check finds nothing wrong.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	late := time.Now().Add(hunting(time.Minute, rig.Patience))
+	late := time.Now().Add(rig.Patience)
 	for {
 		err := check()
 		if err == nil {

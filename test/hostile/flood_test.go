@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFloods: a command that makes all the calls that it can, from many threads, keeps no other
@@ -11,8 +13,11 @@ import (
 // other one gets is told, and judged with -hunt only: each then has a CPU of its own, if nothing
 // else runs.
 func TestFloods(t *testing.T) {
+	if !*flagHunt {
+		rig.Tier(t, rig.Nightly)
+	}
 	p := install(t)
-	ms := strconv.Itoa(hunting(100, 5000))
+	ms := strconv.Itoa(hunting(100, 100, 5000))
 	for _, uid := range users() {
 		for _, m := range []mode{workspace, denying} {
 			for kind, threads := range map[string]int{"calls": 8, "opens of FIFOs": 1000, "long paths": 8, "links": 8} {
@@ -35,9 +40,7 @@ func TestFloods(t *testing.T) {
 					var beside float64
 					flood.finish(t, func() {
 						beside = pace()
-						if err := flood.Terminate(t.Context()); err != nil {
-							t.Error(err)
-						}
+						rig.Check(t, flood.Terminate(t.Context()))
 					})
 					eventually(t, flood.left)
 					t.Logf("alone %.0f files a second, beside the flood %.0f: %.2f", alone, beside, beside/alone)

@@ -1,8 +1,8 @@
 // Package hostile has the tests in which a command does all it can to get out of its sandbox, or
 // to bring down what confines it: random sequences of file calls, races with its supervisor, the
 // deaths of that, and floods of calls. They run mostly where there are no namespaces
-// (supervised.md 9), on a launcher that forbids them. Each has a short form, and a whole one with
-// the flag -hunt (make hunt).
+// (supervised.md 9), on a launcher that forbids them. Each has a form for each push, a longer one for
+// each merge, and a whole one with the flag -hunt (make hunt).
 package hostile
 
 import (
@@ -27,58 +27,75 @@ import (
 
 var flagHunt = flag.Bool("hunt", false, "hunt for as long as it takes (make hunt)")
 
-// hunting returns short, or long with the flag -hunt.
-func hunting[T any](short, long T) T {
-	if *flagHunt {
+// hunting returns long with the flag -hunt, else what a run of the level does.
+func hunting[T any](push, merge, long T) T {
+	switch {
+	case *flagHunt:
 		return long
+	case rig.Runs(rig.Merge):
+		return merge
 	}
-	return short
+	return push
+}
+
+// inTurn reports whether a test that has so many variants makes this one: each push makes every third.
+func inTurn(variant int) bool { return variant%hunting(3, 1, 1) == 0 }
+
+// TestMain has what tests make be of use to other users.
+func TestMain(m *testing.M) {
+	syscall.Umask(0o022)
+	code := m.Run()
+	_ = os.RemoveAll(installed.dir)
+	os.Exit(code)
 }
 
 // programs are the agent, the launcher and the intruder, where every user may execute them.
 type programs struct{ agent, nouserns, intruder string }
 
-// install builds the programs once and copies them for one test.
-func install(t *testing.T) programs {
-	t.Helper()
-	built, err := buildAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := openDir(t)
-	place := func(from string) string {
-		to := filepath.Join(dir, filepath.Base(from))
-		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
-		// could execute it.
-		if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return to
-	}
-	return programs{agent: place(rig.Agent(t)), nouserns: place(built + "/nouserns"), intruder: place(built + "/intruder")}
+// installed are the programs of all tests, in a folder of their own.
+var installed struct {
+	programs
+	dir  string
+	err  error
+	once sync.Once
 }
 
-var buildAll = sync.OnceValues(func() (bin string, err error) {
-	if bin, err = filepath.Abs("../../bin"); err != nil {
-		return "", err
+// install builds the programs, once for all tests.
+func install(t *testing.T) programs {
+	t.Helper()
+	agent := rig.Agent(t)
+	installed.once.Do(func() { installed.err = installAll(agent) })
+	rig.Must(t, installed.err)
+	return installed.programs
+}
+
+func installAll(agent string) (err error) {
+	if installed.dir, err = os.MkdirTemp("", "hostile"); err != nil {
+		return err
 	}
-	for name, from := range map[string]string{"nouserns": "../rig/nouserns", "intruder": "./intruder"} {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), from)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+	in := func(name string) string { return filepath.Join(installed.dir, name) }
+	installed.programs = programs{in("agent"), in("nouserns"), in("intruder")}
+	for _, argv := range [][]string{
+		// If this process wrote it, a child that is forked meanwhile would have it open, and nobody
+		// could execute it.
+		{"cp", agent, installed.agent},
+		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.nouserns, "../rig/nouserns"},
+		{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", installed.intruder, "./intruder"},
+		{"chmod", "755", installed.dir, installed.agent, installed.nouserns, installed.intruder}, // the agent was perhaps built under another umask
+	} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", argv, err, out)
 		}
 	}
-	return bin, nil
-})
+	return nil
+}
 
 // openDir is a folder that every user may enter. It goes with the test.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hostile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := rig.Value(os.MkdirTemp("", "hostile"))
 	t.Cleanup(func() {
 		// What an ordinary user has closed, that user cannot remove.
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -87,13 +104,9 @@ func openDir(t *testing.T) string {
 			}
 			return nil
 		})
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.RemoveAll(dir))
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -211,9 +224,7 @@ func (g ground) kept(path string) bool {
 // fill makes everything that is missing.
 func (g ground) fill(t *testing.T) {
 	t.Helper()
-	if err := g.make(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, g.make())
 }
 
 // The parts of a ground.

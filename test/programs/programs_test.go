@@ -38,30 +38,25 @@ var (
 	workDir = flag.String("dir", "", "where the workspaces are made; default: where temporary files are")
 )
 
-// quickest are the programs that go test runs without -all.
+// quickest are the programs that go test runs without -all. Each push runs only the first two.
 var quickest = []string{"bash", "cp", "git", "ln", "tar"}
 
 // TestPrograms: a program in the sandbox does what it does unconfined.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	scripts, err := testdata.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tools := programsOfOurs(t)
 	// One user after the other: agents of different users do not know each other's placeholders in
 	// /tmp, and would take the other's going away for an attack.
 	for uid := range strings.SplitSeq(*uids, ",") {
-		id, err := strconv.Atoi(uid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := rig.Value(strconv.Atoi(uid))
 		t.Run("uid "+uid, func(t *testing.T) {
 			u := &user{id: id, tools: tools}
 			ways := u.ways(t)
 			for _, script := range scripts {
 				name := strings.TrimSuffix(script.Name(), ".sh")
-				if !*all && !slices.Contains(quickest, name) {
+				if !*all && !slices.Contains(quickest[:chosen()], name) {
 					continue
 				}
 				t.Run(name, func(t *testing.T) {
@@ -73,12 +68,18 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// chosen returns how many of the quickest programs run.
+func chosen() int {
+	if rig.Runs(rig.Merge) {
+		return len(quickest)
+	}
+	return 2
+}
+
 // compare runs a program in every way, and holds each run against the first.
 func (u *user) compare(t *testing.T, name string, ways []way) {
 	script, err := testdata.ReadFile("testdata/" + name + ".sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	first, _, _ := strings.Cut(string(script), "\n")
 	needs, ok := strings.CutPrefix(first, "# needs: ")
 	if !ok {
@@ -133,12 +134,7 @@ func (u *user) run(t *testing.T, base string, w way, name, script string) *ran {
 	t.Helper()
 	r := &ran{work: filepath.Join(base, "work"), stdout: u.output(t), stderr: u.output(t)}
 	for _, dir := range []string{r.work, r.work + "/home", r.work + "/tmp"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(dir, u.id, u.id); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(dir, 0o755), os.Chown(dir, u.id, u.id))
 	}
 	argv := append(w.command(base), "bash", "-euo", "pipefail", "-c", script, name)
 	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))
@@ -149,17 +145,13 @@ func (u *user) run(t *testing.T, base string, w way, name, script string) *ran {
 	}
 	u.become(cmd)
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	_ = cmd.Wait() // the state says how it ended
 	r.state, r.took = cmd.ProcessState, time.Since(began)
 	r.stdout.finish(t)
 	r.stderr.finish(t)
 	r.left = tree(t, r.work)
-	if err := os.RemoveAll(r.work); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.RemoveAll(r.work))
 	return r
 }
 
@@ -174,12 +166,8 @@ type output struct {
 func (u *user) output(t *testing.T) *output {
 	t.Helper()
 	ours, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := theirs.Chown(u.id, u.id); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, theirs.Chown(u.id, u.id))
 	o := &output{end: theirs, all: make(chan string, 1)}
 	go func() {
 		defer ours.Close()
@@ -195,9 +183,7 @@ func (u *user) output(t *testing.T) *output {
 // finish waits until nobody can print any more.
 func (o *output) finish(t *testing.T) {
 	t.Helper()
-	if err := o.end.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, o.end.Close())
 	o.printed = <-o.all
 }
 
@@ -215,16 +201,9 @@ func (u *user) become(cmd *exec.Cmd) {
 // folder returns a new folder for workspaces.
 func (u *user) folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(*workDir, "programs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := rig.Value(os.MkdirTemp(*workDir, "programs"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir = rig.Value(filepath.EvalSymlinks(dir))
+	rig.Must(t, os.Chmod(dir, 0o755))
 	return dir
 }

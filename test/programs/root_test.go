@@ -29,8 +29,11 @@ const (
 // TestMain runs the tests in the root directory that a flag names.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	syscall.Umask(0o022) // what programs make is compared with its mode
 	if *inRoot == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		_ = os.RemoveAll(tools.dir)
+		os.Exit(code)
 	}
 	if os.Getenv(entered) == "" {
 		os.Exit(relaunch())
@@ -114,9 +117,7 @@ func enter(root string) error {
 func TestQuickest(t *testing.T) {
 	t.Parallel()
 	for _, name := range quickest {
-		if _, err := testdata.Open("testdata/" + name + ".sh"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(testdata.Open("testdata/"+name+".sh")))
 	}
 	if !slices.IsSorted(quickest) {
 		t.Error("not sorted")

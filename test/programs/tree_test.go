@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // An entry is one of a tree that a program has left.
@@ -59,9 +61,7 @@ func tree(t *testing.T, dir string) map[string]entry {
 		found[rel] = e
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return found
 }
 

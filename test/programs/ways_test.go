@@ -3,12 +3,14 @@ package programs
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -20,22 +22,24 @@ type user struct {
 	tools string
 }
 
+// tools is the folder of our own programs, which TestMain removes.
+var tools struct {
+	once sync.Once
+	dir  string
+}
+
 // programsOfOurs returns a folder with the agent and the launcher of test/rig/nouserns, which
-// everybody can read.
+// everybody can read. All tests have the same.
 func programsOfOurs(t *testing.T) string {
 	t.Helper()
 	if *inRoot != "" {
 		return rootTools
 	}
-	dir, err := os.MkdirTemp("", "tools")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := install(t, dir); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	tools.once.Do(func() {
+		tools.dir = rig.Value(os.MkdirTemp("", "tools"))
+		rig.Must(t, install(t, tools.dir))
+	})
+	return tools.dir
 }
 
 // install builds our programs into a folder.
@@ -102,27 +106,49 @@ func (u *user) ways(t *testing.T) []way {
 	return ways
 }
 
-// lacks returns why the agent does not confine commands under a policy by a layer, or "".
-func (u *user) lacks(t *testing.T, launcher []string, policy, layer string) string {
+// told is what the agent's doctor has told, by its command line and the user: it is asked once.
+var (
+	toldMutex sync.Mutex
+	told      = map[string]found{}
+)
+
+// found is what is read of it.
+type found struct {
+	Policies []struct {
+		Name      string
+		Processes struct {
+			Layers []string
+			Error  string
+		}
+	}
+}
+
+// doctor asks the agent's doctor.
+func (u *user) doctor(t *testing.T, launcher []string) found {
 	t.Helper()
 	argv := append(slices.Clone(launcher), u.tools+"/agent", "doctor", "--json")
+	toldMutex.Lock()
+	defer toldMutex.Unlock()
+	asked := fmt.Sprint(u.id, argv)
+	if told, known := told[asked]; known {
+		return told
+	}
 	cmd := rig.Leash(exec.CommandContext(t.Context(), argv[0], argv[1:]...))
 	cmd.Dir = "/"
 	u.become(cmd)
 	out, err := cmd.Output() // not everything is enforced without namespaces, which ends it with 1
-	var found struct {
-		Policies []struct {
-			Name      string
-			Processes struct {
-				Layers []string
-				Error  string
-			}
-		}
-	}
-	if bad := json.Unmarshal(out, &found); bad != nil {
+	var f found
+	if bad := json.Unmarshal(out, &f); bad != nil {
 		t.Fatalf("agent doctor: %v, %v: %s", bad, err, out)
 	}
-	for _, p := range found.Policies {
+	told[asked] = f
+	return f
+}
+
+// lacks returns why the agent does not confine commands under a policy by a layer, or "".
+func (u *user) lacks(t *testing.T, launcher []string, policy, layer string) string {
+	t.Helper()
+	for _, p := range u.doctor(t, launcher).Policies {
 		if p.Name == policy && !slices.Contains(p.Processes.Layers, layer) {
 			return policy + ": the layers are " + strings.Join(p.Processes.Layers, " ") + ", not " + layer + " " + p.Processes.Error
 		}
@@ -138,9 +164,7 @@ func denying(t *testing.T, base string) string {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path
 	}
-	if err := os.Mkdir(base+"/vault", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(base+"/vault", 0o755))
 	type object = map[string]any
 	special := func(access, kind string) object {
 		return object{"access": access, "path": object{"type": "special", "value": object{"kind": kind}}}
@@ -154,12 +178,8 @@ func denying(t *testing.T, base string) string {
 		}}},
 		"cwd": workspace, "workspaceRoots": []string{workspace}, "windowsSandboxLevel": "disabled",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(path, text, 0o644))
 	return path
 }
 

@@ -26,6 +26,9 @@ func (p *CProgram) Path(t T) string {
 		if p.dir, p.err = publicDir(0o755); p.err == nil {
 			p.says, p.err = exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", path(), p.Source).CombinedOutput()
 		}
+		if p.err == nil {
+			p.err = os.Chmod(path(), 0o755) // which the umask may forbid
+		}
 	})
 	if p.err != nil {
 		t.Fatalf("compiling %s: %v\n%s", p.Source, p.err, p.says)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestBridged: a client's own proxies on this host are reached by way of the gate, and
@@ -19,9 +20,7 @@ func TestBridged(t *testing.T) {
 			fmt.Sprintf("all_proxy=socks5h://[::1]:%d", second), "NO_PROXY=x",
 		}
 		held, rewritten, err := door.EnterBridged(managedProfile(root), environ)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(held.Release)
 		if held.Layers[len(held.Layers)-1] != layer {
 			t.Errorf("layers %q", held.Layers)
@@ -36,9 +35,7 @@ func TestBridged(t *testing.T) {
 		}
 		a := puppetIn(t, held, root)
 		for port, want := range map[int]string{int(ports[0]): "ok hello", int(ports[1]): "ok hello", first: "ECONNREFUSED", other: "ECONNREFUSED"} {
-			if got := a.ask("tcp", port); got != want {
-				t.Errorf("port %d: %s, want %s", port, got, want)
-			}
+			a.want(want, "tcp", port)
 		}
 	})
 }

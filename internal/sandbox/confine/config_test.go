@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // fill gives every field a value that is not zero and differs from most others,
@@ -63,16 +62,10 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, want := range []*config{sample(t), {Command: Command{Policy: &sandbox.Policy{}}}} {
 		encoded, err := want.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := decodeConfig(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		rig.Must(t, err)
+		rig.Same(t, "what came of it", want, got)
 	}
 }
 
@@ -80,9 +73,7 @@ func TestConfig(t *testing.T) {
 func TestConfigMalformed(t *testing.T) {
 	t.Parallel()
 	encoded, err := sample(t).encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for n := range encoded {
 		if _, err := decodeConfig(encoded[:n]); err == nil {
 			t.Fatalf("%d of %d bytes were enough", n, len(encoded))
@@ -93,9 +84,7 @@ func TestConfigMalformed(t *testing.T) {
 	}
 	c := sample(t)
 	c.Backend.Layers = 1 << len(sandbox.AllLayers())
-	if encoded, err = c.encode(); err != nil {
-		t.Fatal(err)
-	}
+	encoded = rig.Value(c.encode())
 	if _, err := decodeConfig(encoded); err == nil {
 		t.Error("a layer that has no row")
 	}
@@ -104,9 +93,7 @@ func TestConfigMalformed(t *testing.T) {
 // FuzzConfig: whatever can be decoded is encoded to the same bytes.
 func FuzzConfig(f *testing.F) {
 	encoded, err := sample(f).encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	f.Add(encoded)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // full is the backend of a host that has everything.
@@ -65,9 +66,7 @@ func readOnly(t testing.TB) *sandbox.Policy {
 func policyOf(t testing.TB, profile sandbox.Profile) *sandbox.Policy {
 	t.Helper()
 	policy, err := profile.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return policy
 }
 
@@ -116,9 +115,7 @@ func (c confined) start(t testing.TB) *run {
 		return stage, nil
 	}
 	p, err := procs.Start(c.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	p.Begin()
@@ -213,30 +210,20 @@ func (r *run) end() (out string, code int) {
 // agent does.
 func holdMissing(t testing.TB, policy *sandbox.Policy) {
 	t.Helper()
-	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
 	if len(resolved.Missing) == 0 {
 		return
 	}
-	if _, err := placeholders(t).Hold(resolved.Missing); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(placeholders(t).Hold(resolved.Missing)))
 }
 
 // placeholders returns what holds names for the rest of the test.
 func placeholders(t testing.TB) *placeholder.Placeholders {
 	t.Helper()
 	state := t.TempDir()
-	if err := os.Chmod(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	made, err := placeholder.Open(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(state, 0o700))
+	made := rig.Value(placeholder.Open(state))
 	t.Cleanup(func() { made.Close() })
 	return made
 }
@@ -263,6 +250,26 @@ func rows() []row {
 		{"limited, shared pid view", withoutLandlock(), true, sandbox.NetworkRestricted, Limits{CPUSeconds: 3600}},
 		{"limited network without a pid namespace", withoutPIDNS(), true, sandbox.NetworkEnabled, Limits{CPUSeconds: 3600}},
 	}
+}
+
+// tried reports whether a test runs case i in row j, so that not every push starts every command in every
+// kind of sandbox. Each case runs in the first row and in one that differs from case to case, each
+// merge runs all.
+func tried(j, i int) bool {
+	return rig.Runs(rig.Merge) || j == 0 || j == 1+i%(len(rows())-1)
+}
+
+// someOf returns every second row, in which each push tests what does not depend on them much; each merge
+// has them all.
+func someOf(all []row) []row {
+	if rig.Runs(rig.Merge) {
+		return all
+	}
+	var some []row
+	for i := 0; i < len(all); i += 2 {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // command returns a command with argv that is confined as the row says; it

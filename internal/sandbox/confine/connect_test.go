@@ -25,6 +25,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/supervise"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const connectChild = "connect-child"
@@ -40,10 +41,7 @@ func startPuppet(t *testing.T, root string, limits Limits, agentPorts ...uint16)
 // startPuppetAs starts a puppet that is confined as c.
 func startPuppetAs(t *testing.T, c confined, agentPorts ...uint16) *puppet {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rig.Value(os.Executable())
 	c.Argv = []string{self, connectChild}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin"}
 	c.Stdin, c.ports = true, agentPorts
@@ -74,6 +72,14 @@ func (a *puppet) ask(what ...any) string {
 	_, rest, _ := strings.Cut(a.text(), head)
 	answer, _, _ := strings.Cut(rest, "\n")
 	return answer
+}
+
+// want makes the puppet do one thing, and fails the test if the answer is another one.
+func (a *puppet) want(answer string, what ...any) {
+	a.t.Helper()
+	if got := a.ask(what...); got != answer {
+		a.t.Errorf("%v: %s, want %s", what, got, answer)
+	}
 }
 
 // connectChildMain is the main of a puppet: it reads from standard input what
@@ -160,7 +166,8 @@ func perform(what string, args []string) string {
 			return errno
 		})
 	case "race":
-		return performRace(args[0], args[1])
+		length, _ := time.ParseDuration(args[2])
+		return performRace(args[0], args[1], length)
 	}
 	if answer, known := performOnOthers(what, args); known {
 		return answer
@@ -313,8 +320,8 @@ func performInet(what string, args []string) string {
 
 // performRace connects again and again while another thread rewrites the
 // address: from the path good to the path bad, which must not be reached, and
-// back.
-func performRace(good, bad string) string {
+// back. It does so for that long, and then until both outcomes were seen.
+func performRace(good, bad string, length time.Duration) string {
 	addr := sockaddrUnix(good)
 	other := sockaddrUnix(bad)
 	if len(addr) != len(other) {
@@ -333,7 +340,7 @@ func performRace(good, bad string) string {
 	}()
 	count := map[string]int{}
 	both := func() bool { return count["ok"] > 0 && count["EPERM"] > 0 }
-	for begun := time.Now(); time.Since(begun) < 2*time.Second || !both() && time.Since(begun) < sandboxtest.Enough/2; {
+	for begun := time.Now(); time.Since(begun) < length || !both() && time.Since(begun) < sandboxtest.Enough/2; {
 		count[onSocket(unix.AF_UNIX, unix.SOCK_STREAM, func(fd int) error { return rawConnect(fd, addr, -1) })]++
 	}
 	stop.Store(true)
@@ -354,10 +361,7 @@ func rewrite(addr, with []byte) {
 // greeter listens until the test ends, and says hello to whoever connects.
 func greeter(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rig.Value(net.Listen(network, address))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -372,22 +376,26 @@ func greeter(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
+// unheard returns a port of 127.0.0.1 that is taken until the test ends, and at which nobody
+// listens. The port of a listener that was closed could become another test's.
+func unheard(t *testing.T) int {
+	t.Helper()
+	fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	t.Cleanup(func() { unix.Close(fd) })
+	rig.Must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at := rig.Value(unix.Getsockname(fd))
+	return at.(*unix.SockaddrInet4).Port
+}
+
 // TestConnect: a command with the network connects to TCP and to UNIX sockets
 // in its writable root, and not to other UNIX sockets. Every other call fails
 // as the kernel would make it fail.
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
-	for _, dir := range []string{"sub", ".git"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	// With a file in it .git is protected itself, and no placeholder stands for
 	// it.
-	if err := os.WriteFile(filepath.Join(root, ".git", "HEAD"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	sandboxtest.Tree(t, root, "sub/", ".git/HEAD")
 	early := greeter(t, "unix", filepath.Join(outside, "early"))
 	a := startPuppet(t, root, Limits{})
 
@@ -399,79 +407,55 @@ func TestConnect(t *testing.T) {
 	greeter(t, "unixpacket", filepath.Join(root, "packet"))
 	greeter(t, "unix", filepath.Join(outside, "sock"))
 	abstract := greeter(t, "unix", fmt.Sprintf("@execagent-%d", os.Getpid())).Addr().String()[1:]
-	closed, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	for link, to := range map[string]string{
-		"out": filepath.Join(outside, "sock"), "in": "sub/sock", "dir": outside,
-	} {
-		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(filepath.Join(root, "sock"), filepath.Join(outside, "back")); err != nil {
-		t.Fatal(err)
-	}
+	closed := unheard(t)
 	plain := filepath.Join(root, "plain")
-	if err := os.WriteFile(plain, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	sandboxtest.Tree(t, root, "out -> "+outside+"/sock", "in -> sub/sock", "dir -> "+outside, "plain")
+	sandboxtest.Tree(t, outside, "back -> "+root+"/sock")
 	const af = "raw"
-	for _, tt := range []struct {
-		what []any
-		want string
-	}{
-		{[]any{"tcp", tcp}, "ok hello"},
-		{[]any{"tcp6", tcp6}, "ok hello"},
-		{[]any{"nonblocking", tcp}, "ok after EINPROGRESS hello"},
-		{[]any{"tcp", closed.Addr().(*net.TCPAddr).Port}, "ECONNREFUSED"},
-		{[]any{"udp", 9}, "ok"},
-		{[]any{"unix", root + "/sock"}, "ok"},
-		{[]any{"unix", root + "/sub/../sock"}, "ok"},
-		{[]any{"unix", root + "/in"}, "ok"},
-		{[]any{"unix", outside + "/back"}, "ok"},
-		{[]any{"unix", "sock"}, "ok"},
-		{[]any{"unix", "./sub/sock"}, "ok"},
-		{[]any{"seqpacket", root + "/packet"}, "ok"},
-		{[]any{"seqpacket", root + "/sock"}, "EPROTOTYPE"},
-		{[]any{"unix", outside + "/sock"}, "EPERM"},
-		{[]any{"unix", early.Addr().String()}, "EPERM"},
-		{[]any{"unix", root + "/out"}, "EPERM"},
-		{[]any{"unix", root + "/dir/sock"}, "EPERM"},
-		{[]any{"unix", root + "/.git/sock"}, "EPERM"},
-		{[]any{"unix", "../" + filepath.Base(outside) + "/sock"}, "EPERM"},
-		{[]any{"unix", "/proc/self/root" + root + "/sock"}, "ELOOP"},
-		{[]any{"unix", root + "/none"}, "ENOENT"},
-		{[]any{"unix", plain}, "ECONNREFUSED"},
-		{[]any{"unix", "/etc/passwd"}, "EPERM"},
-		{[]any{"abstract", abstract}, "EPERM"},
-		{[]any{"chdir", root + "/sub"}, "ok"},
-		{[]any{"unix", "sock"}, "ok"},
-		{[]any{"unix", "../sock"}, "ok"},
-		{[]any{"unix", "none"}, "ENOENT"},
-		{[]any{"chdir", outside}, "ok"},
-		{[]any{"unix", "sock"}, "EPERM"},
-		// Domain of the socket, family and length of the address, descriptor:
-		// the errno is that of the kernel.
-		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 2, ""}, "EINVAL"},
-		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 111, ""}, "EINVAL"},
-		{[]any{af, unix.AF_UNIX, unix.AF_INET, 16, ""}, "EINVAL"},
-		{[]any{af, unix.AF_INET, unix.AF_UNIX, 16, ""}, "EAFNOSUPPORT"},
-		{[]any{af, unix.AF_INET, unix.AF_INET, 4, ""}, "EINVAL"},
-		{[]any{af, unix.AF_INET, unix.AF_INET, 129, ""}, "EINVAL"},
-		{[]any{af, unix.AF_INET, unix.AF_INET, -5, ""}, "EINVAL"},
-		{[]any{af, unix.AF_INET, unix.AF_UNSPEC, 16, ""}, "ok"},
-		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 99}, "EBADF"},
-		{[]any{af, unix.AF_UNIX, unix.AF_UNIX, 16, 1}, "ENOTSOCK"},
-		{[]any{"fault"}, "EFAULT"},
-		{[]any{"unmapped"}, "EINVAL"},
-	} {
-		if got := a.ask(tt.what...); got != tt.want {
-			t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
-		}
-	}
+	a.want("ok hello", "tcp", tcp)
+	a.want("ok hello", "tcp6", tcp6)
+	a.want("ok after EINPROGRESS hello", "nonblocking", tcp)
+	a.want("ECONNREFUSED", "tcp", closed)
+	a.want("ok", "udp", 9)
+	a.want("ok", "unix", root+"/sock")
+	a.want("ok", "unix", root+"/sub/../sock")
+	a.want("ok", "unix", root+"/in")
+	a.want("ok", "unix", outside+"/back")
+	a.want("ok", "unix", "sock")
+	a.want("ok", "unix", "./sub/sock")
+	a.want("ok", "seqpacket", root+"/packet")
+	a.want("EPROTOTYPE", "seqpacket", root+"/sock")
+	a.want("EPERM", "unix", outside+"/sock")
+	a.want("EPERM", "unix", early.Addr().String())
+	a.want("EPERM", "unix", root+"/out")
+	a.want("EPERM", "unix", root+"/dir/sock")
+	a.want("EPERM", "unix", root+"/.git/sock")
+	a.want("EPERM", "unix", "../"+filepath.Base(outside)+"/sock")
+	a.want("ELOOP", "unix", "/proc/self/root"+root+"/sock")
+	a.want("ENOENT", "unix", root+"/none")
+	a.want("ECONNREFUSED", "unix", plain)
+	a.want("EPERM", "unix", "/etc/passwd")
+	a.want("EPERM", "abstract", abstract)
+	a.want("ok", "chdir", root+"/sub")
+	a.want("ok", "unix", "sock")
+	a.want("ok", "unix", "../sock")
+	a.want("ENOENT", "unix", "none")
+	a.want("ok", "chdir", outside)
+	a.want("EPERM", "unix", "sock")
+	// Domain of the socket, family and length of the address, descriptor:
+	// the errno is that of the kernel.
+	a.want("EINVAL", af, unix.AF_UNIX, unix.AF_UNIX, 2, "")
+	a.want("EINVAL", af, unix.AF_UNIX, unix.AF_UNIX, 111, "")
+	a.want("EINVAL", af, unix.AF_UNIX, unix.AF_INET, 16, "")
+	a.want("EAFNOSUPPORT", af, unix.AF_INET, unix.AF_UNIX, 16, "")
+	a.want("EINVAL", af, unix.AF_INET, unix.AF_INET, 4, "")
+	a.want("EINVAL", af, unix.AF_INET, unix.AF_INET, 129, "")
+	a.want("EINVAL", af, unix.AF_INET, unix.AF_INET, -5, "")
+	a.want("ok", af, unix.AF_INET, unix.AF_UNSPEC, 16, "")
+	a.want("EBADF", af, unix.AF_UNIX, unix.AF_UNIX, 16, 99)
+	a.want("ENOTSOCK", af, unix.AF_UNIX, unix.AF_UNIX, 16, 1)
+	a.want("EFAULT", "fault")
+	a.want("EINVAL", "unmapped")
 }
 
 // TestConnectTemporary: in a temporary directory there are sockets of a user's
@@ -504,24 +488,15 @@ func TestConnectTemporary(t *testing.T) {
 		a := start(profile, limits)
 		name := fmt.Sprintf("%s/new%d", tmp, limits.CPUSeconds)
 		greeter(t, "unix", name)
-		for _, tt := range []struct {
-			what []any
-			want string
-		}{
-			{[]any{"unix", tmp + "/old"}, "EPERM"},
-			{[]any{"shell", "cd " + tmp + "; mkdir -p d; mv older d/renamed; ln -f old linked; chmod 777 old; touch old"}, "ok"},
-			{[]any{"unix", tmp + "/d/renamed"}, "EPERM"},
-			{[]any{"unix", tmp + "/linked"}, "EPERM"},
-			{[]any{"unix", tmp + "/old"}, "EPERM"},
-			{[]any{"unix", name}, "ok"},
-			{[]any{"name", name + "own"}, "ok " + name + "own 750"},
-			{[]any{"unix", root + "/old"}, "ok"},
-			{[]any{"shell", "mv " + tmp + "/d/renamed " + tmp + "/older"}, "ok"},
-		} {
-			if got := a.ask(tt.what...); got != tt.want {
-				t.Errorf("%v: %s, want %s", tt.what, got, tt.want)
-			}
-		}
+		a.want("EPERM", "unix", tmp+"/old")
+		a.want("ok", "shell", "cd "+tmp+"; mkdir -p d; mv older d/renamed; ln -f old linked; chmod 777 old; touch old")
+		a.want("EPERM", "unix", tmp+"/d/renamed")
+		a.want("EPERM", "unix", tmp+"/linked")
+		a.want("EPERM", "unix", tmp+"/old")
+		a.want("ok", "unix", name)
+		a.want("ok "+name+"own 750", "name", name+"own")
+		a.want("ok", "unix", root+"/old")
+		a.want("ok", "shell", "mv "+tmp+"/d/renamed "+tmp+"/older")
 	}
 	// The same holds for paths below the temporary directory that the policy
 	// names as writable, if no directory was there: the command can link an old
@@ -556,30 +531,18 @@ func TestConnectLimited(t *testing.T) {
 	root := t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	a := startPuppet(t, root, Limits{CPUSeconds: 3600})
-	if got := a.ask("unix", "sock"); got != "ok" {
-		t.Errorf("inside: %s", got)
-	}
-	if got := a.ask("unix", "/etc/passwd"); got != "EPERM" {
-		t.Errorf("outside: %s", got)
-	}
+	a.want("ok", "unix", "sock")
+	a.want("EPERM", "unix", "/etc/passwd")
 }
 
 // fullListener listens at path until the test ends. Its backlog is full, so
 // connecting to it blocks until the test accepts from fd.
 func fullListener(t *testing.T, path string) (fd int) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd = rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := first(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	filler, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0))
+	filler := rig.Value(net.Dial("unix", path))
 	t.Cleanup(func() { filler.Close() })
 	return fd
 }
@@ -594,29 +557,19 @@ func TestConnectBlocks(t *testing.T) {
 	a := startPuppet(t, root, Limits{})
 	a.n++
 	blocked := fmt.Sprintf("answer %d: ", a.n)
-	if _, err := a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(a.Write(t.Context(), "block", fmt.Appendf(nil, "%d block %s/full\n", a.n, root))))
 	for range 10 {
-		if got := a.ask("unix", root+"/sock"); got != "ok" {
-			t.Errorf("beside a call that blocks: %s", got)
-		}
+		a.want("ok", "unix", root+"/sock")
 	}
 	if strings.Contains(a.text(), blocked) {
 		t.Errorf("the call did not block: %q", a.text())
 	}
 	accepted, _, err := unix.Accept(listener)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(accepted)
 	a.until(blocked + "ok\n")
-	if _, err := a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root)); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.ask("unix", root+"/sock"); got != "ok" {
-		t.Errorf("beside another call that blocks: %s", got)
-	}
+	rig.Must(t, rig.Err(a.Write(t.Context(), "block again", fmt.Appendf(nil, "99 block %s/full\n", root))))
+	a.want("ok", "unix", root+"/sock")
 	a.Terminate()
 	if _, code := a.end(); code != killed {
 		t.Errorf("code %d", code)
@@ -631,36 +584,25 @@ func TestConnectKeepsNothingOpen(t *testing.T) {
 	fullListener(t, root+"/full")
 	a := startPuppet(t, root, Limits{})
 	descriptors := func() int {
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID())))
 		return len(entries)
 	}
-	if got := a.ask("unix", root+"/none"); got != "ENOENT" {
-		t.Errorf("%s", got)
-	}
+	a.want("ENOENT", "unix", root+"/none")
 	before := descriptors()
 	// As many calls block as may, with three descriptors each.
 	for i := range supervise.MaxBlocked {
-		if _, err := a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(a.Write(t.Context(), fmt.Sprint("block", i), fmt.Appendf(nil, "b%d block full\n", i))))
 	}
 	sandboxtest.Eventually(t, "all block", func() bool { return descriptors() >= before+3*supervise.MaxBlocked })
 	blocked := descriptors()
 	for range 50 {
 		for _, name := range []string{"full", root + "/full"} {
-			if got := a.ask("unix", name); got != "EAGAIN" {
-				t.Errorf("one more: %s", got)
-			}
+			a.want("EAGAIN", "unix", name)
 		}
 		if got := a.ask("name", "socket"); !strings.HasPrefix(got, "EAGAIN") {
 			t.Errorf("bind beside them: %s", got)
 		}
-		if got := a.ask("unix", "none"); got != "ENOENT" {
-			t.Errorf("what is not there: %s", got)
-		}
+		a.want("ENOENT", "unix", "none")
 	}
 	if after := descriptors(); after > blocked {
 		t.Errorf("%d descriptors are open in init, %d were before", after, blocked)
@@ -687,6 +629,17 @@ func TestConnectUndumpable(t *testing.T) {
 	}
 }
 
+// raceTime returns how long a command races with its supervisor.
+func raceTime() time.Duration {
+	switch {
+	case rig.Runs(rig.Nightly):
+		return time.Minute
+	case rig.Runs(rig.Merge):
+		return 2 * time.Second
+	}
+	return 100 * time.Millisecond
+}
+
 // TestConnectRace: a command that changes the address while init judges it is
 // connected to what init has judged, or refused.
 func TestConnectRace(t *testing.T) {
@@ -694,17 +647,10 @@ func TestConnectRace(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	greeter(t, "unix", filepath.Join(root, "sock"))
 	a := startPuppet(t, root, Limits{})
-	l, err := net.Listen("unix", filepath.Join(outside, "sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rig.Value(net.Listen("unix", filepath.Join(outside, "sock")))
 	defer l.Close()
-	if got := a.ask("race", filepath.Join(root, "sock"), filepath.Join(outside, "sock")); got != "ok true true" {
-		t.Errorf("both outcomes were to be seen: %s", got)
-	}
-	if err := l.(*net.UnixListener).SetDeadline(time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	a.want("ok true true", "race", filepath.Join(root, "sock"), filepath.Join(outside, "sock"), raceTime())
+	rig.Must(t, l.(*net.UnixListener).SetDeadline(time.Now()))
 	if conn, err := l.Accept(); err == nil {
 		conn.Close()
 		t.Error("a call got through")

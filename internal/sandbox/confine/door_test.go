@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDoorFailsClosed: whatever step fails, nothing can be started, and no later
@@ -76,11 +78,9 @@ func TestRefusedRunsNothing(t *testing.T) {
 	if held.Unconfined() || held.Layers == nil {
 		t.Errorf("%+v", held)
 	}
-	program := procs.Program{Argv: []string{"touch", "/tmp/ran"}, Dir: "/"}
+	program := procs.Program{Argv: []string{"touch", filepath.Join(t.TempDir(), "ran")}, Dir: "/"}
 	stage, err := held.Stage(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if slices.Contains(stage.Argv, "touch") || !slices.Contains(stage.Argv, refusal) {
 		t.Errorf("%q", stage.Argv)
 	}

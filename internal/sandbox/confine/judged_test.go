@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -24,9 +23,7 @@ import (
 func rulesOf(t testing.TB, text string) *execpolicy.Policy {
 	t.Helper()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "test", Text: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return &execpolicy.Policy{Rules: rules}
 }
 
@@ -59,9 +56,7 @@ func judgedKinds(t *testing.T) map[string]confined {
 func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(judge.Question) bool) *run {
 	t.Helper()
 	j, err := NewJudged(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var held *Held
 	if c.policy == nil {
 		held = WatchOnly(j)
@@ -84,9 +79,7 @@ func (c confined) judged(t testing.TB, rules *execpolicy.Policy, answer func(jud
 		j.Close()
 	})
 	p, err := procs.Start(c.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { p.Close() })
 	r.Process = p
 	serving.Go(func() {
@@ -106,15 +99,8 @@ func TestJudged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
-	if err := rig.WriteProgram(script, []byte("#!/bin/cat\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/bin/cat", filepath.Join(dir, "innocent")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(script, []byte("#!/bin/cat\n")), os.Symlink("/bin/cat", filepath.Join(dir, "innocent")))
+	rig.Must(t, os.Chmod(dir, 0o755))
 	rules := `prefix_rule(pattern=["cat"], decision="forbidden")
 prefix_rule(pattern=["id"], decision="prompt")
 prefix_rule(pattern=["uname"], decision="prompt")
@@ -169,17 +155,10 @@ exit 7`
 func rightAndWrong(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755))
 	for name, from := range map[string]string{"right": "/bin/true", "wrong": "/bin/echo"} {
-		program, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := rig.WriteProgram(filepath.Join(dir, name), program); err != nil {
-			t.Fatal(err)
-		}
+		program := rig.Value(os.ReadFile(from))
+		rig.Must(t, rig.WriteProgram(filepath.Join(dir, name), program))
 	}
 	return dir
 }
@@ -195,9 +174,7 @@ func TestJudgedRace(t *testing.T) {
 	t.Cleanup(flipping.Wait)
 	t.Cleanup(func() { close(done) })
 	turn := func(name string) {
-		if err := errors.Join(os.Symlink(name, link+".new"), os.Rename(link+".new", link)); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.Symlink(name, link+".new"), os.Rename(link+".new", link))
 	}
 	turn("right")
 	flipping.Go(func() {

@@ -12,15 +12,14 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestLaxTimers: the timers of a supervisor are lax, those of its command are not.
 func TestLaxTimers(t *testing.T) {
 	t.Parallel()
 	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	backend := sandbox.Backend{Layers: sandbox.LayersOf(sandbox.Supervised, sandbox.Seccomp), Landlock: enforce.LandlockABI(), Level: sandbox.LevelWrites}
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
 		t.Run(fmt.Sprintf("limited %v", limits != (Limits{})), func(t *testing.T) {

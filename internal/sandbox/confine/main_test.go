@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
 // TestMain is also the main of an init, and of other children: the tests start
@@ -28,5 +28,5 @@ func TestMain(m *testing.M) {
 			os.Exit(stdioChildMain())
 		}
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // BenchmarkManaged: a confined command without a network, and with a managed one.
@@ -21,13 +22,9 @@ func BenchmarkManaged(b *testing.B) {
 			b.Run(e.layer+"/"+name, func(b *testing.B) {
 				for b.Loop() {
 					held, err := enter()
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					p, err := procs.Start(procs.Spec{Argv: []string{"/bin/true"}, Dir: "/", Env: os.Environ(), Stage: held.Stage})
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					p.Begin()
 					<-p.Done()
 					p.Close()

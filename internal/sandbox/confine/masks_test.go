@@ -25,10 +25,11 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/view"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
-// starts is how many commands TestReplacedWhileStarting starts of each kind.
-var starts = goflag.Int("starts", 10, "commands that TestReplacedWhileStarting starts of each kind")
+// starts is how many commands TestReplacedWhileStarting starts of each kind; 0 takes what is usual.
+var starts = goflag.Int("starts", 0, "commands that TestReplacedWhileStarting starts of each kind")
 
 // denyingEnv returns a policy that lets root be written and denies its files
 // *.env.
@@ -54,38 +55,26 @@ func TestMaskLostAtOnce(t *testing.T) {
 		policy := denyingEnv(t, root)
 		holdMissing(t, policy)
 		text, err := policy.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c := Command{Policy: policy, Backend: full()}
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{os.Args[0], maskChild, string(text), strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: c.namespaces(), AmbientCaps: linux.UserNamespaceCaps()}
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		if line, err := lines.ReadString('\n'); line != "built\n" {
 			t.Errorf("%q, %v", line, err)
 		}
 		want := "<nil>\n"
 		if what == "a mask" {
-			if err := os.Rename(root+"/new", root+"/secret.env"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(root+"/new", root+"/secret.env"))
 			want = replaced(root+"/secret.env").Error() + "\n"
 		}
-		if err := in.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, in.Close())
 		said, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err != nil || string(said) != want {
 			t.Errorf("%s is lost: %q, %v, want %q", what, said, err, want)
@@ -134,9 +123,7 @@ func maskChildMain() int {
 func TestApartWaits(t *testing.T) {
 	t.Parallel()
 	root, err := mountAt("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		name string
 		made []view.Mounted
@@ -147,10 +134,7 @@ func TestApartWaits(t *testing.T) {
 		{"one that is gone", []view.Mounted{{Path: "/", ID: root}, {Path: "/gone", ID: 1 << 40}}, true},
 		{"one that is elsewhere", []view.Mounted{{Path: "/elsewhere", ID: root}}, true},
 	} {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0))
 		passed := make(chan error)
 		go func() {
 			err := passMade(pair[1], tt.made)
@@ -204,9 +188,7 @@ func TestApartStops(t *testing.T) {
 			})
 		})
 		caught = !strings.Contains(r.text(), "ran")
-		if err := first(os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Rename(root+"/new", root+"/secret.env"), unix.Kill(r.PID(), unix.SIGCONT))
 		if out, code := r.end(); caught && (strings.Contains(out, "ran") || code != setupFailed) {
 			t.Errorf("%q, code %d", out, code)
 		}
@@ -242,8 +224,17 @@ func TestReplacedWhileStarting(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, limits := range []Limits{{}, {CPUSeconds: 3600}} {
-		count := map[string]int{}
-		for range *starts {
+		count, n := map[string]int{}, *starts
+		switch {
+		case n > 0:
+		case rig.Runs(rig.Nightly):
+			n = 300
+		case rig.Runs(rig.Merge):
+			n = 10
+		default:
+			n = 3
+		}
+		for range n {
 			root := t.TempDir()
 			put(t, root+"/secret.env", "old")
 			put(t, root+"/new", "new")
@@ -259,9 +250,7 @@ func TestReplacedWhileStarting(t *testing.T) {
 				replacing <- os.Rename(filepath.Join(root, "new"), filepath.Join(root, "secret.env"))
 			}()
 			r := c.start(t)
-			if err := <-replacing; err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, <-replacing)
 			if r.says("up\n", "leaked\n") {
 				_, _ = r.Write(t.Context(), "1", []byte("\n"))
 			}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestNetworkOnlyAlone: a command that is restricted in its network alone can
@@ -20,18 +21,13 @@ import (
 // ABIs are tried too.
 func TestNetworkOnlyAlone(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rig.Value(os.Executable())
 	for _, abi := range []int{2, 5, enforce.LandlockABI()} {
 		root := t.TempDir()
 		victim := exec.Command("sleep", "1000")
 		socket, ours := socketPair(t)
 		victim.ExtraFiles = []*os.File{socket}
-		if err := victim.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, victim.Start())
 		t.Cleanup(func() { _ = victim.Process.Kill(); _ = victim.Wait() })
 		socket.Close()
 
@@ -70,10 +66,7 @@ func TestNetworkOnlyAlone(t *testing.T) {
 // socketPair returns a pair of connected sockets.
 func socketPair(t *testing.T) (theirs, ours *os.File) {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestShmSwept: agents that start at the same time do not take each other's new directories away.
@@ -34,9 +36,7 @@ func TestShmSwept(t *testing.T) {
 		if dir == "" {
 			t.Skip("there is no /dev/shm that can be written")
 		}
-		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 		free()
 		if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 			t.Errorf("the directory: %v", err)
@@ -49,44 +49,33 @@ func TestShmSwept(t *testing.T) {
 // TestRemoveShm: whatever a command has made in its /dev/shm is removed.
 func TestRemoveShm(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "shm")
+	parent, err := os.MkdirTemp("/dev/shm", "remove")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(parent) })
+	dir := filepath.Join(parent, "shm")
 	for _, name := range []string{"", "closed", "closed/below", "moved-0", "moved-0/moved-1"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	}
 	for _, name := range []string{"file", "closed/file", "closed/below/file", "moved-0/moved-1/file"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0))
 	}
-	if err := os.Symlink("/", filepath.Join(dir, "closed/root")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("/", filepath.Join(dir, "closed/root")))
 	// Each round puts what was there so far into a new directory: the paths get too
 	// long for the kernel.
 	for i := range unix.PathMax {
 		in := filepath.Join(dir, "in")
-		if err := os.Mkdir(in, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(in, 0o700))
 		if i > 0 {
-			if err := os.Rename(filepath.Join(dir, "deep"), filepath.Join(in, fmt.Sprint(i))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Rename(filepath.Join(dir, "deep"), filepath.Join(in, fmt.Sprint(i))))
 		}
-		if err := os.Rename(in, filepath.Join(dir, "deep")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Rename(in, filepath.Join(dir, "deep")))
 	}
 	for _, name := range []string{"closed/below", "closed", ""} {
-		if err := os.Chmod(filepath.Join(dir, name), 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chmod(filepath.Join(dir, name), 0))
 	}
-	if err := removeShm(dir); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, removeShm(dir))
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 		t.Errorf("the directory: %v", err)
 	}

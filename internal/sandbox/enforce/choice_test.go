@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // choices has the expected answer of FiltersFor for every combination of what it depends on:
@@ -128,9 +129,7 @@ func TestFiltersFor(t *testing.T) {
 			if i == len(filters)-1 {
 				asked = listener
 			}
-			if _, err := f.programFor(asked); err != nil {
-				t.Errorf("%v: %v", c, err)
-			}
+			rig.Is(t, rig.Err(f.programFor(asked)), nil, "%v", c)
 		}
 	}
 	if seen != 768 {

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce/internal/seccomp"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,7 @@ const x32Bit = 0x40000000
 // TestFiltersAreCompiled compiles the tables again and compares the result with
 // the committed programs.
 func TestFiltersAreCompiled(t *testing.T) {
+	rig.Tier(t, rig.Merge) // it builds the generator with cgo
 	t.Parallel()
 	missing := func(reason string) {
 		t.Helper()
@@ -72,10 +74,7 @@ func TestFilterTables(t *testing.T) {
 	numbers := systemCalls(t)
 	tables := seccomp.Tables()
 	for arch := range architectures {
-		committed, err := filepath.Glob(filepath.Join("filters", arch, "*.bpf"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		committed := rig.Value(filepath.Glob(filepath.Join("filters", arch, "*.bpf")))
 		if len(committed) != len(tables) {
 			t.Errorf("%s has %d programs for %d tables", arch, len(committed), len(tables))
 		}
@@ -184,22 +183,15 @@ func TestFilterArchitecture(t *testing.T) {
 func systemCalls(t *testing.T) map[string]map[string]uint32 {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	line := regexp.MustCompile(`(?m)^\tSYS_([A-Z0-9_]+) += ([0-9]+)$`)
 	all := map[string]map[string]uint32{}
 	for arch := range architectures {
-		source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := rig.Value(os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go")))
 		all[arch] = map[string]uint32{}
 		for _, match := range line.FindAllStringSubmatch(string(source), -1) {
 			number, err := strconv.ParseUint(match[2], 10, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			all[arch][strings.ToLower(match[1])] = uint32(number)
 		}
 		if len(all[arch]) < 300 {
@@ -244,22 +236,15 @@ type machine struct {
 // newMachine loads the committed program of any architecture.
 func newMachine(t *testing.T, arch string, filter Filter) *machine {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("filters", arch, string(filter)+".bpf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := rig.Value(os.ReadFile(filepath.Join("filters", arch, string(filter)+".bpf")))
 	program, err := decodeProgram(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	instructions := make([]bpf.Instruction, len(program))
 	for i, raw := range program {
 		instructions[i] = bpf.RawInstruction{Op: raw.Code, Jt: raw.Jt, Jf: raw.Jf, K: raw.K}.Disassemble()
 	}
 	vm, err := bpf.NewVM(instructions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return &machine{vm, architectures[arch]}
 }
 
@@ -276,9 +261,7 @@ func (m *machine) run(t *testing.T, number uint32, args [6]uint64) verdict {
 		data = binary.BigEndian.AppendUint32(data, uint32(arg>>32))
 	}
 	got, err := m.vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return verdict(got)
 }
 

@@ -2,34 +2,27 @@ package enforce
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
 // landlockCase has a policy, how a ruleset is made of it, and what has to become
-// of operations under that ruleset.
+// of calls under that ruleset.
 type landlockCase struct {
 	rules   []sandbox.Rule // their paths are relative to the test's directory
 	root    sandbox.Access // of "/"; Hidden: there is no rule for "/"
 	ruleset func(p *sandbox.Policy, abi int) sandbox.Ruleset
-	ops     []landlockOp
-}
-
-type landlockOp struct {
-	name string
-	do   func(dir string) error
-	want unix.Errno
+	calls   []string
 }
 
 func mountedRules(p *sandbox.Policy, abi int) sandbox.Ruleset { return p.ProcessRuleset(abi, true) }
@@ -41,111 +34,64 @@ var landlockCases = map[string]landlockCase{
 		root:    sandbox.Read,
 		rules:   []sandbox.Rule{{Path: "w", Access: sandbox.Write}, {Path: "w2", Access: sandbox.Write}, {Path: "ro/file2", Access: sandbox.Write}, {Path: "gone", Access: sandbox.Write}},
 		ruleset: mountedRules,
-		ops: slices.Concat(outsideOps, []landlockOp{
-			{"read", opRead("ro/file"), 0},
-			{"list", opList("ro"), 0},
-			{"execute", opExecute("/bin/true"), 0},
-			{"write outside", opWrite("ro/file"), unix.EACCES},
-			{"create outside", opCreate("ro/new"), unix.EACCES},
-			{"truncate outside", opTruncate("ro/file"), unix.EACCES},
-			{"mkdir outside", opMkdir("ro/dir2"), unix.EACCES},
-			{"unlink outside", opRemove("ro/file"), unix.EACCES},
-			{"fifo outside", opFifo("ro/fifo"), unix.EACCES},
-			{"temporary file outside", opTemporary("ro"), unix.EACCES},
-			{"link from outside", opLink("ro/file", "w/link"), unix.EXDEV},
-			{"move to outside", opRename("w/file", "ro/moved"), unix.EACCES},
-			{"write the file that may be", opWrite("ro/file2"), 0},
-			{"truncate the file that may be", opTruncate("ro/file2"), 0},
-			{"remove the file that may be written", opRemove("ro/file2"), unix.EACCES},
-			{"make the root that is gone", opMkdir("gone"), unix.EACCES},
-			{"create", opCreate("w/new"), 0},
-			{"write", opWrite("w/new"), 0},
-			{"truncate", opTruncate("w/new"), 0},
-			{"mkdir", opMkdir("w/dir"), 0},
-			{"move between roots", opRename("w/new", "w2/new"), 0},
-			{"link between roots", opLink("w2/new", "w/link"), 0},
-			{"unlink", opRemove("w/link"), 0},
-			{"rmdir", opRemove("w/dir"), 0},
-			{"fifo", opFifo("w/fifo"), 0},
-			{"socket", opBind("w/socket"), 0},
-			{"temporary file", opTemporary("w"), 0},
-			{"null device", opWrite("/dev/null"), 0},
-			{"own name", opWrite("/proc/self/comm"), 0},
-		}),
+		calls: []string{
+			"ok: open ro/file, opendir ro, execute /bin/true",
+			"EACCES: overwrite ro/file, create ro/new, truncate ro/file, mkdir ro/dir2, unlink ro/file, mkfifo ro/fifo, tmpfile ro",
+			"EXDEV: link ro/file w/link",
+			"EACCES: rename w/file ro/moved",
+			"ok: overwrite ro/file2, truncate ro/file2",
+			"EACCES: unlink ro/file2, mkdir gone",
+			"ok: create w/new, overwrite w/new, truncate w/new, mkdir w/dir, rename w/new w2/new, link w2/new w/link, unlink w/link, rmdir w/dir",
+			"ok: mkfifo w/fifo, bind w/socket, tmpfile w, overwrite /dev/null, overwrite /proc/self/comm",
+		},
 	},
 	"read-only, alone": {
 		root:    sandbox.Read,
 		rules:   []sandbox.Rule{{Path: "private", Access: sandbox.Denied, Origin: sandbox.Private}},
 		ruleset: aloneRules,
-		ops: slices.Concat(outsideOps, []landlockOp{
-			{"read", opRead("ro/file"), 0},
-			{"list", opList("ro"), 0},
-			{"list the root", opList("/"), 0},
-			{"execute", opExecute("/bin/true"), 0},
-			{"write", opWrite("ro/file"), unix.EACCES},
-			{"create", opCreate("ro/new"), unix.EACCES},
-			{"truncate", opTruncate("ro/file"), unix.EACCES},
-			{"read what is private", opRead("private/file"), unix.EACCES},
-			{"read beside what is private", opRead("file"), 0},
-			{"null device", opWrite("/dev/null"), 0},
-			{"random device", opRead("/dev/urandom"), 0},
-			{"other device", opRead("/dev/kmsg"), unix.EACCES},
-			{"new terminal", opTerminal, 0},
-			{"shared memory", opCreate("/dev/shm/execagent-test"), unix.EACCES},
-			{"own name", opWrite("/proc/self/comm"), unix.EACCES},
-		}),
+		calls: []string{
+			"ok: open ro/file, opendir ro, opendir /, execute /bin/true",
+			"EACCES: overwrite ro/file, create ro/new, truncate ro/file, open private/file",
+			"ok: open file, overwrite /dev/null, open /dev/urandom",
+			"EACCES: open /dev/kmsg",
+			"ok: terminal",
+			"EACCES: create /dev/shm/execagent-test, overwrite /proc/self/comm",
+		},
 	},
 	"view, alone": {
 		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}, {Path: "file", Access: sandbox.Read}, {Path: "link/sub", Access: sandbox.Read}},
 		ruleset: aloneRules,
-		ops: slices.Concat(outsideOps, []landlockOp{
-			{"read", opRead("ro/file"), 0},
-			{"list", opList("ro"), 0},
-			{"read a file", opRead("file"), 0},
-			{"list the parent", opList("."), unix.EACCES},
-			{"read outside", opRead("w/file"), unix.EACCES},
-			{"read where a link leads", opRead("linked/sub/file"), unix.EACCES},
-			{"execute outside", opExecute("/bin/true"), unix.EACCES},
-			{"write", opWrite("ro/file"), unix.EACCES},
-			{"null device", opWrite("/dev/null"), 0},
-		}),
+		calls: []string{
+			"ok: open ro/file, opendir ro, open file",
+			"EACCES: opendir ., open w/file, open linked/sub/file, execute /bin/true, overwrite ro/file",
+			"ok: overwrite /dev/null",
+		},
 	},
 	"helper": {
 		root:    sandbox.Read,
 		rules:   []sandbox.Rule{{Path: "w", Access: sandbox.Write}, {Path: "ro/file2", Access: sandbox.Write}},
 		ruleset: helperRules,
-		ops: slices.Concat(outsideOps, []landlockOp{
-			{"read", opRead("ro/file"), 0},
-			{"execute", opExecute("/bin/true"), unix.EACCES},
-			{"write outside", opWrite("ro/file"), unix.EACCES},
-			{"null device", opWrite("/dev/null"), unix.EACCES},
-			{"own name", opWrite("/proc/self/comm"), unix.EACCES},
-			{"create", opCreate("w/new"), 0},
-			{"mkdir", opMkdir("w/dir"), 0},
-			{"move", opRename("w/new", "w/dir/new"), 0},
-			{"symlink", opSymlink("w/symlink"), 0},
-			{"fifo", opFifo("w/fifo"), unix.EACCES},
-			{"socket", opBind("w/socket"), unix.EACCES},
-			{"write a file", opWrite("ro/file2"), 0},
-		}),
+		calls: []string{
+			"ok: open ro/file",
+			"EACCES: execute /bin/true, overwrite ro/file, overwrite /dev/null, overwrite /proc/self/comm",
+			"ok: create w/new, mkdir w/dir, rename w/new w/dir/new, symlink anywhere w/symlink",
+			"EACCES: mkfifo w/fifo, bind w/socket",
+			"ok: overwrite ro/file2",
+		},
 	},
 	"helper with a view": {
 		rules:   []sandbox.Rule{{Path: "ro", Access: sandbox.Read}},
 		ruleset: helperRules,
-		ops: slices.Concat(outsideOps, []landlockOp{
-			{"read", opRead("ro/file"), 0},
-			{"list the way", opList("."), 0},
-			{"read outside", opRead("w/file"), unix.EACCES},
-			{"write", opWrite("ro/file"), unix.EACCES},
-		}),
+		calls: []string{
+			"ok: open ro/file",
+			"ok: opendir .", // the way there
+			"EACCES: open w/file, overwrite ro/file",
+		},
 	},
 }
 
-// outsideOps try to reach other processes.
-var outsideOps = []landlockOp{
-	{"signal to the parent", func(string) error { return unix.Kill(os.Getppid(), 0) }, unix.EPERM},
-	{"abstract socket", func(dir string) error { return opConnect("@" + dir) }, unix.EPERM},
-}
+// outside are calls that try to reach other processes.
+const outside = "EPERM: signal-parent, connect-abstract ."
 
 func TestLandlock(t *testing.T) {
 	t.Parallel()
@@ -160,6 +106,9 @@ func TestLandlock(t *testing.T) {
 	}
 }
 
+// cgo is true if this binary was built with it.
+var cgo bool
+
 // TestRestrictProcess: all threads are bound, also those that existed before.
 func TestRestrictProcess(t *testing.T) {
 	t.Parallel()
@@ -167,15 +116,16 @@ func TestRestrictProcess(t *testing.T) {
 		t.Skipf("the kernel has Landlock ABI %d, this tests 6 and later", abi)
 	}
 	run := sandboxtest.ChildCommand(t, "landlock/process", landlockFiles(t))
-	// Run the child from a build without cgo, as the shipped program is: the test
-	// binary may have cgo, which the race detector needs.
-	static := filepath.Join(t.TempDir(), "static")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", static, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building without cgo: %v\n%s", err, out)
+	if cgo {
+		// Run the child from a build without cgo, as the shipped program is.
+		static := filepath.Join(t.TempDir(), "static")
+		build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", static, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building without cgo: %v\n%s", err, out)
+		}
+		run.Path = static
 	}
-	run.Path = static
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -185,25 +135,13 @@ func TestRestrictProcess(t *testing.T) {
 // listens. It returns their directory, without symbolic links.
 func landlockFiles(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	for _, name := range []string{"file", "ro/file", "ro/file2", "w/file", "w2/file", "private/file", "linked/sub/file"} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o644))
 	}
-	if err := os.Symlink("linked", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("unix", "@"+dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("linked", filepath.Join(dir, "link")))
+	listener := rig.Value(net.Listen("unix", "@"+dir))
 	t.Cleanup(func() { _ = listener.Close() })
 	return dir
 }
@@ -222,15 +160,7 @@ func (c landlockCase) in(dir string) sandbox.Ruleset {
 }
 
 func (c landlockCase) try(dir string) error {
-	var failures error
-	for _, op := range c.ops {
-		err := op.do(dir)
-		if op.want == 0 && err == nil || op.want != 0 && errors.Is(err, op.want) {
-			continue
-		}
-		failures = errors.Join(failures, fmt.Errorf("%s: %v, want %v", op.name, err, op.want))
-	}
-	return failures
+	return sandboxtest.TryAll(sandboxtest.Attempts(dir, append(c.calls, outside)...))
 }
 
 var _ = sandboxtest.RegisterChild("landlock/thread", func(args []string) error {
@@ -260,7 +190,7 @@ var _ = sandboxtest.RegisterChild("landlock/process", func(args []string) error 
 			runtime.LockOSThread()
 			close(ready)
 			restricted.Wait()
-			failures <- landlockCase{ops: outsideOps}.try(dir)
+			failures <- landlockCase{}.try(dir)
 		})
 		<-ready
 	}
@@ -285,98 +215,4 @@ func TestRulesetEmpty(t *testing.T) {
 	if err := RestrictThread(p.ProcessRuleset(0, false)); err == nil {
 		t.Error("a ruleset of ABI 0 is in force")
 	}
-}
-
-// opPath returns an absolute path as it is, and any other below dir.
-func opPath(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
-}
-
-func opOpen(path string, flags int) func(string) error {
-	return func(dir string) error {
-		fd, err := unix.Open(opPath(dir, path), flags|unix.O_CLOEXEC, 0o600)
-		if err != nil {
-			return err
-		}
-		return unix.Close(fd)
-	}
-}
-
-func opRead(path string) func(string) error  { return opOpen(path, unix.O_RDONLY) }
-func opList(path string) func(string) error  { return opOpen(path, unix.O_RDONLY|unix.O_DIRECTORY) }
-func opWrite(path string) func(string) error { return opOpen(path, unix.O_WRONLY|unix.O_TRUNC) }
-func opCreate(path string) func(string) error {
-	return opOpen(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-}
-func opTemporary(path string) func(string) error { return opOpen(path, unix.O_WRONLY|unix.O_TMPFILE) }
-
-func opTruncate(path string) func(string) error {
-	return func(dir string) error { return unix.Truncate(opPath(dir, path), 3) }
-}
-
-func opMkdir(path string) func(string) error {
-	return func(dir string) error { return unix.Mkdir(opPath(dir, path), 0o700) }
-}
-
-func opRemove(path string) func(string) error {
-	return func(dir string) error { return os.Remove(opPath(dir, path)) }
-}
-
-func opFifo(path string) func(string) error {
-	return func(dir string) error { return unix.Mkfifo(opPath(dir, path), 0o600) }
-}
-
-func opSymlink(path string) func(string) error {
-	return func(dir string) error { return unix.Symlink("anywhere", opPath(dir, path)) }
-}
-
-func opLink(from, to string) func(string) error {
-	return func(dir string) error { return unix.Link(opPath(dir, from), opPath(dir, to)) }
-}
-
-func opRename(from, to string) func(string) error {
-	return func(dir string) error { return unix.Rename(opPath(dir, from), opPath(dir, to)) }
-}
-
-// opExecute starts a program, which inherits the restrictions of the thread.
-func opExecute(path string) func(string) error {
-	return func(string) error {
-		cmd := exec.Command(path)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-		return cmd.Run()
-	}
-}
-
-func opBind(path string) func(string) error {
-	return func(dir string) error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return unix.Bind(fd, &unix.SockaddrUnix{Name: opPath(dir, path)})
-	}
-}
-
-func opConnect(name string) error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
-}
-
-// opTerminal makes a terminal, and asks for its number by ioctl.
-func opTerminal(string) error {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	_, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func BenchmarkFilesOpenRead(b *testing.B) {
@@ -44,9 +45,7 @@ func BenchmarkFilesOfPool(b *testing.B) {
 	asked := WithKey(policy)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := pool.FilesOf(b.Context(), asked); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(pool.FilesOf(b.Context(), asked)))
 	}
 }
 
@@ -56,13 +55,8 @@ func BenchmarkFirstRequest(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		pool := NewPool(Config{})
-		f, err := pool.Files(b.Context(), policy)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := f.Stat(b.Context(), dir+"/file", fsops.FollowLinks); err != nil {
-			b.Fatal(err)
-		}
+		f := rig.Value(pool.Files(b.Context(), policy))
+		rig.Must(b, rig.Err(f.Stat(b.Context(), dir+"/file", fsops.FollowLinks)))
 		b.StopTimer()
 		pool.Close()
 		b.StartTimer()
@@ -71,18 +65,13 @@ func BenchmarkFirstRequest(b *testing.B) {
 
 func benchmark(b *testing.B, do func(f *FS, dir string) error) {
 	pool, policy, dir := benchPool(b)
-	f, err := pool.Files(b.Context(), policy)
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := rig.Value(pool.Files(b.Context(), policy))
 	if err := do(f, dir); err != nil { // starts the helper
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := do(f, dir); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, do(f, dir))
 	}
 }
 
@@ -90,9 +79,7 @@ func benchmark(b *testing.B, do func(f *FS, dir string) error) {
 // that it lets be written.
 func benchPool(b *testing.B) (*Pool, *sandbox.Policy, string) {
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666))
 	pool := NewPool(Config{})
 	b.Cleanup(pool.Close)
 	return pool, workspace(b, dir), dir

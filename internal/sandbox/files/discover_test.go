@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/internal/discovery"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // skills makes a root with as many skills of that size, and one that is denied.
@@ -32,9 +33,7 @@ func skills(t testing.TB, n, size int) string {
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -42,20 +41,12 @@ func skills(t testing.TB, n, size int) string {
 // seen is what there is in dir for who reads it through the view of policy.
 func seen(t *testing.T, policy *sandbox.Policy, dir string) *discovery.Root {
 	t.Helper()
-	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
 	root, err := discovery.Read(t.Context(), view, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return root
 }
 
@@ -73,10 +64,7 @@ func TestDiscover(t *testing.T) {
 			if want.Plugin == nil || want.Plugin.MCP != nil || len(want.Skills) < 15 || len(want.Warnings) < 3 {
 				t.Errorf("%d skills, %+v, %+v", len(want.Skills), want.Plugin, want.Warnings)
 			}
-			files, err := pool.Files(t.Context(), policy)
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := rig.Value(pool.Files(t.Context(), policy))
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -93,9 +81,7 @@ func TestDiscover(t *testing.T) {
 			wg.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := files.Discover(ctx, dir); !errors.Is(err, context.Canceled) {
-				t.Errorf("with a context that has ended: %v", err)
-			}
+			rig.Is(t, rig.Err(files.Discover(ctx, dir)), context.Canceled, "with a context that has ended")
 			pool.Close()
 			children.check(t, 1)
 		})
@@ -109,27 +95,16 @@ func BenchmarkDiscover(b *testing.B) {
 	dir := skills(b, 200, 4096)
 	for i := range 200 {
 		folder := filepath.Join(dir, fmt.Sprint(i), "agents")
-		if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "openai.yaml"), []byte("policy: {}"), 0o600)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "openai.yaml"), []byte("policy: {}"), 0o600))
 	}
 	policy := workspace(b, dir)
-	resolved, err := resolve.Policy(policy)
-	if err != nil {
-		b.Fatal(err)
-	}
+	resolved := rig.Value(resolve.Policy(policy))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	if err != nil {
-		b.Fatal(err)
-	}
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
 	pool := NewPool(Config{})
 	defer pool.Close()
-	confined, err := pool.Files(b.Context(), policy)
-	if err != nil {
-		b.Fatal(err)
-	}
+	confined := rig.Value(pool.Files(b.Context(), policy))
 	for _, way := range []struct {
 		name string
 		read func() (*discovery.Root, error)
@@ -172,19 +147,12 @@ func TestDiscoverHostile(t *testing.T) {
 		write("1/agents/x", ""), link("/dev/zero", "1/agents/openai.yaml"),
 		write("2/agents/x", ""), link("../../vault/m.json", "2/agents/openai.yaml"),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	policy := workspace(t, dir)
 	want := seen(t, policy, dir)
-	files, err := pool.Files(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rig.Value(pool.Files(t.Context(), policy))
 	got, err := files.Discover(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("in this process (-) and in a helper (+):\n%.2000s", diff)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // roots makes n directories that a policy lets be written.
@@ -27,9 +28,7 @@ func roots(tb testing.TB, n int) *sandbox.Policy {
 	dir := tb.TempDir()
 	for i := range n {
 		root := fmt.Sprint(dir, "/", i)
-		if err := os.Mkdir(root, 0o777); err != nil {
-			tb.Fatal(err)
-		}
+		rig.Must(tb, os.Mkdir(root, 0o777))
 		entries = append(entries, sandbox.Entry{Place: sandbox.PlacePath, Path: root, Access: sandbox.Write})
 	}
 	return compile(tb, entries...)
@@ -39,17 +38,12 @@ func roots(tb testing.TB, n int) *sandbox.Policy {
 func TestDescriptorsAreBounded(t *testing.T) {
 	pool, _ := testPool(t, Config{Descriptors: 8})
 	before := openDescriptors(t)
-	busy, err := pool.Files(t.Context(), roots(t, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := rig.Value(pool.Files(t.Context(), roots(t, 4)))
 	if !busy.entry.hold() {
 		t.Fatal("not held")
 	}
 	for range 10 {
-		if _, err := pool.Files(t.Context(), roots(t, 3)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(pool.Files(t.Context(), roots(t, 3))))
 	}
 	sandboxtest.Eventually(t, "the least recently used let go", func() bool { return openDescriptors(t) <= before+8 })
 	busy.entry.release()
@@ -64,7 +58,7 @@ func TestFewStartAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	var alive, most, forked int
 	pool := NewPool(Config{
-		Argv0: garbageArgv0 + "silent", Hang: 2 * time.Second,
+		Argv0: garbageArgv0 + "silent", start: 300 * time.Millisecond,
 		Fork: func(start func() (int, error)) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -108,15 +102,11 @@ func TestNewPoliciesReplaceEachOther(t *testing.T) {
 	regular := workspace(t, dir)
 	for i := range 5 {
 		for range 2 {
-			if err := write(t, pool, regular, dir+"/x"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, write(t, pool, regular, dir+"/x"))
 		}
 		for range i {
 			other := t.TempDir()
-			if err := write(t, pool, workspace(t, other), other+"/x"); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, write(t, pool, workspace(t, other), other+"/x"))
 		}
 	}
 	pool.Close()
@@ -242,10 +232,7 @@ func TestDeadMount(t *testing.T) {
 
 func deadMount(t *sandboxtest.TB) error {
 	dir := t.TempDir()
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	fuse := rig.Value(unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)
 	if err := unix.Mount("dead", dir, "fuse", 0, options); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -310,11 +297,8 @@ func tracePipe(t *sandboxtest.TB) error {
 		return fmt.Errorf("mounting: %w", err)
 	}
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
-	fd, err := unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	if fd, err = own(fd, opOpenRead); err != unix.EACCES {
+	fd := rig.Value(unix.Open(filepath.Join(dir, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK, 0))
+	if fd, err := own(fd, opOpenRead); err != unix.EACCES {
 		return fmt.Errorf("descriptor %d, %w", fd, err)
 	}
 	return nil
@@ -325,26 +309,14 @@ func tracePipe(t *sandboxtest.TB) error {
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
-	if err := os.WriteFile(path, []byte("contents"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(path, []byte("contents"), 0o666))
 	for o, mode := range map[op]int{opOpenRead: unix.O_RDONLY, opOpenWrite: unix.O_WRONLY} {
 		fd := open(path, mode|unix.O_NONBLOCK|unix.O_CLOEXEC)
-		helpers, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		helpers := rig.Value(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))
 		defer unix.Close(helpers)
-		if fd, err = own(fd, o); err != nil {
-			t.Fatal(err)
-		}
+		fd = rig.Value(own(fd, o))
 		defer unix.Close(fd)
-		if _, err := unix.Seek(helpers, 5, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(unix.Seek(helpers, 5, 0)), rig.Err(unix.FcntlInt(uintptr(helpers), unix.F_SETFL, unix.O_APPEND)))
 		offset, err := unix.Seek(fd, 0, 1)
 		if err != nil || offset != 0 {
 			t.Errorf("at %d, %v", offset, err)

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // tree is a workspace with something of everything.
@@ -27,23 +27,15 @@ func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"d/e", "vault/in", ".git", "bad\xff"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o777))
 	}
 	for _, f := range []string{"file", "d/e/deep", "vault/in/secret", ".git/config", "bad\xff/f"} {
-		if err := os.WriteFile(filepath.Join(dir, f), []byte("contents of "+f), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, f), []byte("contents of "+f), 0o666))
 	}
 	for link, target := range map[string]string{"link": "file", "out": "/etc/hostname", "in": "vault/in", "dangling": "nowhere"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666))
 	return dir
 }
 
@@ -120,25 +112,14 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	here, there := tree(t), tree(t)
 
-	resolved, err := resolve.Policy(workspace(t, here))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resolved := rig.Value(resolve.Policy(workspace(t, here)))
 	defer resolved.Close()
-	view, err := newView(resolved.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	view := rig.Value(newView(resolved.Policy))
 	defer view.Close()
-	files, err := pool.Files(t.Context(), workspace(t, there))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rig.Value(pool.Files(t.Context(), workspace(t, there)))
 	want := perform(t.Context(), view, here)
 	got := perform(t.Context(), files, there)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("in this process (-) and in a helper (+):\n%s", diff)
-	}
+	rig.Same(t, "in this process and in a helper", want, got)
 	for _, needed := range []string{
 		"read vault/in/secret: , open DIR/vault/in/secret: permission denied",
 		"write .git/config: <nil>, open DIR/.git/config: read-only file system",
@@ -159,14 +140,9 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	pool, children := testPool(t, Config{})
 	dir := tree(t)
 	policy := compile(t, sandbox.Entry{Place: sandbox.PlaceRoot, Access: sandbox.Read})
-	f, err := pool.Files(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rig.Value(pool.Files(t.Context(), policy))
 	fd, err := f.OpenRead(t.Context(), dir+"/link", fsops.FollowLinks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if data, err := fsops.ReadFrom(fd, "", nil); string(data) != "contents of file" || err != nil {
 		t.Errorf("got %q, %v", data, err)
 	}
@@ -183,14 +159,10 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 		t.Errorf("walk: %+v, %v", walk, err)
 	}
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
-		if _, err := f.OpenRead(t.Context(), path, fsops.FollowLinks); !errors.Is(err, syscall.EACCES) {
-			t.Errorf("reading %s: %v", path, err)
-		}
+		rig.Is(t, rig.Err(f.OpenRead(t.Context(), path, fsops.FollowLinks)), syscall.EACCES, "reading %s", path)
 	}
 	children.check(t, 0)
-	if err := write(t, pool, policy, dir+"/x"); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("writing: %v", err)
-	}
+	rig.Is(t, write(t, pool, policy, dir+"/x"), syscall.EROFS, "writing")
 	pool.Close()
 	children.check(t, 1)
 }
@@ -200,34 +172,21 @@ func TestLongLists(t *testing.T) {
 	t.Parallel()
 	pool, _ := testPool(t, Config{})
 	dir := t.TempDir()
-	const files = 3000
+	const files = 1200
 	long := strings.Repeat("n", 200)
 	for i := range files {
-		if err := os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(fmt.Sprintf("%s/%04d-%s", dir, i, long), nil, 0o666))
 	}
-	if err := os.Mkdir(dir+"/0100-\xff", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(dir+"/0100-\xff", 0o777))
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	want, err := fsops.Host{}.ReadDirectory(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	got, err := f.ReadDirectory(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
-	if diff := cmp.Diff(want, got, byName); diff != "" {
-		t.Errorf("listing (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "listing", want, got, byName)
 	// The caller's count of the size decides where a walk ends.
-	for _, each := range []int{0, 500, 2000, 100_000} {
+	for _, each := range []int{0, 500, 5000, 100_000} {
 		o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 50_000}
 		if each > 0 {
 			o.Size = func(path string, err error) int {
@@ -239,16 +198,10 @@ func TestLongLists(t *testing.T) {
 			}
 		}
 		want, err := fsops.Host{}.Walk(t.Context(), dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := f.Walk(t.Context(), dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
-			t.Errorf("walk with %d bytes an entry (-want +got):\n%s", each, diff)
-		}
+		rig.Must(t, err)
+		rig.Same(t, fmt.Sprintf("walk with %d bytes an entry", each), want, got, cmpopts.EquateErrors())
 		if got.Truncated != (each > 500) || len(got.Entries) == 0 {
 			t.Errorf("walk with %d bytes an entry: %d entries, truncated %v", each, len(got.Entries), got.Truncated)
 		}
@@ -261,24 +214,15 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := slowCopy(ctx, t, f, dir)
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	rig.Is(t, <-failed, context.Canceled, "the error")
 	w := f.entry.worker
 	sandboxtest.Eventually(t, "the helper gives up too", func() bool { return len(w.slots) == 0 })
-	if _, err := f.Stat(ctx, dir, fsops.FollowLinks); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
-	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-		t.Error(err)
-	}
+	rig.Is(t, rig.Err(f.Stat(ctx, dir, fsops.FollowLinks)), context.Canceled, "with an ended context")
+	rig.Check(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	pool.Close()
 	children.check(t, 1)
 }
@@ -289,14 +233,15 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
+	rounds := 4
+	if rig.Runs(rig.Merge) {
+		rounds = 20
 	}
 	var running sync.WaitGroup
 	for i := range 100 {
 		running.Go(func() {
-			for j := range 20 {
+			for j := range rounds {
 				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
 				fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
 				if err == nil {
@@ -323,17 +268,10 @@ func TestManyAtOnce(t *testing.T) {
 func TestPathTooLong(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
-	f, err := pool.Files(t.Context(), workspace(t, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rig.Value(pool.Files(t.Context(), workspace(t, t.TempDir())))
 	long := strings.Repeat("/x", maxPath)
-	if _, err := f.Stat(t.Context(), long, fsops.FollowLinks); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("stat: %v", err)
-	}
-	if err := f.Rename(t.Context(), "/x", long, true); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("rename: %v", err)
-	}
+	rig.Is(t, rig.Err(f.Stat(t.Context(), long, fsops.FollowLinks)), syscall.ENAMETOOLONG, "stat")
+	rig.Is(t, f.Rename(t.Context(), "/x", long, true), syscall.ENAMETOOLONG, "rename")
 	children.check(t, 0)
 }
 
@@ -342,9 +280,7 @@ func TestHelperIsConfined(t *testing.T) {
 	t.Parallel()
 	pool, children := testPool(t, Config{})
 	dir := t.TempDir()
-	if err := write(t, pool, workspace(t, dir), dir+"/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, write(t, pool, workspace(t, dir), dir+"/x"))
 	proc := fmt.Sprintf("/proc/%d/", children.last())
 	tasks, err := filepath.Glob(proc + "task/*/status")
 	if err != nil || len(tasks) == 0 {
@@ -355,10 +291,7 @@ func TestHelperIsConfined(t *testing.T) {
 		caps = caps[:4] // the bounding set takes a capability
 	}
 	for _, task := range tasks {
-		status, err := os.ReadFile(task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := rig.Value(os.ReadFile(task))
 		want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2"}
 		for _, set := range caps {
 			want[set] = "0000000000000000"
@@ -396,9 +329,7 @@ func TestHelperIsConfined(t *testing.T) {
 		slices.Sort(links)
 		return len(links) <= len(want)
 	})
-	if diff := cmp.Diff(want, links); diff != "" {
-		t.Errorf("where descriptors lead to (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "where descriptors lead to", want, links)
 }
 
 func must[T any](v T, err error) T {

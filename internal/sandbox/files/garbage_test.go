@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // garbageArgv0 begins the argv[0] of a helper that misbehaves; the way follows.
@@ -202,19 +203,16 @@ func TestGarbage(t *testing.T) {
 			config := Config{Argv0: garbageArgv0 + tt.way, Quiet: 100 * time.Millisecond, Hang: sandboxtest.Enough}
 			switch tt.way {
 			case "silent":
-				config.Hang = 200 * time.Millisecond
+				config.start = 100 * time.Millisecond
 			case "ignore":
-				config.Hang = 8 * time.Second // it has to start within that
+				config.Hang, config.start = 100*time.Millisecond, sandboxtest.Enough
 			}
 			children := &children{}
 			pool := NewPool(children.config(config))
 			defer pool.Close()
 			for range 2 { // the second has another helper
-				f, err := pool.Files(t.Context(), policy)
-				if err != nil {
-					t.Fatal(err)
-				}
-				err = tt.ask(t.Context(), f)
+				f := rig.Value(pool.Files(t.Context(), policy))
+				err := tt.ask(t.Context(), f)
 				if _, ok := errors.AsType[*HelperError](err); !ok {
 					t.Fatalf("got %v, want a HelperError", err)
 				}
@@ -242,13 +240,8 @@ func TestLogIsBounded(t *testing.T) {
 		Argv0: garbageArgv0 + "chatty",
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	f, err := pool.Files(t.Context(), workspace(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Stat(t.Context(), dir, fsops.FollowLinks); err != nil {
-		t.Error(err)
-	}
+	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
+	rig.Check(t, rig.Err(f.Stat(t.Context(), dir, fsops.FollowLinks)))
 	pool.Close()
 	said := strings.Count(log.String(), "xxxx ") + strings.Count(log.String(), "xxxx\n")
 	most := maxLogLines + int(time.Since(begun)/logInterval) // some are granted meanwhile

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
 // TestMain is also the main of the helpers: the tests start this binary again.
@@ -23,5 +23,5 @@ func TestMain(m *testing.M) {
 			os.Exit(exhaustChildMain())
 		}
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }

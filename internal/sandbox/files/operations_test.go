@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestOperationsAreMethods holds the operations of the wire against the methods
@@ -39,9 +40,7 @@ func TestOperationsAreMethods(t *testing.T) {
 func constantsOf(t *testing.T, file, of string) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, decl := range parsed.Decls {
 		block, ok := decl.(*ast.GenDecl)
 		if !ok || block.Tok != token.CONST {

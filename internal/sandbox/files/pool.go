@@ -50,6 +50,8 @@ type Config struct {
 	// pinged, 5 s if zero; Hang how long it may take to answer that, and to
 	// start, 10 s if zero.
 	Quiet, Hang time.Duration
+
+	start time.Duration // how long it may take to start, Hang if zero; tests set it
 }
 
 func (c Config) withDefaults() Config {
@@ -63,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.Requests = cmp.Or(c.Requests, 10_000)
 	c.Quiet = cmp.Or(c.Quiet, 5*time.Second)
 	c.Hang = cmp.Or(c.Hang, 10*time.Second)
+	c.start = cmp.Or(c.start, c.Hang)
 	if c.Fork == nil {
 		c.Fork = func(start func() (int, error)) (int, error) { return start() }
 	}

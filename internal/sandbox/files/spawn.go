@@ -28,7 +28,7 @@ func (c *Config) spawn(policy *sandbox.Policy, stop <-chan struct{}) (*worker, e
 	if err != nil {
 		return nil, fmt.Errorf("starting the helper: %w", err)
 	}
-	late := time.NewTimer(c.Hang)
+	late := time.NewTimer(c.start)
 	defer late.Stop()
 	select {
 	case <-w.ready:
@@ -37,7 +37,7 @@ func (c *Config) spawn(policy *sandbox.Policy, stop <-chan struct{}) (*worker, e
 	case <-stop:
 		w.fail(errClosed)
 	case <-late.C:
-		w.fail(fmt.Errorf("the helper was not ready after %v", c.Hang))
+		w.fail(fmt.Errorf("the helper was not ready after %v", c.start))
 	}
 	w.Close()
 	return nil, w.broken

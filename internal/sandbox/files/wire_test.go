@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/fsops"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var requests = []request{
@@ -53,9 +54,7 @@ func TestRequestsCross(t *testing.T) {
 			t.Errorf("decoding %+v: %v", want, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(request{})); diff != "" {
-			t.Errorf("request changed on its way (-sent +got):\n%s", diff)
-		}
+		rig.Same(t, "what was sent and what came", want, got, cmp.AllowUnexported(request{}))
 		for n := range packet {
 			if _, err := decodeRequest(packet[:n]); err == nil {
 				t.Errorf("the first %d of %d bytes of operation %d are taken for a request", n, len(packet), want.op)
@@ -84,9 +83,7 @@ func TestRequestsRefused(t *testing.T) {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
-	if _, err := decodeRequest(longest.append(nil)); err != nil {
-		t.Errorf("a path of %d bytes: %v", maxPath, err)
-	}
+	rig.Is(t, rig.Err(decodeRequest(longest.append(nil))), nil, "a path of %d bytes", maxPath)
 }
 
 // TestErrorsCross: what fsops returns is what the agent sees.
@@ -122,9 +119,7 @@ func TestErrorsCross(t *testing.T) {
 			t.Errorf("%s: last %v, error %v", tt.name, last, err)
 			continue
 		}
-		if diff := cmp.Diff(tt.want.Error(), got.Error()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		rig.Same(t, tt.name, tt.want.Error(), got.Error())
 		want, wanted := errors.AsType[syscall.Errno](tt.want)
 		if errno, ok := errors.AsType[syscall.Errno](got); ok != wanted || errno != want {
 			t.Errorf("%s: errno %v, want %v", tt.name, errno, want)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(os.Stdout, conn)
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }
 
 // greet greets whoever gets through.
@@ -51,10 +50,7 @@ func greet(l net.Listener) {
 // read connects and reads to the end.
 func read(t *testing.T, addr net.Addr) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rig.Value(net.Dial("tcp", addr.String()))
 	defer conn.Close()
 	text, _ := io.ReadAll(conn) // a reset is no text
 	return string(text)
@@ -63,9 +59,7 @@ func read(t *testing.T, addr net.Addr) string {
 func TestOwned(t *testing.T) {
 	t.Parallel()
 	g, err := Owned(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer g.Close()
 	go greet(g.HTTP())
 	go greet(g.SOCKS5())
@@ -77,18 +71,11 @@ func TestOwned(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rig.Value(os.ReadFile("/proc/self/exe"))
 	dir, err := os.MkdirTemp("", "gate") // everybody can reach it
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer os.RemoveAll(dir)
-	if err := errors.Join(os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(dir, 0o755), rig.WriteProgram(dir+"/child", self))
 	for uid, want := range map[uint32]string{other: "", 0: "hello"} {
 		child := exec.CommandContext(t.Context(), dir+"/child", "read", g.HTTP().Addr().String())
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -101,10 +88,7 @@ func TestOwned(t *testing.T) {
 // socket makes a socket of that family, which is closed with the test.
 func socket(t testing.TB, family int) int {
 	t.Helper()
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := rig.Value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
 }
@@ -129,9 +113,7 @@ func text(fd int) string {
 func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at)}).Dial("tcp4", to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -140,9 +122,7 @@ func from(t *testing.T, at netip.AddrPort, to net.Addr) net.Conn {
 func told(t *testing.T) (*Gate, *Teller) {
 	t.Helper()
 	g, theirs, err := Told(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(g.Close)
 	t.Cleanup(func() { _ = theirs.Close() })
 	go greet(g.HTTP())
@@ -164,9 +144,7 @@ func TestTold(t *testing.T) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for range 3 {
 			fd := socket(t, family)
-			if err := teller.Connect(fd, family, ports[1]); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, teller.Connect(fd, family, ports[1]))
 			if got := text(fd); got != "hello" {
 				t.Errorf("what was told: %q", got)
 			}
@@ -188,32 +166,20 @@ func TestToldOthers(t *testing.T) {
 	fd := socket(t, unix.AF_INET)
 	c := connection{fd, unix.AF_INET}
 	at, err := c.source()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := teller.send(packet{coming, 7, at, g.Ports()[0]}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, teller.send(packet{coming, 7, at, g.Ports()[0]}))
 	teller.number = 7
 	if got := read(t, g.HTTP().Addr()); got != "" {
 		t.Errorf("from another port: %q", got)
 	}
-	if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
 	if got := text(fd); got != "hello" {
 		t.Errorf("what was told, after others: %q", got)
 	}
-	if err := teller.await(time.Now().Add(sandboxtest.Enough)); err != nil {
-		t.Error(err)
-	}
-	if err := teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, teller.await(time.Now().Add(sandboxtest.Enough)))
+	rig.Must(t, teller.send(packet{coming, 8, loopback(1), g.Ports()[0]}))
 	other := from(t, loopback(0), g.SOCKS5().Addr())
-	if err := teller.send(packet{coming, 9, other.LocalAddr().(*net.TCPAddr).AddrPort(), g.Ports()[0]}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.send(packet{coming, 9, other.LocalAddr().(*net.TCPAddr).AddrPort(), g.Ports()[0]}))
 	if got, _ := io.ReadAll(other); len(got) > 0 {
 		t.Errorf("to the other listener: %q", got)
 	}
@@ -226,13 +192,9 @@ func TestToldFails(t *testing.T) {
 	g, teller := told(t)
 	fd := socket(t, unix.AF_INET)
 	at, err := connection{fd, unix.AF_INET}.source()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	// The gate is told of the connection, which goes to a port where nobody listens.
-	if err := teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}); err != unix.ECONNREFUSED {
-		t.Errorf("%v", err)
-	}
+	rig.Is(t, teller.tell(1, time.Now().Add(sandboxtest.Enough), connection{fd, unix.AF_INET}), unix.ECONNREFUSED, "the error")
 	if again, err := (connection{fd, unix.AF_INET}).source(); again != at || err != nil {
 		t.Errorf("after an attempt that failed the socket has %v, and had %v: %v", again, at, err)
 	}
@@ -240,21 +202,15 @@ func TestToldFails(t *testing.T) {
 		_ = l.Close()
 		t.Error("after an attempt that failed the port is free")
 	}
-	if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
 	if got := text(fd); got != "hello" {
 		t.Errorf("after an attempt that failed: %q", got)
 	}
 	fd = socket(t, unix.AF_INET)
-	if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
 	at = connection{fd, unix.AF_INET}.name()
 	// A reset gives the port free at once.
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil && err != unix.ENOTCONN {
 		t.Fatal(err)
 	}
@@ -273,12 +229,8 @@ func TestToldClosed(t *testing.T) {
 	g, teller := told(t)
 	g.Close()
 	g.Close()
-	if err := teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]); err != unix.ECONNREFUSED {
-		t.Error(err)
-	}
-	if _, err := g.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
+	rig.Is(t, teller.Connect(socket(t, unix.AF_INET), unix.AF_INET, g.Ports()[0]), unix.ECONNREFUSED, "the error")
+	rig.Is(t, rig.Err(g.HTTP().Accept()), net.ErrClosed, "the error")
 	var none *Gate
 	none.Close()
 }
@@ -289,25 +241,17 @@ func TestToldGone(t *testing.T) {
 	t.Parallel()
 	for _, unread := range []bool{false, true} {
 		g, theirs, err := Told(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		defer g.Close()
 		go greet(g.HTTP())
 		// connected returns what the gate sends on a connection that is told first.
 		connected := func(then func()) string {
 			c := connection{socket(t, unix.AF_INET), unix.AF_INET}
 			at, err := c.source()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, NewTeller(int(theirs.Fd()), g.Ports()).send(packet{coming, 1, at, g.Ports()[0]}))
 			then()
-			if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
 			return text(c.socket)
 		}
 		if unread {
@@ -326,9 +270,7 @@ func TestToldGone(t *testing.T) {
 func TestToldNotTaken(t *testing.T) {
 	t.Parallel()
 	g, theirs, err := Told(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer g.Close()
 	defer theirs.Close()
 	teller := NewTeller(int(theirs.Fd()), g.Ports())
@@ -338,25 +280,14 @@ func TestToldNotTaken(t *testing.T) {
 		t.Errorf("without any time: %v, %v", err, c.name())
 	}
 	at, err := c.source()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, unix.SetNonblock(fd, true))
 	// As tell does it, with a time that has come.
-	if err := teller.send(packet{coming, 1, at, g.Ports()[0]}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.send(packet{coming, 1, at, g.Ports()[0]}), c.connect(time.Now().Add(sandboxtest.Enough), loopback(g.Ports()[0])))
 	if err := teller.await(time.Now()); err != unix.ETIMEDOUT {
 		t.Fatal(err)
 	}
-	if err := teller.send(packet{gone, 1, at, g.Ports()[0]}); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.send(packet{gone, 1, at, g.Ports()[0]}))
 	taken := make(chan net.Conn)
 	go func() {
 		defer close(taken)
@@ -365,9 +296,7 @@ func TestToldNotTaken(t *testing.T) {
 		}
 	}()
 	second := socket(t, unix.AF_INET)
-	if err := teller.Connect(second, unix.AF_INET, g.Ports()[0]); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, teller.Connect(second, unix.AF_INET, g.Ports()[0]))
 	want := connection{second, unix.AF_INET}.name()
 	if conn := <-taken; conn.RemoteAddr().String() != want.String() {
 		t.Errorf("%v got through, and not %v", conn.RemoteAddr(), want)
@@ -379,10 +308,7 @@ func TestInside(t *testing.T) {
 	t.Parallel()
 	listening := func(ports []uint16) (fds []int, close func()) {
 		for _, p := range ports {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Port: int(p), Addr: loopback(p).Addr().As4()}), unix.Listen(fd, 1)); err != nil {
 				t.Skipf("port %d of this host: %v", p, err)
 			}
@@ -404,15 +330,11 @@ func TestInside(t *testing.T) {
 		"no message": {func(*Gate) []uint16 { return nil }, false},
 	} {
 		g, theirs, err := Inside(2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		t.Cleanup(g.Close)
 		if ports := tt.pass(g); ports != nil {
 			fds, done := listening(ports)
-			if err := unix.Sendmsg(int(theirs.Fd()), []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, unix.Sendmsg(int(theirs.Fd()), []byte{0}, unix.UnixRights(fds...), nil, 0))
 			done()
 		}
 		_ = theirs.Close()
@@ -445,9 +367,7 @@ func TestInside(t *testing.T) {
 func TestInsideClosed(t *testing.T) {
 	t.Parallel()
 	g, theirs, err := Inside(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer theirs.Close()
 	if g.SOCKS5() != nil {
 		t.Error("a second listener")
@@ -465,10 +385,7 @@ func TestInsideClosed(t *testing.T) {
 
 func TestBridge(t *testing.T) {
 	t.Parallel()
-	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := rig.Value(net.Listen("tcp4", "127.0.0.1:0"))
 	defer server.Close()
 	served := make(chan net.Conn)
 	go func() {
@@ -481,27 +398,18 @@ func TestBridge(t *testing.T) {
 		}
 	}()
 	g, err := Owned(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	closed := netip.MustParseAddrPort("127.0.0.1:1")
 	g.Bridge([]netip.AddrPort{netip.MustParseAddrPort(server.Addr().String()), closed})
-	client, err := net.Dial("tcp4", g.HTTP().Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
 	defer client.Close()
 	conn := <-served
-	if _, err := io.WriteString(client, "question"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(client, "question")))
 	_ = client.(*net.TCPConn).CloseWrite()
 	if text, err := io.ReadAll(conn); err != nil || string(text) != "question" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := io.WriteString(conn, "answer"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(io.WriteString(conn, "answer")))
 	_ = conn.Close()
 	if text, err := io.ReadAll(client); err != nil || string(text) != "answer" {
 		t.Errorf("%q, %v", text, err)
@@ -510,10 +418,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("where nobody listens: %q", got)
 	}
 	// A connection that goes on ends with the gate.
-	client, err = net.Dial("tcp4", g.HTTP().Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client = rig.Value(net.Dial("tcp4", g.HTTP().Addr().String()))
 	defer client.Close()
 	conn = <-served
 	defer conn.Close()
@@ -536,21 +441,14 @@ func FuzzPacket(f *testing.F) {
 
 func BenchmarkTold(b *testing.B) {
 	g, theirs, err := Told(1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer g.Close()
 	defer theirs.Close()
 	go greet(g.HTTP())
 	teller := NewTeller(int(theirs.Fd()), g.Ports())
 	for b.Loop() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := teller.Connect(fd, unix.AF_INET, g.Ports()[0]); err != nil {
-			b.Fatal(err)
-		}
+		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+		rig.Must(b, teller.Connect(fd, unix.AF_INET, g.Ports()[0]))
 		connection{fd, unix.AF_INET}.disconnect()
 		unix.Close(fd)
 	}
@@ -564,17 +462,12 @@ func BenchmarkStart(b *testing.B) {
 			for b.Loop() {
 				var g *Gate
 				if listeners > 0 {
-					var err error
-					if g, err = Owned(listeners); err != nil {
-						b.Fatal(err)
-					}
+					g = rig.Value(Owned(listeners))
 					for _, l := range g.listeners {
 						go greet(l)
 					}
 				}
-				if err := exec.Command("/bin/true").Run(); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, exec.Command("/bin/true").Run())
 				g.Close()
 			}
 		})

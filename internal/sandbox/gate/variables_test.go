@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestProxies: variables that name a proxy on this host name a port of the gate then
@@ -18,9 +20,7 @@ func TestProxies(t *testing.T) {
 		"ALL_PROXY=socks5://127.9.9.9", "HTTP_PROXYX=http://127.0.0.1:1",
 	}
 	p, err := ProxiesOf(environ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var addrs []string
 	for _, a := range p.Addrs() {
 		addrs = append(addrs, a.String())

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/execpolicy"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // FuzzDecode: an event that is read is sent as it was.
@@ -33,13 +34,9 @@ func TestLoader(t *testing.T) {
 prefix_rule(["ld-linux-x86-64.so.2"], "forbidden")
 prefix_rule(["rm", "-rf"], "forbidden")
 `}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	j, err := New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		loader, name, word string
 		allowed            bool
@@ -80,21 +77,14 @@ prefix_rule(["rm", "-rf"], "forbidden")
 // then. A process that is ended hangs up again, and may be closed meanwhile.
 func TestQuestionsClosed(t *testing.T) { // not parallel: another test could take the number
 	q, theirs, err := Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer unix.Close(theirs)
 	socket := q.socket
 	q.Close()
-	others, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))
 	defer unix.Close(others[1])
 	if others[0] != socket {
-		if err := unix.Dup3(others[0], socket, unix.O_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Dup3(others[0], socket, unix.O_CLOEXEC))
 		unix.Close(others[0])
 	}
 	defer unix.Close(socket)

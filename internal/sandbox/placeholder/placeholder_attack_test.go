@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // repository makes what a confined process would like to have at .git.
@@ -46,9 +48,7 @@ func TestForgedAway(t *testing.T) {
 						}
 					}
 					release := hold(t, p, m)
-					if err := repository(filepath.Join(root, seen+suffix)); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, repository(filepath.Join(root, seen+suffix)))
 					if settled == "sweep" {
 						forget(t, p, root+"/.git")
 						openPlaceholders(t, state)
@@ -69,18 +69,12 @@ func TestForgedAway(t *testing.T) {
 func forget(t *testing.T, p *Placeholders, path string) {
 	t.Helper()
 	for _, h := range p.held {
-		if err := unix.Close(h.fd); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Close(h.fd))
 		h.fd = -1
 	}
-	if err := p.ledger.file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, p.ledger.file.Close())
 	p.closed = true
-	if _, err := os.Lstat(path); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(os.Lstat(path)))
 }
 
 // TestRaces: while a placeholder is removed, a user may put something at the
@@ -129,9 +123,7 @@ func TestRaces(t *testing.T) {
 				if do == nil {
 					return
 				}
-				if err := do(path); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, do(path))
 			}
 			hold(t, p, Missing{Parent: root, Name: "x", Dir: tt.dir})()
 			p.ledger.step = nil
@@ -203,9 +195,7 @@ func TestForgedLedger(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root, state := t.TempDir()+"/root", t.TempDir()
-			if err := mkdir(root); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, mkdir(root))
 			p := openPlaceholders(t, state)
 			m := Missing{Parent: root, Name: ".git", Dir: true}
 			hold(t, p, m)
@@ -213,15 +203,11 @@ func TestForgedLedger(t *testing.T) {
 			if tt.record != nil {
 				tt.record(&n.record)
 			}
-			if err := n.put(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, n.put())
 			ledger := p.ledger.file.Name()
 			forget(t, p, root+"/.git")
 			if tt.file != nil {
-				if err := tt.file(ledger); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, tt.file(ledger))
 			}
 			openPlaceholders(t, state)
 			want := ".git/"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,34 +31,22 @@ func four(root string) []Missing {
 
 func openPlaceholders(t *testing.T, dir string) *Placeholders {
 	t.Helper()
-	p, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	p := rig.Value(Open(dir))
+	t.Cleanup(func() { rig.Check(t, p.Close()) })
 	return p
 }
 
 func hold(t *testing.T, p *Placeholders, missing ...Missing) (release func()) {
 	t.Helper()
 	release, err := p.Hold(missing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return release
 }
 
 // listing has the names in dir, with a slash behind those of directories.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := rig.Value(os.ReadDir(dir))
 	var names []string
 	for _, e := range entries {
 		name := e.Name()
@@ -85,10 +74,7 @@ func TestHold(t *testing.T) {
 	first := hold(t, p, four(root)...)
 	wantListing(t, root, allFour)
 	for _, m := range four(root) {
-		info, err := os.Lstat(filepath.Join(root, m.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := rig.Value(os.Lstat(filepath.Join(root, m.Name)))
 		want := os.FileMode(0o444)
 		if m.Dir {
 			want = os.ModeDir | 0o555
@@ -119,10 +105,7 @@ func TestHoldUmask(t *testing.T) {
 
 var _ = sandboxtest.RegisterChild("placeholders/umask", func(args []string) error {
 	unix.Umask(0o777)
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold([]Missing{{Parent: args[1], Name: "dir", Dir: true}, {Parent: args[1], Name: "file"}})
 	if err != nil {
 		return err
@@ -172,15 +155,11 @@ func TestHoldLeavesUserData(t *testing.T) {
 			path := filepath.Join(root, "x")
 			p := openPlaceholders(t, t.TempDir())
 			if tt.before != nil {
-				if err := tt.before(path); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, tt.before(path))
 			}
 			release := hold(t, p, Missing{Parent: root, Name: "x", Dir: true})
 			if tt.while != nil {
-				if err := tt.while(path); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, tt.while(path))
 			}
 			release()
 			wantListing(t, root, tt.want)
@@ -199,9 +178,7 @@ func TestHoldAgain(t *testing.T) {
 	m := Missing{Parent: root, Name: "x", Dir: true}
 	p := openPlaceholders(t, t.TempDir())
 	first := hold(t, p, m)
-	if err := os.Remove(root + "/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Remove(root+"/x"))
 	second := hold(t, p, m)
 	wantListing(t, root, "x/")
 	first()
@@ -214,14 +191,10 @@ func TestHoldAgain(t *testing.T) {
 func TestRenamedParent(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	if err := os.Mkdir(top+"/a", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(top+"/a", 0o755))
 	p := openPlaceholders(t, t.TempDir())
 	release := hold(t, p, four(top+"/a")...)
-	if err := os.Rename(top+"/a", top+"/b"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(top+"/a", top+"/b"))
 	release()
 	wantListing(t, top+"/b", "")
 }
@@ -231,12 +204,7 @@ func TestRenamedParent(t *testing.T) {
 func TestHoldRefused(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.Symlink(root, root+"/link"); err != nil {
-		t.Fatal(err)
-	}
-	if err := touch(root + "/file"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink(root, root+"/link"), touch(root+"/file"))
 	p := openPlaceholders(t, t.TempDir())
 	for _, m := range []Missing{
 		{Parent: root + "/gone", Name: "x", Dir: true},
@@ -257,12 +225,8 @@ func TestHoldRefused(t *testing.T) {
 		}
 	}
 	wantListing(t, root, "file link")
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Hold after Close: %v", err)
-	}
+	rig.Must(t, p.Close())
+	rig.Is(t, rig.Err(p.Hold([]Missing{{Parent: root, Name: "x", Dir: true}})), os.ErrClosed, "Hold after Close")
 }
 
 // TestHoldWithoutRights: an ordinary user skips directories of others in which it
@@ -277,23 +241,12 @@ func TestHoldWithoutRights(t *testing.T) {
 	top := t.TempDir()
 	state, theirs, ours := top+"/state", top+"/theirs", top+"/ours"
 	for _, dir := range []string{state, theirs, ours} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(dir, 0o755))
 	}
 	for _, dir := range []string{state, ours} {
-		if err := os.Chown(dir, user, user); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Chown(dir, user, user))
 	}
-	for dir := top; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { // TempDir makes them all for this test
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(os.Chmod(ours, 0o555), os.Chmod(state, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(filepath.Dir(top), 0o755), os.Chmod(ours, 0o555), os.Chmod(state, 0o700))
 	for parent, want := range map[string]string{theirs: "held", ours: "permission denied"} {
 		cmd := sandboxtest.ChildCommand(t, "placeholders/hold-once", state, parent)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
@@ -306,10 +259,7 @@ func TestHoldWithoutRights(t *testing.T) {
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/hold-once", func(args []string) error {
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err != nil {
 		return errors.Join(err, p.Close())
@@ -349,10 +299,7 @@ var _ = sandboxtest.RegisterChild("placeholders/read-only", func(args []string) 
 	if err := unix.Mount("tmpfs", args[1], "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		return err
 	}
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err == nil {
 		release()
@@ -389,9 +336,7 @@ func TestCrash(t *testing.T) {
 				}
 				p := openPlaceholders(t, state)
 				wantListing(t, root, ".aws/")
-				if err := p.Close(); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, p.Close())
 				wantListing(t, state, "")
 			})
 		}
@@ -406,9 +351,7 @@ func TestCrashKeepsUserData(t *testing.T) {
 	if out, err := sandboxtest.ChildCommand(t, "placeholders/crash", state, root, "held", "1").CombinedOutput(); err == nil {
 		t.Fatalf("the agent was not killed: %s", out)
 	}
-	if err := errors.Join(os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(root+"/.git", 0o755), touch(root+"/.git/HEAD"), os.Remove(root+"/.codex"), mkdir(root+"/.codex"))
 	openPlaceholders(t, state)
 	wantListing(t, root, ".codex/ .git/")
 	wantListing(t, root+"/.git", "HEAD")
@@ -419,10 +362,7 @@ var _ = sandboxtest.RegisterChild("placeholders/crash", func(args []string) erro
 	if _, err := fmt.Sscan(args[3], &nth); err != nil {
 		return err
 	}
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	missing := slices.DeleteFunc(four(args[1]), func(m Missing) bool { return m.Name == ".aws" })
 	missing = append(missing, Missing{Parent: args[1], Name: "fifth", Dir: true})
 	crash := func(step string) {
@@ -455,17 +395,11 @@ func startHolder(t *testing.T, state, root string) *holder {
 	t.Helper()
 	cmd := sandboxtest.ChildCommand(t, "placeholders/holder", state, root)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "held\n" {
 		t.Fatalf("the other agent said %q: %v", line, err)
 	}
@@ -474,26 +408,19 @@ func startHolder(t *testing.T, state, root string) *holder {
 
 func (h *holder) end(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(h.stdin.Close(), h.cmd.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, h.stdin.Close(), h.cmd.Wait())
 }
 
 func (h *holder) kill(t *testing.T) {
 	t.Helper()
-	if err := h.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, h.cmd.Process.Kill())
 	if err := h.cmd.Wait(); err == nil {
 		t.Fatal("a killed agent ended well")
 	}
 }
 
 var _ = sandboxtest.RegisterChild("placeholders/holder", func(args []string) error {
-	p, err := Open(args[0])
-	if err != nil {
-		return err
-	}
+	p := rig.Value(Open(args[0]))
 	release, err := p.Hold(four(args[1]))
 	if err != nil {
 		return err
@@ -581,14 +508,9 @@ func TestLockedByOthers(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	lock := func(how int) *os.File {
-		f, err := os.Open(root + "/x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := rig.Value(os.Open(root + "/x"))
 		t.Cleanup(func() { _ = f.Close() }) // if the test has not closed it
-		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Flock(int(f.Fd()), how|unix.LOCK_NB))
 		return f
 	}
 	m := Missing{Parent: root, Name: "x", Dir: true}
@@ -597,9 +519,7 @@ func TestLockedByOthers(t *testing.T) {
 	exclusive := lock(unix.LOCK_EX)
 	release := hold(t, p, m)
 	info, err := exclusive.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if now, err := os.Stat(root + "/x"); err != nil || os.SameFile(info, now) {
 		t.Errorf("the locked one is still there: %v", err)
 	}
@@ -607,9 +527,7 @@ func TestLockedByOthers(t *testing.T) {
 	shared := lock(unix.LOCK_SH)
 	release()
 	wantListing(t, root, "x/")
-	if err := shared.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, shared.Close())
 	hold(t, p)()
 	wantListing(t, root, "")
 }
@@ -618,13 +536,9 @@ func TestLockedByOthers(t *testing.T) {
 func startHolderOf(t *testing.T, root string) *holder {
 	t.Helper()
 	h := startHolder(t, t.TempDir(), root)
-	if err := os.Rename(root+"/.git", root+"/x"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(root+"/.git", root+"/x"))
 	for _, m := range four(root)[1:] {
-		if err := os.Remove(filepath.Join(root, m.Name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Remove(filepath.Join(root, m.Name)))
 	}
 	return h
 }
@@ -645,9 +559,7 @@ func TestCrowd(t *testing.T) {
 					return
 				}
 				for _, m := range four(root) {
-					if _, err := os.Lstat(filepath.Join(root, m.Name)); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(os.Lstat(filepath.Join(root, m.Name))))
 				}
 				release()
 			}
@@ -703,9 +615,7 @@ func FuzzRecord(f *testing.F) {
 		{parent: "/", name: "x", temp: tempPrefix + "B"},
 	} {
 		data, err := r.encode()
-		if err != nil {
-			f.Fatal(err)
-		}
+		rig.Must(f, err)
 		f.Add(data)
 	}
 	f.Add(make([]byte, slotHeader))
@@ -720,9 +630,7 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 		again, err := r.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if back, ok := decodeRecord(again); !ok || back != r {
 			t.Errorf("%+v became %+v", r, back)
 		}
@@ -733,34 +641,22 @@ func BenchmarkHold(b *testing.B) {
 	for _, where := range []string{"/dev/shm", os.TempDir()} {
 		for _, alone := range []bool{true, false} {
 			b.Run(fmt.Sprintf("%s/alone=%t", where, alone), func(b *testing.B) {
-				root, err := os.MkdirTemp(where, "placeholders")
-				if err != nil {
-					b.Fatal(err)
-				}
+				root := rig.Value(os.MkdirTemp(where, "placeholders"))
 				defer os.RemoveAll(root)
 				state, err := os.MkdirTemp("/dev/shm", "placeholders") // as StateDirs has it
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				defer os.RemoveAll(state)
-				p, err := Open(state)
-				if err != nil {
-					b.Fatal(err)
-				}
+				p := rig.Value(Open(state))
 				defer p.Close()
 				if !alone {
 					release, err := p.Hold(four(root)[:4])
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					defer release()
 				}
 				b.ReportAllocs()
 				for b.Loop() {
 					release, err := p.Hold(four(root)[:4])
-					if err != nil {
-						b.Fatal(err)
-					}
+					rig.Must(b, err)
 					release()
 				}
 			})
@@ -774,17 +670,12 @@ func TestCloseBesideRelease(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		root, state := t.TempDir(), t.TempDir()
-		p, err := Open(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rig.Value(Open(state))
 		var released sync.WaitGroup
 		for _, m := range four(root) {
 			released.Go(hold(t, p, m))
 		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, p.Close())
 		released.Wait()
 		wantListing(t, root, "")
 		wantListing(t, state, "")

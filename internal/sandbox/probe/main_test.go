@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
 // TestMain is also the main of the probe's children: Host starts this binary
@@ -18,5 +18,5 @@ func TestMain(m *testing.M) {
 			os.Exit(probeChildMain())
 		}
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestInside: a pid namespace is found to work only together with a user
@@ -22,9 +23,7 @@ func TestInside(t *testing.T) {
 		t.Skip("a pid namespace without a user namespace needs uid 0")
 	}
 	outside := exec.Command("sleep", "60") // the test itself has other capabilities
-	if err := outside.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, outside.Start())
 	t.Cleanup(func() { _, _ = outside.Process.Kill(), outside.Wait() })
 	for _, tt := range []struct {
 		name  string
@@ -39,9 +38,7 @@ func TestInside(t *testing.T) {
 		cmd.Args = []string{os.Args[0], Arg, whatInside, strconv.Itoa(outside.Process.Pid), "0", "0"}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var r report
 		if err := json.Unmarshal(out, &r); err != nil {
 			t.Fatalf("%s: %v", out, err)

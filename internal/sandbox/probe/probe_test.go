@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // probeChild makes the test binary run Host and print the result. A test starts
@@ -39,10 +40,7 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 	if _, err := exec.LookPath(around[0]); err != nil {
 		t.Skip(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rig.Value(os.Executable())
 	out, err := exec.CommandContext(t.Context(), around[0], append(slices.Clone(around[1:]), self, probeChild)...).Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -61,9 +59,7 @@ func probeIn(t *testing.T, around ...string) sandbox.Host {
 func TestProbe(t *testing.T) {
 	start := time.Now()
 	host, err := Host(t.Context(), os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Logf("%v: %+v", time.Since(start), host)
 	for layer, reason := range host.Reasons {
 		t.Errorf("%s is missing: %+v", layer, reason)
@@ -288,8 +284,6 @@ func TestRemedy(t *testing.T) {
 
 func BenchmarkProbe(b *testing.B) {
 	for b.Loop() {
-		if _, err := Host(b.Context(), os.Args[0]); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(Host(b.Context(), os.Args[0])))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestAliases(t *testing.T) {
@@ -16,9 +18,7 @@ func TestAliases(t *testing.T) {
 6 1 8:2 /x /home/u/m rw - ext4 /dev/b rw
 7 1 8:2 / /all rw - ext4 /dev/b rw
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tests := []struct {
 		name string
 		id   uint64

@@ -118,12 +118,19 @@ func (s *resolution) namesOf(root string) ([]string, error) {
 	return []string{"HEAD"}, nil
 }
 
+// ceiling is a directory at which insideRepository stops, as git does at its
+// GIT_CEILING_DIRECTORIES. Only tests have one, because somebody may have left a .git in the
+// temporary directory.
+var ceiling string
+
 // insideRepository tells whether a directory above root has a .git. A wrong answer
 // makes git less useful there, and no less safe: either choice of names keeps git
 // from taking root for a repository.
 func insideRepository(root string) bool {
 	for root != "/" {
-		root = pathname.Parent(root)
+		if root = pathname.Parent(root); root == ceiling {
+			break
+		}
 		var st unix.Stat_t
 		if unix.Lstat(path.Join(root, ".git"), &st) == nil && !placeholder.IsPlaceholder(&st) {
 			return true

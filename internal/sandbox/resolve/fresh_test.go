@@ -6,7 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFresh(t *testing.T) {
@@ -72,19 +74,15 @@ func TestFresh(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/",
+			base := sandboxtest.Sow(t, "repo/.git=gitdir: ../x", "repo/denied/", "repo/there", "ro/", "deep/er/root/", "linked/", "link -> linked", "globbed/",
 				"plain/.git=gitdir: ../plain.git", "plain.git/HEAD", "work/.git=gitdir: ../work.git", "work.git/commondir=../common", "common/")
 			r, err := resolve(t, asked(base, "write $/repo", "write $/plain", "write $/work", "denied $/repo/denied", "read $/ro", "read $/deep/er/root", "read $/gone",
 				"skip read $/repo/skipped", "skip read $/repo/there", "read $/link", "private $/private", "glob $/globbed/*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if !r.Fresh() {
 				t.Fatal("not fresh at first")
 			}
-			if err := tt.change(base); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, tt.change(base))
 			if got := r.Fresh(); got != tt.fresh {
 				t.Errorf("fresh: %v", got)
 			}
@@ -95,11 +93,9 @@ func TestFresh(t *testing.T) {
 // TestFreshAtOnce calls Close while other goroutines call Fresh.
 func TestFreshAtOnce(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	r, err := resolve(t, asked(base, "read /", "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -119,9 +115,7 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 	b.Helper()
 	base := b.TempDir()
 	repo := filepath.Join(base, "home", "user", "src", "project")
-	if err := os.MkdirAll(filepath.Join(repo, ".git"), 0o755); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.MkdirAll(filepath.Join(repo, ".git"), 0o755))
 	p, err := sandbox.Profile{
 		Entries: []sandbox.Entry{
 			{Place: sandbox.PlaceRoot, Access: sandbox.Read},
@@ -132,13 +126,8 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 		Cwd:            repo,
 		WorkspaceRoots: []string{repo},
 	}.Compile()
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := Policy(p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
+	r := rig.Value(Policy(p))
 	b.Cleanup(r.Close)
 	return p, r
 }
@@ -146,10 +135,7 @@ func ordinary(b *testing.B) (*sandbox.Policy, *Resolved) {
 func BenchmarkResolve(b *testing.B) {
 	p, _ := ordinary(b)
 	for b.Loop() {
-		r, err := Policy(p)
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := rig.Value(Policy(p))
 		r.Close()
 	}
 }

@@ -1,14 +1,15 @@
 package resolve
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,15 +17,15 @@ import (
 // each.
 func TestResolveIsBounded(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "d/x/", "plain/")
+	base := sandboxtest.Sow(t, "d/x/", "plain/")
 	// To follow one link takes 1400 names, and more: each ".." is looked up from
 	// the root again.
 	walk := strings.Repeat("x/../", 700)
 	for i := range 10 {
-		grow(t, base, fmt.Sprintf("d/%d -> %s%d", i, walk, i+1))
+		sandboxtest.Tree(t, base, fmt.Sprintf("d/%d -> %s%d", i, walk, i+1))
 	}
-	grow(t, base, "d/10/")
-	grow(t, base, "d/one -> "+walk+"10")
+	sandboxtest.Tree(t, base, "d/10/")
+	sandboxtest.Tree(t, base, "d/one -> "+walk+"10")
 
 	r, err := resolve(t, asked(base, "write $/plain", "read $/d/one"))
 	if err != nil {
@@ -37,24 +38,20 @@ func TestResolveIsBounded(t *testing.T) {
 	for i := range 1000 {
 		lines = append(lines, fmt.Sprintf("read $/d/0/%d", i))
 	}
-	if _, err := resolve(t, asked(base, lines...)); !errors.Is(err, errBudget) {
-		t.Errorf("a thousand paths through ten long links: %v", err)
-	}
+	rig.Is(t, rig.Err(resolve(t, asked(base, lines...))), errBudget, "a thousand paths through ten long links")
 }
 
 // TestResolveMany: a large but ordinary policy stays within the bounds.
 func TestResolveMany(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "a/b/c/d/e/f/g/h/i/")
+	base := sandboxtest.Sow(t, "a/b/c/d/e/f/g/h/i/")
 	var lines []string
 	for i := range 1000 {
-		grow(t, base, fmt.Sprintf("a/b/c/d/e/f/g/h/i/%d/", i))
+		sandboxtest.Tree(t, base, fmt.Sprintf("a/b/c/d/e/f/g/h/i/%d/", i))
 		lines = append(lines, fmt.Sprintf("write $/a/b/c/d/e/f/g/h/i/%d", i))
 	}
 	r, err := resolve(t, asked(base, lines...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if got := r.Descriptors(); got != len(lines) {
 		t.Errorf("%d descriptors", got)
 	}
@@ -66,18 +63,14 @@ func TestResolveMany(t *testing.T) {
 
 func TestResolveWithin(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "a/", "b/", "c/")
+	base := sandboxtest.Sow(t, "a/", "b/", "c/")
 	policy, err := asked(base, "read $/a", "read $/b", "read $/c").Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := Within(policy, 2); err == nil || !strings.Contains(err.Error(), "more than 2 paths that exist") {
 		t.Errorf("error %v", err)
 	}
 	r, err := Within(policy, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r.Close()
 }
 
@@ -85,17 +78,13 @@ func TestResolveWithin(t *testing.T) {
 // missing, whose canonical path is longer than the kernel takes.
 func TestResolveLongPath(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "top/")
+	base := sandboxtest.Sow(t, "top/")
 	name := strings.Repeat("n", 250)
-	if err := os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	grow(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
+	rig.Must(t, os.MkdirAll(filepath.Join(base, "top", filepath.Join(repeat(name, 10)...)), 0o755))
+	sandboxtest.Tree(t, base, "far -> top/"+strings.Join(repeat(name, 10), "/"))
 	for _, last := range []string{name, "missing"} {
 		long := "$/far/" + strings.Join(repeat(last, 12*250/len(last)), "/")
-		if _, err := resolve(t, asked(base, "read "+long)); !errors.Is(err, unix.ENAMETOOLONG) {
-			t.Errorf("%s...: %v", last, err)
-		}
+		rig.Is(t, rig.Err(resolve(t, asked(base, "read "+long))), unix.ENAMETOOLONG, "%s...", last)
 	}
 }
 

@@ -3,7 +3,6 @@ package resolve
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,43 +12,9 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 	"golang.org/x/sys/unix"
 )
-
-// sow makes files in a new directory from lines such as "dir/", "file" or
-// "link -> target", where $ is the directory, and returns its canonical path.
-func sow(t *testing.T, lines ...string) string {
-	t.Helper()
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range lines {
-		grow(t, base, line)
-	}
-	return base
-}
-
-func grow(t *testing.T, base, line string) {
-	t.Helper()
-	name, target, isLink := strings.Cut(line, " -> ")
-	name, content, _ := strings.Cut(name, "=")
-	full := filepath.Join(base, name)
-	err := os.MkdirAll(filepath.Dir(full), 0o755)
-	switch {
-	case err != nil:
-	case isLink:
-		err = os.Symlink(strings.ReplaceAll(target, "$", base), full)
-	case strings.HasSuffix(name, "/"):
-		err = os.MkdirAll(full, 0o755)
-	default:
-		err = os.WriteFile(full, []byte(strings.ReplaceAll(content, "$", base)), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // asked makes a profile of lines such as "write $/repo", "skip read $/x",
 // "glob $/x/*" and "private $/x".
@@ -78,9 +43,7 @@ func asked(base string, lines ...string) sandbox.Profile {
 func resolve(t *testing.T, p sandbox.Profile) (*Resolved, error) {
 	t.Helper()
 	policy, err := p.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := Policy(policy)
 	if err == nil {
 		t.Cleanup(r.Close)
@@ -365,29 +328,20 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, tt.tree...)
+			base := sandboxtest.Sow(t, tt.tree...)
 			r, err := resolve(t, asked(base, tt.asked...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, resolvedLines(base, r)); diff != "" {
-				t.Error(diff)
-			}
+			rig.Must(t, err)
+			rig.Same(t, "what came of it", tt.want, resolvedLines(base, r))
 			if !r.Fresh() {
 				t.Error("not fresh")
 			}
 			// To resolve a resolved policy changes nothing.
-			again, err := Policy(r.Policy)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := rig.Value(Policy(r.Policy))
 			defer again.Close()
 			if again.Policy.Key() != r.Policy.Key() {
 				t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
 			}
-			if diff := cmp.Diff(r.Missing, again.Missing); diff != "" {
-				t.Error(diff)
-			}
+			rig.Same(t, "what came of it", r.Missing, again.Missing)
 		})
 	}
 }
@@ -423,7 +377,7 @@ func TestResolveRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			base := sow(t, tt.tree...)
+			base := sandboxtest.Sow(t, tt.tree...)
 			_, err := resolve(t, asked(base, tt.asked...))
 			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), base, "$"), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
@@ -435,10 +389,7 @@ func TestResolveRefused(t *testing.T) {
 func TestResolveUnconfined(t *testing.T) {
 	t.Parallel()
 	p := &sandbox.Policy{Network: sandbox.NetworkEnabled}
-	r, err := Policy(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rig.Value(Policy(p))
 	if r.Policy.Key() != p.Key() || r.Missing != nil || !r.Fresh() {
 		t.Errorf("%+v", r)
 	}
@@ -452,9 +403,7 @@ func TestResolveUnconfined(t *testing.T) {
 func TestResolveMinimal(t *testing.T) {
 	t.Parallel()
 	r, err := resolve(t, asked("", "minimal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, name := range []string{"/usr/bin/env", "/etc/passwd", "/bin"} {
 		if got := r.Policy.Access(name); got != sandbox.Read {
 			t.Errorf("%s is %v", name, got)
@@ -464,26 +413,18 @@ func TestResolveMinimal(t *testing.T) {
 		t.Errorf("/root is %v", got)
 	}
 	for _, rule := range r.Policy.Rules {
-		if _, err := os.Lstat(rule.Path); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(os.Lstat(rule.Path)))
 		for dir := pathname.Parent(rule.Path); dir != "/"; dir = pathname.Parent(dir) {
 			if slices.ContainsFunc(r.Policy.Rules, func(r sandbox.Rule) bool { return r.Path == dir }) {
 				t.Errorf("%s adds nothing to %s", rule.Path, dir)
 			}
 		}
 	}
-	info, err := os.Lstat("/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := rig.Value(os.Lstat("/bin"))
 	if info.Mode()&os.ModeSymlink != 0 && !strings.Contains(r.Policy.String(), "link     /bin -> ") {
 		t.Errorf("no link /bin in\n%v", r.Policy)
 	}
-	again, err := Policy(r.Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := rig.Value(Policy(r.Policy))
 	defer again.Close()
 	if again.Policy.Key() != r.Policy.Key() {
 		t.Errorf("resolved again:\n%v, before:\n%v", again.Policy, r.Policy)
@@ -494,35 +435,20 @@ func TestResolveMinimal(t *testing.T) {
 // as missing.
 func TestResolvePlaceholders(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	p := asked(base, "write $/repo", "denied $/repo/a/b", "denied $/repo/c", "skip read $/repo/a", "skip read $/repo/.git")
 	before, err := resolve(t, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	holders, err := placeholder.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := holders.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	rig.Must(t, err)
+	holders := rig.Value(placeholder.Open(t.TempDir()))
+	t.Cleanup(func() { rig.Check(t, holders.Close()) })
 	release, err := holders.Hold(before.Missing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if !before.Fresh() {
 		t.Error("not fresh while they are held")
 	}
 	held, err := resolve(t, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before.Missing, held.Missing); diff != "" {
-		t.Error(diff)
-	}
+	rig.Must(t, err)
+	rig.Same(t, "what came of it", before.Missing, held.Missing)
 	if before.Policy.Key() != held.Policy.Key() {
 		t.Errorf("held:\n%v, before:\n%v", held.Policy, before.Policy)
 	}
@@ -534,19 +460,17 @@ func TestResolvePlaceholders(t *testing.T) {
 
 func TestResolveDescriptors(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/")
+	base := sandboxtest.Sow(t, "repo/")
 	var lines []string
 	for i := range maxPins + 1 {
-		grow(t, base, fmt.Sprintf("d/%d/", i))
+		sandboxtest.Tree(t, base, fmt.Sprintf("d/%d/", i))
 		lines = append(lines, fmt.Sprintf("read $/d/%d", i))
 	}
 	if _, err := resolve(t, asked(base, lines...)); err == nil || !strings.Contains(err.Error(), "more than 1024 paths") {
 		t.Errorf("error %v", err)
 	}
 	r, err := resolve(t, asked(base, "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if len(r.pins) != 1 {
 		t.Fatalf("%d pins", len(r.pins))
 	}
@@ -573,14 +497,8 @@ func TestResolveBarred(t *testing.T) {
 }
 
 var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile()
-	if err != nil {
-		return err
-	}
-	resolved, err := Policy(policy)
-	if err != nil {
-		return err
-	}
+	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}, {Place: sandbox.PlacePath, Path: args[0], Access: sandbox.Write}}}.Compile())
+	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	if len(resolved.Missing) != 5 {
 		return fmt.Errorf("missing: %v", resolved.Missing)
@@ -598,7 +516,7 @@ var _ = sandboxtest.RegisterChild("resolve/barred", func(args []string) error {
 // host without a view.
 func TestResolveAliases(t *testing.T) {
 	t.Parallel()
-	dir := sow(t, "own/key", "alias/")
+	dir := sandboxtest.Sow(t, "own/key", "alias/")
 	cmd := sandboxtest.ChildCommand(t, "resolve/aliases", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
@@ -618,14 +536,8 @@ var _ = sandboxtest.RegisterChild("resolve/aliases", func(args []string) error {
 	if err := unix.Mount(dir+"/own", dir+"/alias", "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	policy, err := sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile()
-	if err != nil {
-		return err
-	}
-	resolved, err := Policy(policy)
-	if err != nil {
-		return err
-	}
+	policy := rig.Value(sandbox.Profile{Entries: []sandbox.Entry{{Place: sandbox.PlaceRoot, Access: sandbox.Read}}, Private: []string{dir + "/own"}}.Compile())
+	resolved := rig.Value(Policy(policy))
 	defer resolved.Close()
 	for _, name := range []string{"/own/key", "/alias/key", "/alias"} {
 		if access := resolved.Policy.Access(dir + name); access != sandbox.Denied {

@@ -8,17 +8,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestServed(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
+	base := sandboxtest.Sow(t, "repo/pkg.old/", "repo/sub/", "home/", "out/secret/", "home/src -> $/out", "repo/pkg -> $/out", "repo/sub/deep -> ../../out/secret",
 		"via -> $/repo", "out/back -> $/repo")
 	served := &Served{}
 	wide, err := resolve(t, asked(base, "read /", "write $/repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		name  string
 		asked []string
@@ -41,9 +42,7 @@ func TestServed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if err := new(Served).Check(r); err != nil {
-			t.Errorf("%s: nobody was served: %v", tt.name, err)
-		}
+		rig.Is(t, new(Served).Check(r), nil, "%s: nobody was served", tt.name)
 		served.Note(wide)
 		err = served.Check(r)
 		if link := strings.ReplaceAll(tt.after, "$", base); (err != nil) != (link != "") || err != nil && !strings.Contains(err.Error(), link+" -> ") {
@@ -51,13 +50,9 @@ func TestServed(t *testing.T) {
 		}
 	}
 	// A noted root is still known when it was renamed.
-	if err := os.Rename(base+"/repo", base+"/renamed"); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Rename(base+"/repo", base+"/renamed"))
 	r, err := resolve(t, asked(base, "read /", "write $/renamed/pkg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if err := served.Check(r); err == nil {
 		t.Error("a root that was renamed is forgotten")
 	}
@@ -81,17 +76,13 @@ func TestServedIsBounded(t *testing.T) {
 // earlier agent could have made.
 func TestServedWarns(t *testing.T) {
 	t.Parallel()
-	base := sow(t, "out/", "link -> $/out", "other -> $/out")
+	base := sandboxtest.Sow(t, "out/", "link -> $/out", "other -> $/out")
 	var log bytes.Buffer
 	served := &Served{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, name := range []string{"link", "link", "other"} {
 		r, err := resolve(t, asked(base, "read /", "write $/"+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := served.Check(r); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, err)
+		rig.Check(t, served.Check(r))
 	}
 	if n := strings.Count(log.String(), "could have made it"); n != 2 {
 		t.Errorf("%d lines: %s", n, &log)

@@ -12,7 +12,7 @@
 // happens; an error that it returns is printed and makes the test fail.
 // RegisterChild is called before ChildMain; RunChild and ChildCommand may run at once.
 //
-// [Eventually] waits for what has to happen, and a [TB] is a testing.TB for functions of
+// [Main] runs tests in surroundings that are the same on every machine. [Eventually] waits for what has to happen, and a [TB] is a testing.TB for functions of
 // tests in processes that are no test.
 package sandboxtest
 
@@ -23,8 +23,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
 // ChildArg marks a process as a child; the name follows it.
@@ -44,12 +42,11 @@ func RegisterChild(name string, run func(args []string) error) struct{} {
 	return struct{}{}
 }
 
-// ChildMain runs the tests, and fails if they leave goroutines behind; TestMain has to
-// call it. In a child it runs the registered func, and does not return.
-func ChildMain(m *testing.M) {
+// ChildMain is [Main] for a package with children: in a child it runs the registered func. It does
+// not return.
+func ChildMain(m *testing.M, prepare ...func()) {
 	if len(os.Args) < 3 || os.Args[1] != ChildArg {
-		goleak.VerifyTestMain(m)
-		return
+		Main(m, prepare...)
 	}
 	run, ok := children[os.Args[2]]
 	if !ok {

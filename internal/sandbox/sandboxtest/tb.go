@@ -48,9 +48,12 @@ func (t *TB) Fatal(args ...any) {
 	os.Exit(98)
 }
 
+// Fatalf does as Fatal.
+func (t *TB) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
+
 // TempDir returns a new directory, which End removes.
 func (t *TB) TempDir() string {
-	dir, err := os.MkdirTemp("/tmp", "execagent-helper")
+	dir, err := os.MkdirTemp("", "execagent-helper")
 	if err != nil {
 		t.Fatal(err)
 	}

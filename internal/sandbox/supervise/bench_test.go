@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // BenchmarkCalls has the median time of calls, bare and in each level.
@@ -43,10 +44,7 @@ var _ = child("timed", func(args []string) error {
 	if err := unix.Chdir(args[0]); err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
+	n := rig.Value(strconv.Atoi(args[1]))
 	if err := unix.Mkdir("d", 0o755); err != nil {
 		return err
 	}

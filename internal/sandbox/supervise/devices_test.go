@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // newPTY makes a pair of terminals and returns the number of the one that programs
@@ -44,9 +45,7 @@ func TestTerminals(t *testing.T) {
 }
 
 var _ = child("terminals", func(args []string) error {
-	if _, err := unix.Setsid(); err != nil {
-		return err
-	}
+	_ = rig.Value(unix.Setsid())
 	master, number, err := newPTY()
 	if err != nil {
 		return err
@@ -68,9 +67,7 @@ var _ = child("terminals", func(args []string) error {
 	if err != nil {
 		return fmt.Errorf("/dev/tty: %w", err)
 	}
-	if _, err := unix.Write(tty, []byte("said\n")); err != nil {
-		return err
-	}
+	_ = rig.Value(unix.Write(tty, []byte("said\n")))
 	said := make([]byte, 100)
 	if n, err := unix.Read(master, said); !strings.HasPrefix(string(said[:max(n, 0)]), "said") {
 		fmt.Printf("the other end got %q, %v\n", said[:max(n, 0)], err)
@@ -87,14 +84,9 @@ func TestShm(t *testing.T) {
 		t.Skip(err)
 	}
 	defer os.RemoveAll(private)
-	host, err := os.MkdirTemp(devShm, "supervise-host-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := rig.Value(os.MkdirTemp(devShm, "supervise-host-"))
 	defer os.RemoveAll(host)
-	if err := os.WriteFile(filepath.Join(host, "file"), []byte("host"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.WriteFile(filepath.Join(host, "file"), []byte("host"), 0o666))
 	c := Config{Policy: workspace(t, t.TempDir()), Shm: private}
 	c.Policy.Rules = append(c.Policy.Rules, sandbox.Rule{Path: host, Access: sandbox.Denied, Origin: sandbox.Private})
 	slices.SortFunc(c.Policy.Rules, func(a, b sandbox.Rule) int { return strings.Compare(a.Path, b.Path) })
@@ -111,10 +103,7 @@ func TestShm(t *testing.T) {
 }
 
 var _ = child("shm", func(args []string) error {
-	fd, err := unix.Open("/dev/shm/x", unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
+	fd := rig.Value(unix.Open("/dev/shm/x", unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600))
 	if err := unix.Mkdir("/dev/shm/d", 0o700); err != nil {
 		return err
 	}
@@ -130,16 +119,11 @@ var _ = child("shm", func(args []string) error {
 			fmt.Println("the host's", path, err)
 		}
 	}
-	dir, err := unix.Open("/dev/shm", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
+	dir := rig.Value(unix.Open("/dev/shm", unix.O_RDONLY|unix.O_DIRECTORY, 0))
 	if _, err := unix.Openat(dir, "x", unix.O_RDONLY, 0); err != nil {
 		fmt.Println("from its descriptor:", err)
 	}
-	if fd, err = unix.Open("/dev/shm", unix.O_PATH, 0); err != nil {
-		fmt.Println("with O_PATH:", err)
-	}
+	fd = rig.Value(unix.Open("/dev/shm", unix.O_PATH, 0))
 	if _, err := unix.Openat(fd, "x", unix.O_RDONLY, 0); err != nil {
 		fmt.Println("from that:", err)
 	}
@@ -159,17 +143,12 @@ var _ = child("memory", func([]string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := unix.Write(memory, []byte("text")); err != nil {
-		return err
-	}
+	_ = rig.Value(unix.Write(memory, []byte("text")))
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		return err
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	for _, c := range []struct {
 		fd, flags int
 		want      error

@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/internal/sandbox/supervise/execcheck"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestDecideLoaded: rules are asked about a loader that the kernel has found in the place of the
@@ -17,20 +18,14 @@ import (
 func TestDecideLoaded(t *testing.T) {
 	t.Parallel()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule([["kubectl", "ld-linux-x86-64.so.2"], "delete"], "forbidden")`}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	j, err := judge.New(execpolicy.AppendPacked(nil, &execpolicy.Policy{Rules: rules}), nil, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	n := &Notifier{config: Config{Level: sandbox.NoLevel, Judge: j}}
 	for _, tt := range []struct {
 		loader, word string
 		want         error
 	}{{"/usr/bin/kubectl", "delete", unix.EPERM}, {"/usr/bin/kubectl", "get", nil}, {"/lib64/ld-linux-x86-64.so.2", "delete", nil}} {
-		if err := n.decideProgram(execcheck.Image{Program: tt.loader, Loader: tt.loader, Argv: []string{"x", tt.word}, Thread: os.Getpid(), Real: true}); err != tt.want {
-			t.Errorf("%s %s: %v", tt.loader, tt.word, err)
-		}
+		rig.Is(t, n.decideProgram(execcheck.Image{Program: tt.loader, Loader: tt.loader, Argv: []string{"x", tt.word}, Thread: os.Getpid(), Real: true}), tt.want, "%s %s", tt.loader, tt.word)
 	}
 }

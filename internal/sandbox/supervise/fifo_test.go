@@ -11,20 +11,16 @@ import (
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFIFO: an open of a FIFO waits for the other end, and other calls do not wait
 // for it. If its caller ends, so does the waiting.
 func TestFIFO(t *testing.T) {
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 	fifo := filepath.Join(dir, "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Mkfifo(fifo, 0o600))
 	c := Config{Policy: workspace(t, dir)}
 	if out := supervised(t, c, sandbox.LevelMetadata, "fifo", fifo); out != "" {
 		t.Error(out)
@@ -62,10 +58,7 @@ var _ = child("fifo", func(args []string) error {
 			}
 			ended <- fd
 		}()
-		fd, err := unix.Open(args[0], own|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
+		fd := rig.Value(unix.Open(args[0], own|unix.O_CLOEXEC, 0))
 		if waited := time.Since(begun); waited < 50*time.Millisecond {
 			fmt.Println("it has not waited, only", waited)
 		}

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/enforce"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestMain is also the main of the children that tests start.
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == routesChild {
 		os.Exit(routesChildMain())
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }
 
 const supervisedChild = "supervised-child"
@@ -51,10 +52,7 @@ func supervised(t testing.TB, c Config, level sandbox.Level, name string, args .
 // supervisedUnder does so under the filter for an ABI of Landlock.
 func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name string, args ...string) string {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0))
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{supervisedChild, name}, args...)...)
@@ -62,9 +60,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, cmd.Start())
 	theirs.Close()
 	served := make(chan struct{})
 	if level == sandbox.NoLevel {
@@ -72,9 +68,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 	} else {
 		c.Level = level
 		n, err := New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		listener := receive(t, pair[0])
 		go func() {
 			defer close(served)
@@ -82,9 +76,7 @@ func supervisedUnder(t testing.TB, abi int, c Config, level sandbox.Level, name 
 			unix.Close(listener)
 		}()
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("child %s %s: %v", name, args, err)
-	}
+	rig.Is(t, cmd.Wait(), nil, "child %s %s", name, args)
 	<-served
 	return out.String()
 }
@@ -94,9 +86,7 @@ func receive(t testing.TB, socket int) int {
 	t.Helper()
 	control := make([]byte, unix.CmsgSpace(4))
 	_, size, _, _, err := unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	messages, err := unix.ParseSocketControlMessage(control[:size])
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("%d messages, %v", len(messages), err)
@@ -156,10 +146,7 @@ func supervisedChildMain(name string, args []string) int {
 // workspace returns a policy that lets everything be read and dir be written.
 func workspace(t testing.TB, dir string) *sandbox.Policy {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir = rig.Value(filepath.EvalSymlinks(dir))
 	return &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 		{Path: "/", Access: sandbox.Read}, {Path: dir, Access: sandbox.Write},
 	}}

@@ -5,15 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // script are calls, one a line: the name of a call and its arguments. A "." stands
@@ -201,9 +200,7 @@ func TestCallsAsBare(t *testing.T) {
 		t.Fatalf("only %d lines:\n%s", n, want)
 	}
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelReads, sandbox.LevelMetadata} {
-		if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(run(level), "\n")); diff != "" {
-			t.Errorf("level %s (-bare +supervised):\n%s", level, diff)
-		}
+		rig.Same(t, fmt.Sprintf("level %s, bare and supervised", level), strings.Split(want, "\n"), strings.Split(run(level), "\n"))
 	}
 }
 
@@ -233,8 +230,8 @@ rename ../outside/file moved: EROFS
 rename file ../outside/file: EROFS
 rename2 file ../outside/file exchange: EROFS
 link ../outside/file linked: EXDEV
-link out linked2: 
-unlink linked2: 
+link out linked2: ok
+unlink linked2: ok
 linkat out linked3 follow: EXDEV
 link file ../outside/linked: EROFS
 symlink x ../outside/l: EROFS
@@ -246,8 +243,8 @@ truncate out 1: EROFS
 setxattr out user.x y: EROFS
 removexattr out user.x: EROFS
 access out 2: EROFS
-access out 0: 
-access out 4: 
+access out 0: ok
+access out 4: ok
 mkdir outdir/x 755: EROFS
 mkdir ro/x 755: EROFS
 unlink ro/file: EROFS
@@ -256,23 +253,23 @@ rename2 ro file exchange: EBUSY
 rename file ro: EBUSY
 rmdir ro: EBUSY
 rename ro/rw moved: EBUSY
-unlink ro/rw/file: 
-mkdir ro/rw/x 755: 
-rename dir deep/a: 
-rename deep/a ro/rw/a: 
-mkdir pre 755: 
+unlink ro/rw/file: ok
+mkdir ro/rw/x 755: ok
+rename dir deep/a: ok
+rename deep/a ro/rw/a: ok
+mkdir pre 755: ok
 rename pre bound: EBUSY
-mkdir bound 755: 
+mkdir bound 755: ok
 mkdir bound/x 755: EROFS
 rename ../tmp/socket socket: EXDEV
 link ../tmp/socket socket: EXDEV
 linkat /proc/self/root/{root}/tmp/socket socket follow: EXDEV
 rename ../tmp/dir dir: EXDEV
-mkdir old 755: 
+mkdir old 755: ok
 rename2 old ../tmp/dir exchange: EXDEV
-rename ../tmp/socket ../tmp/dir/socket: 
-rename ../tmp/file ro/rw/file: 
-rename old ../tmp/old: 
+rename ../tmp/socket ../tmp/dir/socket: ok
+rename ../tmp/file ro/rw/file: ok
+rename old ../tmp/old: ok
 chmod /proc/self/comm 644: EPERM
 mkdir /proc/x 755: EROFS
 mkdir /sys/x 755: EROFS
@@ -284,29 +281,11 @@ unlink /sys/kernel: EROFS
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, level := range []sandbox.Level{sandbox.LevelWrites, sandbox.LevelMetadata} {
-		root, err := filepath.EvalSymlinks(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		root := rig.Value(filepath.EvalSymlinks(t.TempDir()))
 		dir := filepath.Join(root, "work")
-		for _, path := range []string{"work/ro/rw", "work/dir", "work/deep", "outside", "tmp/dir"} {
-			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, path := range []string{"work/file", "work/ro/file", "work/ro/rw/file", "outside/file", "tmp/file"} {
-			if err := os.WriteFile(filepath.Join(root, path), []byte(path), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for link, target := range map[string]string{"out": "../outside/file", "outdir": "../outside"} {
-			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0); err != nil {
-			t.Fatal(err)
-		}
+		sandboxtest.Tree(t, root, "work/ro/rw/file", "work/ro/file", "work/file", "work/dir/", "work/deep/", "outside/file", "tmp/dir/", "tmp/file",
+			"work/out -> ../outside/file", "work/outdir -> ../outside")
+		rig.Must(t, unix.Mknod(filepath.Join(root, "tmp/socket"), unix.S_IFSOCK|0o600, 0))
 		policy := &sandbox.Policy{Confined: true, FullRead: true, Rules: []sandbox.Rule{
 			{Path: "/", Access: sandbox.Read},
 			{Path: root + "/tmp", Access: sandbox.Write, Temporary: true},
@@ -327,9 +306,7 @@ func TestRefusals(t *testing.T) {
 			calls = append(calls, call)
 		}
 		got := supervised(t, Config{Policy: policy}, level, "calls", append([]string{dir}, calls...)...)
-		if diff := gocmp.Diff(lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n")); diff != "" {
-			t.Errorf("level %s (-want +got):\n%s", level, diff)
-		}
+		rig.Same(t, fmt.Sprintf("level %s", level), lines, strings.Split(strings.TrimSuffix(got, "\n"), "\n"))
 		if after := tree(t, filepath.Join(root, "outside")); after != before {
 			t.Errorf("level %s: outside was\n%sand is\n%s", level, before, after)
 		}
@@ -343,9 +320,7 @@ func prepare(t *testing.T, dir string) {
 		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644),
 		os.Symlink("nowhere", filepath.Join(dir, "dangling")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 	}
 }
 
@@ -372,9 +347,7 @@ func tree(t *testing.T, dir string) string {
 		fmt.Fprintf(&b, "%s %o %d %d %s %s %q\n", name, st.Mode, st.Nlink, st.Uid, target, times, value[:max(n, 0)])
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return b.String()
 }
 
@@ -384,142 +357,7 @@ var _ = child("calls", func(args []string) error {
 		return err
 	}
 	for _, line := range args[1:] {
-		words := strings.Fields(line)
-		for i := range words {
-			words[i] = strings.Trim(words[i], `"`)
-		}
-		found, err := call(words)
-		if err != nil {
-			found = unix.ErrnoName(err.(unix.Errno))
-		}
-		fmt.Println(strings.TrimSpace(line)+":", found)
+		fmt.Println(strings.TrimSpace(line)+":", sandboxtest.Attempt{Call: line}.Try())
 	}
 	return nil
 })
-
-// call makes one system call, and returns what it tells.
-func call(words []string) (told string, err error) {
-	arg := func(i int) string { return words[i] }
-	num := func(i, base int) int {
-		n, err := strconv.ParseInt(words[i], base, 64)
-		if err != nil {
-			panic(err)
-		}
-		return int(n)
-	}
-	flag := func(i int) uint {
-		switch words[i] {
-		case "noreplace":
-			return unix.RENAME_NOREPLACE
-		case "exchange":
-			return unix.RENAME_EXCHANGE
-		}
-		return uint(num(i, 10))
-	}
-	var st unix.Stat_t
-	tell := func(err error) (string, error) {
-		return fmt.Sprintf("%o %d %d %d", st.Mode, st.Nlink, st.Uid, st.Size*int64(1-st.Mode&unix.S_IFDIR/unix.S_IFDIR)), err
-	}
-	opened := -1 // what the calls with a descriptor are about
-	if strings.HasPrefix(words[0], "f") && words[0] != "fchmodat2" {
-		if opened, err = unix.Open(arg(1), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return "", err
-		}
-		defer unix.Close(opened)
-	}
-	if strings.HasPrefix(words[0], "path") {
-		if opened, err = unix.Open(arg(1), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
-			return "", err
-		}
-		defer unix.Close(opened)
-	}
-	now := time.Now().Unix()
-	times := func() []unix.Timespec {
-		if words[2] == "now" {
-			return []unix.Timespec{{Sec: now}, {Sec: now}}
-		}
-		return []unix.Timespec{{Sec: int64(num(2, 10)), Nsec: 5}, {Sec: int64(num(3, 10)), Nsec: 6}}
-	}
-	switch words[0] {
-	case "umask":
-		unix.Umask(num(1, 8))
-		return "", nil
-	case "mkdir":
-		return "", unix.Mkdir(arg(1), uint32(num(2, 8)))
-	case "mknod":
-		return "", unix.Mknod(arg(1), uint32(num(2, 8)), 0x0103)
-	case "symlink":
-		return "", unix.Symlink(arg(1), arg(2))
-	case "link":
-		return "", unix.Link(arg(1), arg(2))
-	case "linkat":
-		return "", unix.Linkat(unix.AT_FDCWD, arg(1), unix.AT_FDCWD, arg(2), unix.AT_SYMLINK_FOLLOW)
-	case "rename":
-		return "", unix.Rename(arg(1), arg(2))
-	case "rename2":
-		return "", unix.Renameat2(unix.AT_FDCWD, arg(1), unix.AT_FDCWD, arg(2), flag(3))
-	case "rmdir":
-		return "", unix.Rmdir(arg(1))
-	case "unlink":
-		return "", unix.Unlink(arg(1))
-	case "chmod":
-		return "", unix.Chmod(arg(1), uint32(num(2, 8)))
-	case "fchmodat2":
-		flags := 0
-		if words[3] == "nofollow" {
-			flags = unix.AT_SYMLINK_NOFOLLOW
-		}
-		return "", unix.Fchmodat(unix.AT_FDCWD, arg(1), uint32(num(2, 8)), flags)
-	case "fchmod", "pathfchmod":
-		return "", unix.Fchmod(opened, uint32(num(2, 8)))
-	case "chown":
-		return "", unix.Chown(arg(1), os.Getuid(), os.Getgid())
-	case "lchown":
-		return "", unix.Lchown(arg(1), -1, os.Getgid())
-	case "utimes":
-		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), 0)
-	case "lutimes":
-		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), times(), unix.AT_SYMLINK_NOFOLLOW)
-	case "pathfchown":
-		return "", unix.Fchown(opened, os.Getuid(), -1)
-	case "pathfsetxattr":
-		return "", unix.Fsetxattr(opened, arg(2), []byte(arg(3)), 0)
-	case "pathfremovexattr":
-		return "", unix.Fremovexattr(opened, arg(2))
-	case "omittimes":
-		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), []unix.Timespec{{Nsec: timeOmit}, {Nsec: timeOmit}}, 0)
-	case "badtimes":
-		return "", unix.UtimesNanoAt(unix.AT_FDCWD, arg(1), []unix.Timespec{{Nsec: 1e9}, {}}, 0)
-	case "notimes": // and no path
-		cwd := unix.AT_FDCWD
-		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(cwd), 0, 0, unix.AT_SYMLINK_NOFOLLOW, 0, 0)
-		return "", errno
-	case "flagxattr":
-		return "", unix.Setxattr(arg(1), arg(2), []byte(arg(3)), 4)
-	case "futimens", "pathfutimens":
-		return "", unix.Futimes(opened, []unix.Timeval{{Sec: int64(num(2, 10))}, {Sec: int64(num(3, 10))}})
-	case "truncate":
-		return "", unix.Truncate(arg(1), int64(num(2, 10)))
-	case "setxattr":
-		return "", unix.Setxattr(arg(1), arg(2), []byte(arg(3)), 0)
-	case "lsetxattr":
-		return "", unix.Lsetxattr(arg(1), arg(2), []byte(arg(3)), 0)
-	case "removexattr":
-		return "", unix.Removexattr(arg(1), arg(2))
-	case "access":
-		return "", unix.Faccessat(unix.AT_FDCWD, arg(1), uint32(num(2, 10)), 0)
-	case "stat":
-		return tell(unix.Stat(arg(1), &st))
-	case "lstat":
-		return tell(unix.Lstat(arg(1), &st))
-	case "fstat":
-		return tell(unix.Fstatat(opened, "", &st, unix.AT_EMPTY_PATH))
-	case "readlink":
-		buf := make([]byte, 100)
-		n, err := unix.Readlink(arg(1), buf)
-		return string(buf[:max(n, 0)]), err
-	case "chdir":
-		return "", unix.Chdir(arg(1))
-	}
-	panic("no such call: " + words[0])
-}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSignals: where Landlock keeps no signals inside, a command may send them to
@@ -24,9 +25,7 @@ func TestSignals(t *testing.T) {
 	signal.Notify(reached, harmless)
 	defer signal.Stop(reached)
 	group, err := unix.Getpgid(os.Getppid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	out := supervisedUnder(t, abi, Config{Policy: workspace(t, t.TempDir())}, sandbox.UnscopedLevel, "signals",
 		strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid()), strconv.Itoa(group))
 	if out != "" {
@@ -146,10 +145,7 @@ var _ = child("signals", func(args []string) error {
 		rawCall(unix.SYS_RT_SIGQUEUEINFO, uintptr(own.Process.Pid), uintptr(harmless), uintptr(unsafe.Pointer(&forged))), unix.EPERM)
 
 	// What the kernel sends when something happens on a descriptor.
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	on := int32(1)
 	owner := int32(outside)
 	expect("F_SETOWN", rawCall(unix.SYS_FCNTL, uintptr(pair[0]), unix.F_SETOWN, uintptr(outside)), unix.EPERM)

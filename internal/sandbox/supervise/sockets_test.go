@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/internal/sandbox/supervise/sockfd"
 	"github.com/execagent/execagent/sandbox"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // online returns the policy of workspace with the network enabled.
@@ -36,10 +37,7 @@ func online(t *testing.T, dir string) *sandbox.Policy {
 // supervisor. They print what they find wrong.
 func TestSockets(t *testing.T) {
 	t.Parallel()
-	agent, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := rig.Value(net.Listen("tcp", ":0"))
 	defer agent.Close()
 	port := agent.Addr().(*net.TCPAddr).Port
 	for _, name := range []string{"sockets/tcp", "sockets/again", "sockets/udp", "sockets/messages", "sockets/refused", "sockets/many"} {
@@ -114,10 +112,7 @@ var _ = child("sockets/tcp", func([]string) error {
 		unix.Close(fd)
 		// Of a socket that does not listen the supervisor has a copy still.
 		for range 2 {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-			if err != nil {
-				return err
-			}
+			fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 			if err := bindAgain(fd, addr); err != nil {
 				return fmt.Errorf("binding a port again: %w", err)
 			}
@@ -144,10 +139,7 @@ func dialogue(family, flags int) error {
 	if family == unix.AF_INET6 {
 		local = &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
 	}
-	server, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	server := rig.Value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	if n, err := unix.FcntlInt(uintptr(server), unix.F_GETFD, 0); n != unix.FD_CLOEXEC || err != nil {
 		fmt.Println("close-on-exec:", n, err)
 	}
@@ -156,18 +148,12 @@ func dialogue(family, flags int) error {
 	check("listen", unix.Listen(server, 1), nil)
 	check("a longer backlog", unix.Listen(server, 10), nil)
 	check("bind once more", unix.Bind(server, local), unix.EINVAL)
-	addr, err := unix.Getsockname(server)
-	if err != nil {
-		return err
-	}
-	client, err := unix.Socket(family, unix.SOCK_STREAM|flags, 0)
-	if err != nil {
-		return err
-	}
+	addr := rig.Value(unix.Getsockname(server))
+	client := rig.Value(unix.Socket(family, unix.SOCK_STREAM|flags, 0))
 	if n, err := unix.FcntlInt(uintptr(client), unix.F_GETFD, 0); n != 0 || err != nil {
 		fmt.Println("no close-on-exec:", n, err)
 	}
-	err = unix.Connect(client, addr)
+	err := unix.Connect(client, addr)
 	if flags == 0 {
 		check("connect", err, nil)
 	} else {
@@ -179,9 +165,7 @@ func dialogue(family, flags int) error {
 	}
 	check("connect once more", unix.Connect(client, addr), unix.EISCONN)
 	check("connect what was accepted", unix.Connect(conn, addr), unix.EISCONN)
-	if _, err := unix.Write(client, []byte("ping")); err != nil {
-		return err
-	}
+	_ = rig.Value(unix.Write(client, []byte("ping")))
 	// The kernel ignores an address here.
 	check("sendto", unix.Sendto(client, []byte("pong"), 0, addr), nil)
 	unix.Close(client)
@@ -205,9 +189,7 @@ func dialogue(family, flags int) error {
 	}
 	unix.Close(conn)
 	unix.Close(server)
-	if client, err = unix.Socket(family, unix.SOCK_STREAM, 0); err != nil {
-		return err
-	}
+	client = rig.Value(unix.Socket(family, unix.SOCK_STREAM, 0))
 	check("connect to a closed listener", unix.Connect(client, addr), unix.ECONNREFUSED)
 	unix.Close(client)
 	return nil
@@ -220,17 +202,11 @@ var _ = child("sockets/again", func([]string) error {
 		return err
 	}
 	unix.Close(fd)
-	blocking, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	blocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	for range 3 {
 		check("connect", unix.Connect(blocking, addr), unix.ECONNREFUSED)
 	}
-	nonblocking, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
+	nonblocking := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
 	for range 3 {
 		check("connect without waiting", unix.Connect(nonblocking, addr), unix.EINPROGRESS)
 		check("its second attempt", unix.Connect(nonblocking, addr), unix.ECONNREFUSED)
@@ -247,19 +223,10 @@ var _ = child("sockets/again", func([]string) error {
 // Datagrams find their way with an address and without, and a port that nobody has
 // open is free again.
 var _ = child("sockets/udp", func([]string) error {
-	server, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	check("bind", unix.Bind(server, loopback(0)), nil)
-	addr, err := unix.Getsockname(server)
-	if err != nil {
-		return err
-	}
-	client, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	addr := rig.Value(unix.Getsockname(server))
+	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	check("send to nobody", unix.Send(client, []byte("x"), 0), unix.EDESTADDRREQ)
 	check("sendto", unix.Sendto(client, []byte("one"), 0, addr), nil)
 	expect(server, "one")
@@ -291,15 +258,10 @@ var _ = child("sockets/udp", func([]string) error {
 	}
 	for range 3 {
 		unix.Close(server)
-		if server, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); err != nil {
-			return err
-		}
+		server = rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 		check("bind the port again", bindAgain(server, addr), nil)
 	}
-	other, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	other := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	check("bind a port that is taken", unix.Bind(other, addr), unix.EADDRINUSE)
 	return nil
 })
@@ -322,19 +284,10 @@ func expect(fd int, want string) {
 
 // Messages have several parts, names, and what belongs to them.
 var _ = child("sockets/messages", func([]string) error {
-	server, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	server := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	check("bind", unix.Bind(server, loopback(0)), nil)
-	addr, err := unix.Getsockname(server)
-	if err != nil {
-		return err
-	}
-	client, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	addr := rig.Value(unix.Getsockname(server))
+	client := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	n, err := unix.SendmsgBuffers(client, [][]byte{[]byte("a"), nil, []byte("bc")}, nil, addr, 0)
 	if check("sendmsg", err, nil); n != 3 {
 		fmt.Println("sendmsg has sent", n)
@@ -407,10 +360,7 @@ var _ = child("sockets/messages", func([]string) error {
 	}
 
 	// The kernel goes on with what has its peer, descriptors included.
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	pair := rig.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	check("sendmsg to a pair", unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(server), nil, 0), nil)
 	_, size, _, _, err = unix.Recvmsg(pair[1], make([]byte, 10), control, 0)
 	if messages, perr := unix.ParseSocketControlMessage(control[:max(size, 0)]); err != nil || perr != nil || len(messages) != 1 {
@@ -421,10 +371,7 @@ var _ = child("sockets/messages", func([]string) error {
 
 // What is refused.
 var _ = child("sockets/refused", func(args []string) error {
-	agent, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
+	agent := rig.Value(strconv.Atoi(args[1]))
 	for _, c := range []struct {
 		what         string
 		family, kind int
@@ -441,17 +388,11 @@ var _ = child("sockets/refused", func(args []string) error {
 		check(c.what, err, c.want)
 	}
 	for _, flags := range []int{0, unix.SOCK_NONBLOCK} {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
-		if err != nil {
-			return err
-		}
+		fd := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][4]byte{{127, 0, 0, 1}, {127, 9, 9, 9}, {}} {
 			check("the agent", unix.Connect(fd, &unix.SockaddrInet4{Port: agent, Addr: addr}), unix.EPERM)
 		}
-		fd6, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0)
-		if err != nil {
-			return err
-		}
+		fd6 := rig.Value(unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0))
 		for _, addr := range [][16]byte{{15: 1}, {}, {10: 0xff, 11: 0xff, 12: 127, 15: 1}} {
 			check("the agent, IPv6", unix.Connect(fd6, &unix.SockaddrInet6{Port: agent, Addr: addr}), unix.EPERM)
 		}
@@ -467,15 +408,9 @@ var _ = child("sockets/refused", func(args []string) error {
 		check("another service", err, nil)
 		unix.Close(server)
 	}
-	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
+	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	check("datagrams to the agent's port", unix.Connect(udp, loopback(agent)), nil)
-	unixSocket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
+	unixSocket := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	check("connect to an abstract name", unix.Connect(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
 	check("bind an abstract name", unix.Bind(unixSocket, &unix.SockaddrUnix{Name: "@execagent-test"}), unix.EPERM)
 	if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(unixSocket), uintptr(unsafe.Pointer(&[2]byte{unix.AF_UNIX})), 2); errno != unix.EPERM {
@@ -501,10 +436,7 @@ var _ = child("sockets/many", func([]string) error {
 	copies := 0
 	for begun := time.Now(); time.Since(begun) < sandboxtest.Enough; time.Sleep(10 * time.Millisecond) {
 		copies = 0
-		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid()))
-		if err != nil {
-			return err
-		}
+		fds := rig.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid())))
 		for _, fd := range fds {
 			if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", os.Getppid(), fd.Name())); err == nil && strings.HasPrefix(link, "socket:") {
 				copies++
@@ -525,21 +457,9 @@ func TestSocketPaths(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			t.Parallel()
 			dir, outside, denied := t.TempDir(), t.TempDir(), t.TempDir()
-			for _, made := range []string{"sub", ".git"} {
-				if err := os.Mkdir(filepath.Join(dir, made), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for link, to := range map[string]string{"out": outside, "git": ".git", "in": "sub", "link": "sub/early", "dangling": "nowhere"} {
-				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			sandboxtest.Tree(t, dir, "sub/", ".git/", "out -> "+outside, "git -> .git", "in -> sub", "link -> sub/early", "dangling -> nowhere")
 			for _, path := range []string{dir + "/sub/early", dir + "/.git/early", outside + "/early", denied + "/early"} {
-				l, err := net.Listen("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := rig.Value(net.Listen("unix", path))
 				t.Cleanup(func() { l.Close() })
 			}
 			c := Config{Policy: online(t, dir)}
@@ -578,10 +498,7 @@ var _ = child("sockets/paths", func(args []string) error {
 		{denied + "/early", hidden}, {"dangling", unix.ENOENT}, {"nothing", unix.ENOENT}, {"sub", unix.ECONNREFUSED},
 	} {
 		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_NONBLOCK} {
-			fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
-			if err != nil {
-				return err
-			}
+			fd := rig.Value(unix.Socket(unix.AF_UNIX, kind, 0))
 			check("connect "+c.name, unix.Connect(fd, &unix.SockaddrUnix{Name: c.name}), c.want)
 			unix.Close(fd)
 		}
@@ -603,11 +520,8 @@ var _ = child("sockets/paths", func(args []string) error {
 		// The kernel would take these for others when the supervisor uses them.
 		{"/proc/self/cwd/byproc", unix.ELOOP}, {"/proc/self/root" + dir + "/byroot", unix.ELOOP},
 	} {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		if err != nil {
-			return err
-		}
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: c.name})
+		fd := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
+		err := unix.Bind(fd, &unix.SockaddrUnix{Name: c.name})
 		check("bind "+c.name, err, c.want)
 		if err == nil {
 			var st unix.Stat_t
@@ -618,10 +532,7 @@ var _ = child("sockets/paths", func(args []string) error {
 				fmt.Printf("%s has the name %v, %v\n", c.name, name, err)
 			}
 			check("listen", unix.Listen(fd, 1), nil)
-			peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-			if err != nil {
-				return err
-			}
+			peer := rig.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 			check("connect to "+c.name, unix.Connect(peer, &unix.SockaddrUnix{Name: c.name}), nil)
 			unix.Close(peer)
 		}
@@ -634,24 +545,13 @@ var _ = child("sockets/paths", func(args []string) error {
 // which it puts other sockets, lead nowhere where the command may not go.
 func TestSocketRaces(t *testing.T) {
 	t.Parallel()
-	agent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := rig.Value(net.Listen("tcp4", "127.0.0.1:0"))
 	dir := t.TempDir()
-	outside, err := net.Listen("unix", dir+"/outside")
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := rig.Value(net.Listen("unix", dir+"/outside"))
 	ws := filepath.Join(dir, "inside")
-	if err := os.Mkdir(ws, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(ws, 0o755))
 	// The paths have the same length: ../outside and ./././sock.
-	inside, err := net.Listen("unix", ws+"/sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inside := rig.Value(net.Listen("unix", ws+"/sock"))
 	defer inside.Close()
 	var hits atomic.Int64
 	for _, l := range []net.Listener{agent, outside} {
@@ -689,10 +589,7 @@ func TestSocketRaces(t *testing.T) {
 }
 
 var _ = child("sockets/races", func(args []string) error {
-	agent, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
+	agent := rig.Value(strconv.Atoi(args[1]))
 	if err := unix.Chdir(args[0]); err != nil {
 		return err
 	}
@@ -709,9 +606,12 @@ var _ = child("sockets/races", func(args []string) error {
 			unix.Close(fd)
 		}
 	}()
-	length := time.Second
-	if os.Getenv("CI") != "" {
-		length = 5 * time.Second
+	length := 50 * time.Millisecond
+	switch {
+	case rig.Runs(rig.Nightly):
+		length = 20 * time.Second
+	case rig.Runs(rig.Merge):
+		length = time.Second
 	}
 	inet := func(port int) []byte {
 		return binary.BigEndian.AppendUint16([]byte{unix.AF_INET, 0}, uint16(port))
@@ -770,18 +670,9 @@ func rewrite(addr, with []byte) {
 // raceDescriptor connects to an address that only sockets for datagrams may use,
 // with a number under which another thread puts sockets of both kinds.
 func raceDescriptor(addr []byte, length time.Duration) error {
-	tcp, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
-	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	shared, err := unix.FcntlInt(uintptr(udp), unix.F_DUPFD, 100)
-	if err != nil {
-		return err
-	}
+	tcp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	udp := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	shared := rig.Value(unix.FcntlInt(uintptr(udp), unix.F_DUPFD, 100))
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {

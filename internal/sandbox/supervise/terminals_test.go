@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestTerminalEnded: the number of a terminal that has ended means no terminal of
@@ -15,9 +17,7 @@ func TestTerminalEnded(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if err := known.note(ptyPath(number)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, known.note(ptyPath(number)))
 	var st unix.Stat_t
 	if err := unix.Stat(ptyPath(number), &st); err != nil || !known.has(&st) {
 		t.Errorf("the terminal is not known, %v", err)
@@ -29,12 +29,8 @@ func TestTerminalEnded(t *testing.T) {
 	// Those that have ended do not count.
 	for range 520 {
 		master, number, err := newPTY()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := known.note(ptyPath(number)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, known.note(ptyPath(number)))
 		unix.Close(master)
 	}
 }

@@ -25,8 +25,6 @@ const (
 	// maxGlobDepth is how many directories deep a search goes below the base of a
 	// glob; each costs a descriptor on the way down.
 	maxGlobDepth = 256
-	// crowd is how many denied files make a directory worth hiding as a whole.
-	crowd = maxGlobbed / 16
 	// hiddenWeight is how many files a hidden directory counts as. The more there
 	// are, the longer it takes to tell whether a file lies in one.
 	hiddenWeight = 16
@@ -38,6 +36,7 @@ const (
 // all later commands from running.
 type globber struct {
 	policy *sandbox.Policy
+	most   int // maxGlobbed
 	files  map[string]bool
 	hidden map[string]bool // directories; nothing below them is in files
 }
@@ -49,7 +48,12 @@ type globber struct {
 // either, and leaves out files that the policy does not show. The caller has to
 // hide the directories with all that is in them.
 func deniedFiles(root int, p *sandbox.Policy) (files, directories []string, err error) {
-	g := globber{policy: p, files: map[string]bool{}, hidden: map[string]bool{}}
+	return atMost(maxGlobbed, root, p)
+}
+
+// atMost does so, with another limit than maxGlobbed.
+func atMost(most, root int, p *sandbox.Policy) (files, directories []string, err error) {
+	g := globber{policy: p, most: most, files: map[string]bool{}, hidden: map[string]bool{}}
 	for _, glob := range p.Globs {
 		if err := g.glob(root, glob); err != nil {
 			return nil, nil, fmt.Errorf("expanding the glob %s/%s: %w", pathname.Clip(glob.Base), pathname.Clip(glob.Pattern), err)
@@ -198,7 +202,7 @@ func (g *globber) replace(dir string) {
 	g.hidden[dir] = true
 }
 
-// weight returns what counts against maxGlobbed.
+// weight returns what counts against most.
 func (g *globber) weight() int { return len(g.files) + hiddenWeight*len(g.hidden) }
 
 // isHidden tells whether name is or lies in a directory that is hidden.
@@ -219,9 +223,10 @@ func (g *globber) isHidden(name string) bool {
 // that as little else as possible is hidden with them. If that is not enough, it
 // goes on with those that have the most.
 func (g *globber) makeRoom() error {
-	if g.weight() <= maxGlobbed {
+	if g.weight() <= g.most {
 		return nil
 	}
+	crowd := g.most / 16 // how many denied files make a directory worth hiding as a whole
 	weights := map[string]int{}
 	add := func(name string, weight int) {
 		for dir := pathname.Parent(name); g.mayHide(dir); dir = pathname.Parent(dir) {
@@ -241,7 +246,7 @@ func (g *globber) makeRoom() error {
 		}
 		return cmp.Or(depths, cmp.Compare(weights[b], weights[a]), strings.Compare(a, b))
 	})
-	const room = maxGlobbed - maxGlobbed/4
+	room := g.most - g.most/4
 	for _, dir := range order {
 		if g.weight() <= room {
 			return nil
@@ -250,8 +255,8 @@ func (g *globber) makeRoom() error {
 			g.replace(dir)
 		}
 	}
-	if g.weight() > maxGlobbed {
-		return fmt.Errorf("it denies more than %d files", maxGlobbed)
+	if g.weight() > g.most {
+		return fmt.Errorf("it denies more than %d files", g.most)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
 	"github.com/execagent/execagent/internal/sandbox/resolve"
 	"github.com/execagent/execagent/sandbox"
-	"github.com/google/go-cmp/cmp"
+	"github.com/execagent/execagent/test/rig"
 	"pgregory.net/rapid"
 )
 
@@ -132,12 +132,8 @@ func TestPlanView(t *testing.T) {
 			}
 			p := &sandbox.Policy{Confined: true, Rules: tt.rules, Links: tt.links}
 			plan, err := planView(&resolve.Resolved{Policy: p, Missing: tt.missing}, tt.sights)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, plan.show()); diff != "" {
-				t.Error(diff)
-			}
+			rig.Must(t, err)
+			rig.Same(t, "what came of it", tt.want, plan.show())
 		})
 	}
 }
@@ -191,9 +187,7 @@ func TestPlanViewMeansThePolicy(t *testing.T) {
 			kinds[path] = directory
 		}
 		plan, err := planView(&resolve.Resolved{Policy: p}, sights{kinds: kinds})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		at := name.Draw(t, "looked at")
 		got, want := plan.access(at), accesses(byPath).at(at)
 		if got != want {

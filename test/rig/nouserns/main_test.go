@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // The tests' own program takes the part of the launcher, or of the program that it executes, when
@@ -27,6 +29,7 @@ func TestMain(m *testing.M) {
 		_ = json.NewEncoder(os.Stdout).Encode(probe())
 		os.Exit(0)
 	}
+	syscall.Umask(0o022) // other users execute what tests write
 	os.Exit(m.Run())
 }
 
@@ -119,39 +122,24 @@ func TestLaunch(t *testing.T) {
 // launched launches the probe and returns what it has seen.
 func launched(t *testing.T, flags ...string) probed {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rig.Value(os.Executable())
 	// go test keeps its programs where only their user may read.
-	program, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "nouserns")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := rig.Value(os.ReadFile(self))
+	dir := rig.Value(os.MkdirTemp("", "nouserns"))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "probe")
 	// A child that another test forks meanwhile would have the file open for writing, and so
 	// would keep it from being executed.
 	syscall.ForkLock.RLock()
-	err = os.WriteFile(path, program, 0o755)
+	err := os.WriteFile(path, program, 0o755)
 	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, os.Chmod(dir, 0o755))
 	cmd := exec.CommandContext(t.Context(), path, append(flags, "--", path)...)
 	cmd.Env = append(os.Environ(), part+"=launcher")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got probed
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%s: %v", out, err)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -117,10 +118,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 	t.Helper()
 	dir = rig.Public(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := rig.Value(os.ReadFile(program))
 	write(t, at("relative"), content)
 	write(t, at("script"), []byte("#!"+program+"\n"))
 	write(t, at("argument"), []byte("#! "+program+"  args and more \n"))
@@ -131,9 +129,7 @@ func formFiles(t testing.TB, program string) (dir string) {
 	write(t, at("empty"), nil)
 	write(t, at("damaged"), content[:70])
 	write(t, at("plain"), content)
-	if err := os.Chmod(at("plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(at("plain"), 0o644))
 	before := "script"
 	for i := range 6 {
 		name := fmt.Sprintf("nested%d", i)
@@ -141,35 +137,37 @@ func formFiles(t testing.TB, program string) (dir string) {
 		before = name
 	}
 	for name, to := range map[string]string{"link": program, "script-link": "script", "loop": "loop"} {
-		if err := os.Symlink(to, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Symlink(to, at(name)))
 	}
 	return dir
 }
 
 // TestForms: a program sees no difference between an execve that is checked and one
-// that is not, and nothing is taken for something else.
+// that is not, and nothing is taken for something else. In each push every second form is executed by
+// root, and the others by an ordinary user.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	dir := formFiles(t, program)
 	for _, unprivileged := range []bool{false, true} {
-		for _, f := range forms {
-			args := strings.Split(f.args, " ")
-			for i := range args {
-				args[i] = strings.NewReplacer("$P", program, "$D", dir).Replace(args[i])
+		for i, f := range forms {
+			if unprivileged != (i%2 == 1) && !rig.Runs(rig.Merge) {
+				continue
 			}
-			s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
-			want, wantOut := supervise(t, s, nil)
-			s.Mode = checked
-			got, out := supervise(t, s, nil)
-			if out != wantOut || got.Code != want.Code {
-				t.Errorf("%s: code %d\n%s, without a supervisor code %d\n%s", f.name, got.Code, short(out), want.Code, short(wantOut))
-			}
-			if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
-				t.Errorf("%s: %+v", f.name, got)
-			}
+			t.Run(fmt.Sprintf("%s, nobody %v", f.name, unprivileged), func(t *testing.T) {
+				t.Parallel()
+				args := strings.Split(strings.NewReplacer("$P", program, "$D", dir).Replace(f.args), " ")
+				s := setup{Mode: bare, Argv: append([]string{program}, args...), Dir: dir, nobody: unprivileged}
+				want, wantOut := supervise(t, s, nil)
+				s.Mode = checked
+				got, out := supervise(t, s, nil)
+				if out != wantOut || got.Code != want.Code {
+					t.Errorf("code %d\n%s, without a supervisor code %d\n%s", got.Code, short(out), want.Code, short(wantOut))
+				}
+				if got.First != 1 || got.Refused+got.ReplacedFile+got.ReplacedArgv+got.Let != 0 {
+					t.Errorf("%+v", got)
+				}
+			})
 		}
 	}
 }
@@ -245,9 +243,7 @@ func TestRefused(t *testing.T) {
 	program := programs(t)
 	dir := formFiles(t, program)
 	denied := filepath.Join(dir, "relative")
-	if err := os.Symlink("relative", filepath.Join(dir, "other")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Symlink("relative", filepath.Join(dir, "other")))
 	for _, tt := range []struct{ args, want string }{
 		{"form path ./relative", "errno EACCES\nexit 1\n"},
 		{"form path ./other", "errno EACCES\nexit 1\n"},
@@ -303,37 +299,29 @@ func TestAllows(t *testing.T) {
 func TestLoader(t *testing.T) {
 	t.Parallel()
 	dir := rig.Public(t)
-	denied, allowed := filepath.Join(dir, "denied"), filepath.Join(dir, "allowed")
+	// The paths of the loaders have the same length, so one program is all that is compiled.
+	denied, allowed := filepath.Join(dir, "refused"), filepath.Join(dir, "allowed")
 	write(t, denied, smallest(t, 'x', 7))
 	write(t, allowed, smallest(t, 'x', 7))
 	write(t, filepath.Join(dir, "script"), []byte("#!"+dir+"/other forbidden\n"))
 	source := filepath.Join(dir, "main.c")
 	write(t, source, []byte("int main(void) { return 0; }"))
-	for name, loader := range map[string]string{"names": denied, "missing": dir + "/nowhere", "other": allowed} {
-		if _, err := exec.LookPath("gcc"); err != nil {
-			missing(t, "the program of this test is in C, and there is no gcc")
-		}
-		if out, err := exec.Command("gcc", "-o", filepath.Join(dir, name), "-Wl,--dynamic-linker="+loader, source).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		missing(t, "the program of this test is in C, and there is no gcc")
 	}
-	classless, err := os.ReadFile(filepath.Join(dir, "names"))
-	if err != nil {
-		t.Fatal(err)
+	if out, err := exec.Command("gcc", "-o", filepath.Join(dir, "names"), "-Wl,--dynamic-linker="+denied, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	classless := rig.Value(os.ReadFile(filepath.Join(dir, "names")))
+	write(t, filepath.Join(dir, "missing"), bytes.ReplaceAll(classless, []byte(denied), []byte(dir+"/nowhere")))
+	write(t, filepath.Join(dir, "other"), bytes.ReplaceAll(classless, []byte(denied), []byte(allowed)))
 	classless[elf.EI_CLASS] = byte(elf.ELFCLASSNONE)
 	write(t, filepath.Join(dir, "classless"), classless)
 	run := func(mode, program string) (code int, marked string, r report) {
-		marks, err := os.CreateTemp(dir, "marks")
-		if err != nil {
-			t.Fatal(err)
-		}
+		marks := rig.Value(os.CreateTemp(dir, "marks"))
 		defer marks.Close()
 		r, _ = supervise(t, setup{Mode: mode, Argv: []string{"/bin/sh", "-c", "./" + program + "; exit $?"}, Dir: dir, Denied: denied, DeniedWord: "forbidden"}, marks)
-		text, err := os.ReadFile(marks.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rig.Value(os.ReadFile(marks.Name()))
 		return r.Code, string(text), r
 	}
 	for _, program := range []string{"names", "classless"} {
@@ -363,9 +351,7 @@ func TestUnreadable(t *testing.T) {
 	program := programs(t)
 	dir := formFiles(t, program)
 	unreadable := filepath.Join(dir, "relative")
-	if err := os.Chmod(unreadable, 0o111); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Chmod(unreadable, 0o111))
 	s := setup{Mode: bare, Argv: []string{program, "form", "path", unreadable, "args"}, nobody: true}
 	if os.Getuid() != 0 {
 		t.Skip("the file of this user's is readable to it")
@@ -421,28 +407,30 @@ func TestKilledMeanwhile(t *testing.T) {
 	t.Parallel()
 	program := programs(t)
 	r := rand.New(rand.NewPCG(3, 4))
-	for range 40 {
+	moments := 8
+	if rig.Runs(rig.Merge) {
+		moments = 40
+	}
+	for range moments {
 		cmd, readReport := supervisorCommand(t, setup{Mode: checked, Argv: []string{program, "again", "1000000", program}}, nil)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Start())
 		var child int
-		for child == 0 {
+		sandboxtest.Eventually(t, "it has a child", func() bool {
 			list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 			for _, file := range list {
 				text, _ := os.ReadFile(file)
-				if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-					child = n
+				child, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+				if child != 0 {
+					return true
 				}
 			}
-		}
+			return false
+		})
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond) // any moment will do
 		// The child's parent reaps it only when it has ended, so this is the child.
-		if err := unix.Kill(child, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Kill(child, unix.SIGKILL))
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("%v\n%s", err, out.String())
 		}
@@ -463,24 +451,16 @@ func TestMapped(t *testing.T) {
 		}
 		cat := exec.CommandContext(t.Context(), program)
 		in, err := cat.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		out, err := cat.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cat.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, cat.Start())
 		var b [1]byte
 		_, err = in.Write(b[:])
 		if err == nil {
 			_, err = out.Read(b[:]) // all is loaded now
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := mapped(cat.Process.Pid)
 		want, errWant := mappedFiles(cat.Process.Pid)
 		if err != nil || errWant != nil || !slices.Equal(got, want) || !slices.Contains(got, program) {
@@ -490,9 +470,7 @@ func TestMapped(t *testing.T) {
 			testMayMap(t, cat.Process.Pid, path, path == program)
 		}
 		in.Close()
-		if err := cat.Wait(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, cat.Wait())
 	}
 }
 

@@ -2,14 +2,12 @@ package execcheck
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -19,15 +17,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == supervisorArg {
 		os.Exit(supervisorMain())
 	}
-	code := m.Run()
-	inC.Remove()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	sandboxtest.Main(m) // inC is in the temporary directory
 }
 
 // missing ends a test for which the machine lacks something. In CI it fails.
@@ -54,9 +44,7 @@ func programs(t testing.TB) string {
 // write writes a file that may be executed.
 func write(t testing.TB, path string, content []byte) {
 	t.Helper()
-	if err := rig.WriteProgram(path, content); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.WriteProgram(path, content))
 }
 
 // marksFD is where the smallest programs leave their mark.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -19,8 +20,22 @@ import (
 // show what happens without a check; make exec-races sets it.
 const racesVariable = "EXEC_RACES"
 
-// raceTime is how long each race lasts otherwise.
-const raceTime = 600 * time.Millisecond
+// raceTime returns how long each race lasts, and whether that is long.
+func raceTime(t *testing.T) (length time.Duration, long bool) {
+	t.Helper()
+	text := os.Getenv(racesVariable)
+	switch {
+	case text != "":
+		length, err := time.ParseDuration(text)
+		rig.Must(t, err)
+		return length, true
+	case rig.Runs(rig.Nightly):
+		return 20 * time.Second, true
+	case rig.Runs(rig.Merge):
+		return 600 * time.Millisecond, false
+	}
+	return 100 * time.Millisecond, false
+}
 
 // tally is what a race has counted.
 type tally struct{ Tries, Right, Wrong, Killed, Refused, Gone, Failed, Stopped int64 }
@@ -39,9 +54,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 	write(t, filepath.Join(dir, "p"), smallest(t, 0, 10))
 	write(t, filepath.Join(dir, "q"), smallest(t, 'W', 11))
 	for _, name := range []string{"right", "wrong"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	denied := filepath.Join(dir, "q")
 	write(t, filepath.Join(dir, "right", "program"), smallest(t, 0, 10))
@@ -49,10 +62,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 	if kind == "cwd" {
 		denied = filepath.Join(dir, "wrong", "program")
 	}
-	marks, err := os.OpenFile(filepath.Join(dir, "marks"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	marks := rig.Value(os.OpenFile(filepath.Join(dir, "marks"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600))
 	t.Cleanup(func() { marks.Close() })
 	return race{marks: marks, setup: setup{
 		Mode: mode, Denied: denied, DeniedWord: "w", nobody: true,
@@ -64,10 +74,7 @@ func newRace(t *testing.T, kind, mode string, length time.Duration) race {
 // with the right argument, of that with the wrong one, and of the wrong program.
 func (r *race) marked(t *testing.T) (right, wrongArgument, wrongProgram int64) {
 	t.Helper()
-	marks, err := os.ReadFile(r.marks.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	marks := rig.Value(os.ReadFile(r.marks.Name()))
 	text := string(marks)
 	return int64(strings.Count(text, "r")), int64(strings.Count(text, "w")), int64(strings.Count(text, "W"))
 }
@@ -76,14 +83,7 @@ func (r *race) marked(t *testing.T) (right, wrongArgument, wrongProgram int64) {
 // execve, no program but the one that was checked executes an instruction, and none
 // runs with other arguments.
 func TestRaces(t *testing.T) {
-	length, long := raceTime, false
-	if text := os.Getenv(racesVariable); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-		long = true
-	}
+	length, long := raceTime(t)
 	for _, kind := range []string{"memory", "threads", "vfork", "link", "cwd", "descriptor", "signals"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRace(t, kind, checked, length)
@@ -127,8 +127,9 @@ func TestRaces(t *testing.T) {
 // TestRacesWithoutCheck: who only looks before the kernel goes on is deceived. So
 // the races above can be lost.
 func TestRacesWithoutCheck(t *testing.T) {
+	rig.Tier(t, rig.Merge)
 	for range 100 {
-		r := newRace(t, "memory", judged, raceTime)
+		r := newRace(t, "memory", judged, 600*time.Millisecond)
 		_, _ = supervise(t, r.setup, r.marks)
 		if _, wrongArgument, wrongProgram := r.marked(t); wrongArgument > 0 && wrongProgram > 0 {
 			return
@@ -140,13 +141,7 @@ func TestRacesWithoutCheck(t *testing.T) {
 // TestSupervisorKilled: a supervisor that is killed at any moment takes the programs
 // with it that it was about to check, and no program is executed after it.
 func TestSupervisorKilled(t *testing.T) {
-	length := raceTime
-	if text := os.Getenv(racesVariable); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	length, _ := raceTime(t)
 	kinds := []string{"memory", "threads", "vfork"}
 	rounds, allRight := 0, int64(0)
 	for begun := time.Now(); time.Since(begun) < length || rounds < len(kinds); rounds++ {
@@ -154,23 +149,15 @@ func TestSupervisorKilled(t *testing.T) {
 		r := newRace(t, kinds[rounds%len(kinds)], checked, time.Hour)
 		cmd, _ := supervisorCommand(t, r.setup, r.marks)
 		read, write, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		cmd.Stdout, cmd.Stderr = write, write
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, cmd.Start())
 		write.Close()
 		// Until its first execve the new process holds the listener itself. If the
 		// supervisor is killed before that it waits for good.
-		for !hasCommand(cmd.Process.Pid) {
-			time.Sleep(time.Millisecond)
-		}
+		sandboxtest.Eventually(t, "the command runs", func() bool { return hasCommand(cmd.Process.Pid) })
 		time.Sleep(time.Duration(rounds%50) * time.Millisecond) // any moment will do
-		if err := unix.Kill(cmd.Process.Pid, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, unix.Kill(cmd.Process.Pid, unix.SIGKILL))
 		_ = cmd.Wait()
 		// All descendants hold the pipe.
 		var n tally

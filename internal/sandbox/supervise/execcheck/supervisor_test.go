@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/linux/usernotify"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -341,20 +342,12 @@ func supervise(t testing.TB, s setup, marks *os.File) (report, string) {
 // report when it has ended.
 func supervisorCommand(t testing.TB, s setup, marks *os.File) (*exec.Cmd, func() report) {
 	t.Helper()
-	encoded, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := rig.Value(json.Marshal(s))
 	if marks == nil {
-		if marks, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
-			t.Fatal(err)
-		}
+		marks = rig.Value(os.OpenFile(os.DevNull, os.O_RDWR, 0))
 		t.Cleanup(func() { marks.Close() })
 	}
-	file, err := os.CreateTemp(t.TempDir(), "report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := rig.Value(os.CreateTemp(t.TempDir(), "report"))
 	t.Cleanup(func() { file.Close() })
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", supervisorArg)
 	cmd.Env = append(os.Environ(), setupVariable+"="+string(encoded), "GORACE=atexit_sleep_ms=0", "GODEBUG=containermaxprocs=0", "LANG=C")

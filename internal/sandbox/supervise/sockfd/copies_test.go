@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // newCopies returns a table that is closed with the test.
@@ -29,13 +30,8 @@ func newCopies(t *testing.T) *Copies {
 func made(t *testing.T, s *Copies, family, kind int) (c *Copy, own *os.File) {
 	t.Helper()
 	c, err := s.Make(family, kind, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	fd := rig.Value(unix.FcntlInt(uintptr(c.FD), unix.F_DUPFD_CLOEXEC, 0))
 	own = os.NewFile(uintptr(fd), "own")
 	t.Cleanup(func() { _ = own.Close() })
 	c.Given(nil)
@@ -99,15 +95,9 @@ func TestSweep(t *testing.T) {
 			holder.ExtraFiles = []*os.File{own}
 			holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			ready, err := holder.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := holder.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := bufio.NewReader(ready).ReadByte(); err != nil {
-				t.Error(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, holder.Start())
+			rig.Check(t, rig.Err(bufio.NewReader(ready).ReadByte()))
 			if s.Sweep() || !has(s, c) {
 				t.Error("the copy of an open socket was dropped")
 			}
@@ -172,9 +162,7 @@ func TestLimit(t *testing.T) {
 	s.limit = 4
 	for range 100 {
 		c, err := s.Make(unix.AF_INET, unix.SOCK_STREAM, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		c.Given(nil)
 	}
 	var used []*Copy
@@ -183,9 +171,7 @@ func TestLimit(t *testing.T) {
 		if err == unix.EMFILE {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		used = append(used, s.Of(c.inode))
 		c.Given(nil)
 	}
@@ -209,18 +195,10 @@ func connect(c *Copy, to unix.Sockaddr) error {
 func TestAttempted(t *testing.T) {
 	t.Parallel()
 	s := newCopies(t)
-	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := rig.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	defer unix.Close(listener)
-	if err := unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	to, err := unix.Getsockname(listener)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	to := rig.Value(unix.Getsockname(listener))
 	nonblocking := unix.SOCK_STREAM | unix.SOCK_NONBLOCK
 	c, own := made(t, s, unix.AF_INET, nonblocking)
 	s.Of(c.inode)
@@ -230,9 +208,7 @@ func TestAttempted(t *testing.T) {
 	if n, err := unix.GetsockoptInt(int(own.Fd()), unix.SOL_SOCKET, unix.SO_ERROR); syscall.Errno(n) != unix.ECONNREFUSED {
 		t.Errorf("the command is told of %d, %v", n, err)
 	}
-	if err := unix.Listen(listener, 0); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, unix.Listen(listener, 0))
 	for err := connect(c, to); err != unix.EINPROGRESS; err = connect(c, to) {
 		if err != unix.ECONNABORTED { // the kernel ends the first attempt with this
 			t.Fatal(err)
@@ -283,9 +259,7 @@ func TestAttempted(t *testing.T) {
 func TestHasEnded(t *testing.T) {
 	t.Parallel()
 	child := exec.Command("sleep", "1000")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, child.Start())
 	process := fmt.Sprintf("/proc/%d", child.Process.Pid)
 	if hasEnded(process) {
 		t.Error("a process has ended that runs")

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/execagent/execagent/internal/sandbox/sandboxtest"
 )
 
 // TestMain is also the main of the children that tests start.
@@ -12,5 +12,5 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == ownTableChild {
 		os.Exit(ownTableChildMain())
 	}
-	goleak.VerifyTestMain(m)
+	sandboxtest.Main(m)
 }
