@@ -34,15 +34,21 @@ type rig struct {
 
 	mu    sync.Mutex
 	conns []rpc.Conn
+	held  chan struct{} // nil, or what starts of fakes wait for
 	serve sync.WaitGroup
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	cfg.Confines = true // see TestMain
-	r := &rig{t: t, agent: New(cfg)}
+	r := rigOf(t, New(cfg))
 	// A snapshot that takes too long is taken again, so startup files run more often.
 	r.agent.snapshotTime = patience
+	return r
+}
+
+func rigOf(t testing.TB, a *Agent) *rig {
+	r := &rig{t: t, agent: a}
 	t.Cleanup(r.close)
 	return r
 }
@@ -93,7 +99,7 @@ func (r *rig) process(session, id string) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.processes[id]
-	if p == nil || p.Process == nil {
+	if p == nil || p.proc == nil {
 		r.t.Fatalf("session %s has no process %q", session, id)
 	}
 	return p
