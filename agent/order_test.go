@@ -259,7 +259,7 @@ func TestWatchBehindChange(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).raw(t)
 	dir := t.TempDir()
-	for i := range 200 {
+	for i := range 60 {
 		path := uri(filepath.Join(dir, fmt.Sprint(i)))
 		announced := "fs/missingChanged"
 		if i%10 == 0 {

@@ -21,7 +21,7 @@ import (
 // meanwhile, and the first ones get all answers once they read.
 func TestOthersOfUnreadAnswers(t *testing.T) {
 	t.Parallel()
-	const size = 16 << 20
+	const size = 4 << 20
 	big := filepath.Join(t.TempDir(), "big")
 	if err := os.WriteFile(big, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -36,15 +36,15 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 		method           string
 		requests, length int
 	}{
-		"long requests": {"fs/readFile", 2, 16 << 20},
-		"many requests": {"fs/getMetadata", 130, 60 << 10},
+		"long requests": {"fs/readFile", 2, 4 << 20},
+		"many requests": {"fs/getMetadata", 40, 60 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The clients answer no ping before they read, and see none, which on a busy machine
 			// is late.
 			const peerTimeout = time.Hour
-			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(32 << 20), PeerTimeout: peerTimeout})
+			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(8 << 20), PeerTimeout: peerTimeout})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					written <- err
 				}()
 			}
-			for range 50 {
+			for range 20 {
 				other := dial()
 				data := base64.StdEncoding.EncodeToString(make([]byte, 100<<10))
 				ask(t, other, fmt.Appendf(nil, `{"id":7,"method":"fs/writeFile","params":{"path":"file://%s","dataBase64":%q}}`,

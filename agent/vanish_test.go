@@ -23,9 +23,9 @@ func TestVanish(t *testing.T) {
 	server := httptest.NewServer(webHandler())
 	defer server.Close()
 	tree := t.TempDir()
-	for i := range 60 {
+	for i := range 20 {
 		dir := filepath.Join(tree, fmt.Sprint(i))
-		for j := range 100 {
+		for j := range 50 {
 			if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777); err != nil {
 				t.Fatal(err)
 			}

@@ -14,12 +14,28 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asAgent is the argument with which this program is an agent on its standard streams.
+const asAgent = "serve-stdio"
+
+// TestMain also runs that agent, and the helpers of agents that confine.
+func TestMain(m *testing.M) {
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	if len(os.Args) == 2 && os.Args[1] == asAgent {
+		a := agent.New(agent.Config{Environ: os.Environ()})
+		_ = a.ServeConn(context.Background(), transport.Stdio(os.Stdin, os.Stdout, nil)) // the client sees how it ends
+		_ = a.Close()
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long it may take to connect on a machine that has much else to do.
 const patience = 5 * time.Minute

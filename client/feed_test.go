@@ -22,7 +22,7 @@ func TestFeed(t *testing.T) {
 			if i%17 == 3 {
 				f.lose(protocol.MethodProcessWrite)
 			}
-			text := strings.Repeat(string(rune('a'+i%26)), 1+i*1000)
+			text := strings.Repeat(string(rune('a'+i%26)), 1+i*500)
 			want.WriteString(text)
 			if n, err := in.Write([]byte(text)); n != len(text) || err != nil {
 				t.Fatalf("write %d: %d, %v", i, n, err)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -153,7 +154,7 @@ func TestSocketPressure(t *testing.T) {
 		defer w.SetWriteDeadline(time.Unix(1, 0))
 	}
 	for range 20 {
-		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 3<<20)
+		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 300<<10)
 		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil)
 		if err != nil || string(r.Stdout) != "here\n" {
 			t.Fatalf("%s, %v", r.Stdout, err)
@@ -215,7 +216,7 @@ func TestSocketCuts(t *testing.T) {
 	defer c.Close()
 	var trips sync.WaitGroup
 	for i := range 4 {
-		trips.Go(func() { roundTrip(t, c, address, 800_000+i) })
+		trips.Go(func() { roundTrip(t, c, address, 400_000+i) })
 		trips.Go(func() {
 			for j := range 5 {
 				roundTrip(t, c, address, 1+1000*j)
@@ -233,7 +234,9 @@ func TestSocketCuts(t *testing.T) {
 // TestSocketSandbox: a socket with a sandbox is refused where a command in it could not connect.
 func TestSocketSandbox(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	a := agent.New(agent.Config{Confines: true})
+	t.Cleanup(func() { _ = a.Close() })
+	c := connect(t, client.Config{Dial: overPipe(t, a)})
 	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	for _, network := range []string{protocol.NetworkEnabled, protocol.NetworkRestricted} {
 		box := &protocol.Sandbox{

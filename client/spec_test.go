@@ -91,7 +91,7 @@ func TestDialURL(t *testing.T) {
 // TestCommand: a program that speaks by its standard streams, and is not started again.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	c := connect(t, client.Command(os.Args[0], asAgent))
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
 	if err != nil || r.ExitCode != 7 {
 		t.Errorf("got %+v, %v", r, err)
