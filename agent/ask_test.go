@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // asked puts a question to the client of a session, and returns what will become of it.
@@ -28,9 +29,7 @@ func (r *rig) asker(t *testing.T, more object) (*raw, *Session, func()) {
 	maps.Copy(params, more)
 	c.call("i", "initialize", params)
 	var result struct{ SessionID string }
-	if err := json.Unmarshal(c.next().Result, &result); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, json.Unmarshal(c.next().Result, &result))
 	c.send(`{"method":"initialized"}`)
 	synctest.Wait()
 	return c, r.session(result.SessionID), func() {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestEnvironmentInfo compares what initialize and environment/info report
@@ -28,13 +29,9 @@ func TestEnvironmentInfo(t *testing.T) {
 		t.Errorf("a secret is in the answer: %s", text)
 	}
 	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, json.Unmarshal(text, &got))
 	cwd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
 		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
 	}
@@ -66,9 +63,7 @@ func TestConfigRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	config := "model = \"m\"\nother = 1\n[table]\nkey = 2\n"
-	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666))
 	c := newRig(t, Config{Environ: []string{"HOME=" + home, "CODEX_HOME=" + home}}).attach("")
 	var got struct{ Config protocol.ConfigLayers }
 	params := object{"cwd": uri(t.TempDir()), "configPaths": [][]string{{"model"}, {"table", "key"}, {"absent"}}, "requirementsPaths": [][]string{}}

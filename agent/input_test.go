@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestTooManyHandles opens as many files as a connection may: one more is
@@ -26,9 +27,7 @@ func TestTooManyHandles(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).attach("")
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, os.WriteFile(path, []byte("x"), 0o666))
 	for i := range fsops.MaxHandles {
 		mode := []string{"read", "replace"}[i%2]
 		c.must("fs/open", object{"handleId": fmt.Sprint(i), "path": uri(path), "mode": mode}, nil)

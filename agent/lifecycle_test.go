@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestRequestBeforeInitialized: a request that was sent before initialized is
@@ -37,20 +38,14 @@ func TestRequestBeforeInitialized(t *testing.T) {
 		}()
 		for range 3 {
 			answer, err := conn.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Check(t, err)
 			m, err := protocol.Decode(answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Check(t, err)
 			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
 				t.Fatalf("answer %s", answer)
 			}
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, <-sent)
 		_ = conn.Close()
 	}
 }
@@ -70,9 +65,7 @@ func TestBodyMemory(t *testing.T) {
 		return r, nil
 	}
 	small, err := read(2 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	large, err := read(2<<20 + 1)
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestListingMemory runs out of the memory for what clients have not read yet:
@@ -22,14 +23,10 @@ func TestListingMemory(t *testing.T) {
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
-	if err := os.Mkdir(large, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, os.Mkdir(large, 0o755))
 	const entries = 2000
 	for i := range entries {
-		if err := os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
 	}
 	list := func(path string) object { return object{"path": uri(path)} }
 	walk := func(path string) object {
@@ -45,9 +42,7 @@ func TestListingMemory(t *testing.T) {
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
 	take := func() { // waits until it is free
-		if err := r.agent.content.Acquire(t.Context(), answers.DefaultBytes); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
 	}
 	for _, q := range requests {
 		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {

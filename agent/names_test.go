@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // opens is the handshake of a client that asks for a session of a name; "" is one without.
@@ -116,9 +117,7 @@ func TestNamedExpiry(t *testing.T) {
 		open := func(c *connection, o opening) *Session {
 			t.Helper()
 			s, _, err := a.open(c, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Check(t, err)
 			return s
 		}
 		first, second := &connection{}, &connection{}

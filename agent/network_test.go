@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // proxied returns the params of a start with a proxy that allows these patterns, also on local
@@ -65,9 +66,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
 	u, err := url.Parse(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	return u
 }
 
@@ -79,18 +78,14 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	var blocked struct{ Reason string }
 	_ = json.Unmarshal(body, &blocked) // of a destination it is nothing of the kind
 	return resp.StatusCode, blocked.Reason
@@ -251,9 +246,7 @@ func TestNetworkOperator(t *testing.T) {
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
 		p, err := rules.Compile(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, err)
 		return &Network{&egress.Operator{Ceiling: p}}
 	}
 	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
@@ -413,15 +406,11 @@ func TestNetworkMasks(t *testing.T) {
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	_ = resp.Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {

@@ -30,9 +30,7 @@ func (r *rig) asking(t *testing.T, session string) (c *raw, id string, lose func
 	var m struct {
 		Result struct{ SessionID string }
 	}
-	if err := json.Unmarshal([]byte(c.Next(t)), &m); err != nil {
-		t.Fatal(err)
-	}
+	programs.Check(t, json.Unmarshal([]byte(c.Next(t)), &m))
 	c.send(`{"method":"initialized"}`)
 	return c, m.Result.SessionID, func() {
 		_ = conn.Close()
@@ -335,9 +333,7 @@ func treeRules(t *testing.T) Config {
 prefix_rule(pattern=["id"], decision="prompt")
 prefix_rule(pattern=["uname"], decision="prompt")
 `}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Check(t, err)
 	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
 }
 
@@ -400,16 +396,12 @@ func TestAcceptedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"tool", "linked"} {
-		if err := programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")); err != nil {
-			t.Fatal(err)
-		}
+		programs.Check(t, programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
 prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 `}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Check(t, err)
 	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
@@ -462,9 +454,7 @@ func TestAcceptedProgram(t *testing.T) {
 				}
 			}
 			for _, at := range []string{"first", "second"} {
-				if err := os.Mkdir(dir+"/"+at, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				programs.Check(t, os.Mkdir(dir+"/"+at, 0o700))
 			}
 			tool("second")
 			c, _, _ := newRig(t, Config{}).asking(t, "")

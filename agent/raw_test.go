@@ -7,6 +7,7 @@ import (
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // raw is a client that sends messages without waiting for their answers. Its
@@ -36,9 +37,7 @@ func (c *raw) send(format string, args ...any) {
 func (c *raw) call(id any, method string, params object) {
 	c.t.Helper()
 	data, err := json.Marshal(object{"id": id, "method": method, "params": params})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testrig.Check(c.t, err)
 	c.send("%s", data)
 }
 

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestRootBecomesLink: a command replaces a directory by a symbolic link. A later
@@ -15,13 +17,9 @@ func TestRootBecomesLink(t *testing.T) {
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
 	workspace := func(root string) object { return managed("restricted", special("root", "read"), at(root, "write")) }
 	for _, dir := range []string{b.repo + "/pkg", b.root + "/home", b.root + "/store"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, os.Mkdir(dir, 0o755))
 	}
-	if err := os.Symlink(b.root+"/store", b.root+"/home/src"); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, os.Symlink(b.root+"/store", b.root+"/home/src"))
 	write := func(path string, sandbox object) error {
 		return c.call("fs/writeFile", object{"path": uri(path), "dataBase64": "eA==", "sandbox": sandbox}, nil)
 	}

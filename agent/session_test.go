@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestDetachWhileReading loses a connection while a process/read waits on it:
@@ -41,15 +42,11 @@ func TestDetachWhileReading(t *testing.T) {
 func family(t *testing.T, c *client) (ended <-chan struct{}) {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "held")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, syscall.Mkfifo(fifo, 0o600))
 	c.must("process/start", sh("both", "exec 3>"+fifo+"; sleep 600 & echo; wait"), nil)
 	c.must("process/start", sh("left", "exec 3>"+fifo+"; sleep 600 <&- >&- 2>&- & echo"), nil)
 	held, err := os.OpenFile(fifo, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	c.awaitNote("process/output", "both")
 	c.awaitNote("process/closed", "left")
 	done := make(chan struct{})
@@ -170,9 +167,7 @@ func TestRevoked(t *testing.T) {
 		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
 			other := r.attach("").starts("p")
 			a := r.by(known{revoked: true})
-			if err := a.hello(""); err != nil {
-				t.Fatal(err)
-			}
+			testrig.Check(t, a.hello(""))
 			p := a.starts("p")
 			a.drop()
 			synctest.Wait()

@@ -194,9 +194,7 @@ func TestSocketOwnPath(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, err)
 		t.Cleanup(func() { l.Close() })
 	}
 	c := newRig(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
@@ -276,18 +274,14 @@ func TestSocketConfinedDials(t *testing.T) {
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
 		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Check(t, err)
 		return p
 	}
 	dials := r.agent.sandboxes.dials
 	if !dials.TryAcquire(maxConfinedDials - 1) {
 		t.Fatal("somebody connects already")
 	}
-	if err := open(c, "last").Wait(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
 	if !dials.TryAcquire(1) {
 		t.Fatal("more connect than there are sockets being opened")

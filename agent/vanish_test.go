@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestVanish lets a client disappear in the middle of things. The agent ends
@@ -26,9 +27,7 @@ func TestVanish(t *testing.T) {
 	for i := range 20 {
 		dir := filepath.Join(tree, fmt.Sprint(i))
 		for j := range 50 {
-			if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			testrig.Check(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
 		}
 	}
 	chunk := object{"processId": "p", "chunk": make([]byte, 256<<10)}
@@ -139,9 +138,7 @@ func TestVanish(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	return len(entries)
 }
 
@@ -149,9 +146,7 @@ func descriptors(t *testing.T) int {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Check(t, err)
 	for _, list := range lists {
 		data, _ := os.ReadFile(list) // the thread may have ended
 		pids = append(pids, strings.Fields(string(data))...)

@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -76,9 +77,7 @@ func overPipe(t testing.TB, a *agent.Agent) dialFunc {
 func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 	t.Helper()
 	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx, listener) }()
@@ -119,9 +118,7 @@ func reach(t testing.TB, dial dialFunc) *client.Client {
 func connect(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -134,9 +131,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		info, err := c.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
 			t.Errorf("Info is %+v", info)
 		}
@@ -162,9 +157,7 @@ func TestResume(t *testing.T) {
 	dial := overPipe(t, a)
 	first := connect(t, client.Config{Dial: dial})
 	p, err := first.Start(t.Context(), shell("sleep 100"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	if !isAttached(err) {
@@ -175,16 +168,12 @@ func TestResume(t *testing.T) {
 		t.Errorf("resuming an unknown session gives %v, want %s", err, want)
 	}
 
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, first.Close())
 	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	for isAttached(err) { // the agent has not seen the end of the first connection
 		second, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	defer second.Close()
 	if second.SessionID() != first.SessionID() {
 		t.Errorf("resumed %s as %s", first.SessionID(), second.SessionID())
@@ -223,12 +212,8 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p, err := c.Start(t.Context(), shell("sleep 100"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
+		rig.Check(t, c.Close())
 		<-c.Done()
 		for name, err := range map[string]error{
 			"Status": second(c.Status(t.Context())),

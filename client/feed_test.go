@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFeed: what is written arrives in order and once, also where answers are lost one after the
@@ -28,9 +29,7 @@ func TestFeed(t *testing.T) {
 				t.Fatalf("write %d: %d, %v", i, n, err)
 			}
 		}
-		if err := in.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, in.Close())
 		if got := f.input("p"); got != want.String() {
 			t.Errorf("the process got %d bytes, want %d", len(got), want.Len())
 		}
@@ -46,9 +45,7 @@ func TestFeedFails(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
 		p := start(t, c, named("p"))
-		if err := p.CloseStdin(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, p.CloseStdin(t.Context()))
 		in := p.Feed(t.Context())
 		var err error
 		for range 20 {

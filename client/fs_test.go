@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFS(t *testing.T) {
@@ -23,9 +24,7 @@ func TestFS(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		ctx, files := t.Context(), c.FS(nil)
 		dir, err := files.Canonicalize(ctx, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		do := func(err error) {
 			t.Helper()
 			if err != nil {
@@ -116,9 +115,7 @@ func TestFile(t *testing.T) {
 		ctx, path := t.Context(), filepath.Join(t.TempDir(), "file")
 		data := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // three blocks
 		out, err := c.FS(nil).Open(ctx, path, protocol.OpenReplace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if n, err := out.WriteAt(data, 4); n != len(data) || err != nil {
 			t.Errorf("WriteAt gives %d, %v", n, err)
 		}
@@ -131,9 +128,7 @@ func TestFile(t *testing.T) {
 		}
 
 		in, err := c.FS(nil).Open(ctx, path, protocol.OpenRead)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		for _, tt := range []struct {
 			offset, length int
 			err            error
@@ -168,9 +163,7 @@ func TestLargeFile(t *testing.T) {
 	c := reach(t, overWebSocket(t, newAgent(t)))
 	path := filepath.Join(t.TempDir(), "file")
 	want := bytes.Repeat([]byte("0123456789abcde\n"), 33<<16)
-	if err := c.FS(nil).WriteFile(t.Context(), path, want); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, c.FS(nil).WriteFile(t.Context(), path, want))
 	got, err := c.FS(nil).ReadFile(t.Context(), path)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("read %d bytes, %v, want %d", len(got), err, len(want))

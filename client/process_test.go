@@ -12,14 +12,13 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func start(t testing.TB, c *client.Client, params protocol.StartParams) *client.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	return p
 }
 
@@ -51,9 +50,7 @@ func TestEvents(t *testing.T) {
 		var kinds []client.EventKind
 		var seq uint64
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			if seq++; e.Seq != seq {
 				t.Errorf("event %d comes where %d should", e.Seq, seq)
 			}
@@ -76,9 +73,7 @@ func TestEventsGoOn(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			got.Write(e.Data)
 			break
 		}
@@ -89,13 +84,9 @@ func TestEventsGoOn(t *testing.T) {
 				t.Errorf("with a context that has ended: %v", err)
 			}
 		}
-		if err := p.Write(t.Context(), []byte("\n")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, p.Write(t.Context(), []byte("\n")))
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			got.Write(e.Data)
 		}
 		if got.String() != "1\n2\n" {
@@ -176,9 +167,7 @@ func TestTerminal(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			if got.Write(e.Data); got.String() == "33 101\r\n" {
 				if err := p.Resize(t.Context(), 7, 9); err != nil {
 					t.Error(err)
@@ -260,9 +249,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := p.Read(t.Context(), protocol.ReadParams{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if len(r.Chunks) != 1 || string(r.Chunks[0].Chunk) != "out\n" || !r.Closed {
 			t.Errorf("got %+v", r)
 		}

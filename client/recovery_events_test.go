@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // spawn makes a process that no client of the test has started.
@@ -298,14 +299,10 @@ func TestAttachAnew(t *testing.T) {
 						t.Error("the process was terminated")
 					}
 					p, err = c.Attach(t.Context(), "p") // the id is free
-					if err != nil {
-						t.Fatal(err)
-					}
+					rig.Check(t, err)
 					tt.want, tt.skipped = "5\n6\n7\n", 5
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Check(t, err)
 				if p.Skipped() != tt.skipped {
 					t.Errorf("skipped %d events, want %d", p.Skipped(), tt.skipped)
 				}
@@ -370,9 +367,7 @@ func TestLostAfterCatchingUp(t *testing.T) {
 func (f *fake) handed(t testing.TB) rpc.Conn {
 	t.Helper()
 	conn, err := f.accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	return conn
 }
 
@@ -380,9 +375,7 @@ func (f *fake) handed(t testing.TB) rpc.Conn {
 func TestReplace(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c, err := client.Accept(t.Context(), f.handed(t), client.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		p := start(t, c, named("p"))
 		want := f.printed("p", 0, 3)
@@ -390,9 +383,7 @@ func TestReplace(t *testing.T) {
 
 		// A connection that still lives is given up.
 		time.Sleep(time.Second)
-		if err := c.Replace(f.handed(t)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, c.Replace(f.handed(t)))
 		wants(t, c, client.Connected)
 		if c.Generation() != 2 {
 			t.Errorf("the generation is %d", c.Generation())
@@ -406,9 +397,7 @@ func TestReplace(t *testing.T) {
 		// A server that has not noticed the loss yet is asked again on the connection that
 		// there is.
 		f.once(protocol.MethodInitialize, attachedStill)
-		if err := c.Replace(f.handed(t)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, c.Replace(f.handed(t)))
 		time.Sleep(time.Second)
 		wants(t, c, client.Connected)
 		f.cut()
@@ -416,9 +405,7 @@ func TestReplace(t *testing.T) {
 
 		// One after the other is taken up.
 		f.on(protocol.MethodInitialize, silent)
-		if err := c.Replace(f.handed(t)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, c.Replace(f.handed(t)))
 		synctest.Wait()
 		busy := f.handed(t)
 		if err := c.Replace(busy); err != client.ErrReplacing {

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // cuttable dials, and cuts what it has dialled.
@@ -98,9 +99,7 @@ func TestNamedSession(t *testing.T) {
 	}()
 	var seen []string
 	for r, err := range o.Follow(t.Context(), "p", 0, true) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		for _, chunk := range r.Chunks {
 			if chunk.AtMs == nil || time.UnixMilli(*chunk.AtMs).Before(begun.Truncate(time.Millisecond)) {
 				t.Errorf("a chunk is from %v", chunk.AtMs)
@@ -109,9 +108,7 @@ func TestNamedSession(t *testing.T) {
 		}
 		if len(seen) == 2 { // and nothing is left: from here on it waits, over a cut
 			way.cut()
-			if err := o.Signal(t.Context(), "p", protocol.SignalTerminate); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, o.Signal(t.Context(), "p", protocol.SignalTerminate))
 		}
 	}
 	if got := strings.Join(seen[2:], "|"); got != "stdout end\n" || <-waited != 3 {
@@ -123,9 +120,7 @@ func TestNamedSession(t *testing.T) {
 	// What is kept is read without waiting, from anywhere.
 	n := 0
 	for r, err := range o.Follow(t.Context(), "p", 2, false) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		n += len(r.Chunks)
 	}
 	if n != 1 {

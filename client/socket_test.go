@@ -38,9 +38,7 @@ func TestSocket(t *testing.T) {
 			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), rig.Echo),
 		} {
 			s, err := c.DialSocket(t.Context(), address, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			if _, err := s.Write([]byte("hello")); err != nil {
 				t.Fatal(err)
 			}
@@ -48,18 +46,12 @@ func TestSocket(t *testing.T) {
 			if _, err := io.ReadFull(s, got); err != nil || string(got) != "hello" {
 				t.Fatalf("read %q, %v", got, err)
 			}
-			if err := s.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, s.SetReadDeadline(time.Now().Add(time.Millisecond)))
 			if n, err := s.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("after the deadline: %d, %v", n, err)
 			}
-			if err := s.SetReadDeadline(time.Time{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, s.SetReadDeadline(time.Time{}))
+			rig.Check(t, s.CloseWrite())
 			if rest, err := io.ReadAll(s); len(rest) != 0 || err != nil {
 				t.Errorf("after half a close: %q, %v", rest, err)
 			}
@@ -84,9 +76,7 @@ func TestSocketRefused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	l.Close()
 	for address, want := range map[string]string{
 		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
@@ -105,9 +95,7 @@ func TestSocketRefused(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
 	s, err := c.DialSocket(t.Context(), reset, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	defer s.Close()
 	if _, err := s.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -136,13 +124,9 @@ func TestSocketPressure(t *testing.T) {
 	defer writers.Wait()
 	for range 20 {
 		s, err := c.DialSocket(t.Context(), flood, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		w, err := c.DialSocket(t.Context(), deaf, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		writers.Go(func() {
 			for {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -210,9 +194,7 @@ func TestSocketCuts(t *testing.T) {
 	for err != nil && client.Retryable(err) {
 		c, err = client.Connect(t.Context(), cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	defer c.Close()
 	var trips sync.WaitGroup
 	for i := range 4 {
@@ -251,9 +233,7 @@ func TestSocketSandbox(t *testing.T) {
 		s, err := c.DialSocket(t.Context(), address, box)
 		switch network {
 		case protocol.NetworkEnabled:
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			s.Close()
 		default:
 			refused, ok := errors.AsType[*client.ServerError](err)
@@ -272,17 +252,13 @@ func TestSocketsBounded(t *testing.T) {
 	var all []*client.Socket
 	for range 256 {
 		s, err := c.DialSocket(t.Context(), address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		all = append(all, s)
 	}
 	if _, err := c.DialSocket(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("at most ", 256)) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := all[0].Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, all[0].Close())
 	roundTrip(t, c, address, 100)
 	for _, s := range all {
 		if err := s.Close(); err != nil {
@@ -369,14 +345,10 @@ func TestSocketLies(t *testing.T) {
 			})
 			c := connect(t, client.Config{Dial: dial, Single: true})
 			socket, err := c.DialSocket(t.Context(), "tcp://h:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			// The id is the client's choice, and in the request.
 			data.SocketID = socket.ID()
-			if err := s.Notify(protocol.MethodSocketData, &data); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, s.Notify(protocol.MethodSocketData, &data))
 			if _, err := io.ReadAll(socket); err == nil || !strings.Contains(err.Error(), "protocol error") {
 				t.Errorf("reading gives %v", err)
 			}

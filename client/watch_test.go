@@ -15,6 +15,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // changes notifies of changes, each "kind path" or "renamed path from", as the connection of the
@@ -36,9 +37,7 @@ func (f *fake) changes(id string, overflow bool, lines ...string) {
 func watch(t *testing.T, c *client.Client, path string) *client.Watch {
 	t.Helper()
 	w, err := c.FS(nil).Watch(t.Context(), path, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	return w
 }
 
@@ -243,12 +242,8 @@ func TestWatchAgent(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		dir := t.TempDir()
 		w := watch(t, c, dir)
-		if err := os.MkdirAll(dir+"/a/b", 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.FS(nil).WriteFile(t.Context(), dir+"/a/b/c", nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, os.MkdirAll(dir+"/a/b", 0o777))
+		rig.Check(t, c.FS(nil).WriteFile(t.Context(), dir+"/a/b/c", nil))
 		want := map[string]bool{"created " + w.Path() + "/a": true, "created " + w.Path() + "/a/b": true, "created " + w.Path() + "/a/b/c": true}
 		for len(want) > 0 {
 			for _, line := range told(t, w) {

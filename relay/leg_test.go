@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/relaypb"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // script is a harness that a test plays by hand, on the executor's websocket.
@@ -33,9 +34,7 @@ type script struct {
 func newScript(t *testing.T, s *service, l *Link) *script {
 	t.Helper()
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	s.mu.Lock()
 	s.harnessKey = id.PublicKey()
 	s.mu.Unlock()
@@ -242,9 +241,7 @@ func TestLinkFrames(t *testing.T) {
 		{"handshake for another stream", func(x *script, id string) {
 			_, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
 				noise.Prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
-			if err != nil {
-				x.t.Fatal(err)
-			}
+			rig.Check(x.t, err)
 			x.p.send(handshakeFrame(id, message1))
 			x.wantReset(id)
 		}},
@@ -261,9 +258,7 @@ func TestLinkFrames(t *testing.T) {
 		{"bad framing", func(x *script, id string) {
 			keys, c := x.open(id)
 			record, err := keys.Seal(nil, make([]byte, 4))
-			if err != nil {
-				x.t.Fatal(err)
-			}
+			rig.Check(x.t, err)
 			x.p.send(dataFrame(id, 0, record))
 			x.wantReset(id)
 			wantEnd(x.t, c, nil)
@@ -388,17 +383,13 @@ func (x *script) fill(sessions []*noise.Session) {
 	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		rig.Check(x.t, err)
 		x.l.streams.mu.Lock()
 		m := &member{id: id, lane: x.l.streams.leg.socket.NewLane(0)}
 		x.l.streams.mu.Unlock()
 		m.stream = newStream(streamConfig{id: []byte(id), session: keys, send: m.lane.Send,
 			ended: func(s *stream, err error) { x.l.streamEnded(id, s, err) }})
-		if err := x.l.streams.activate(h, m); err != nil {
-			x.t.Fatal(err)
-		}
+		rig.Check(x.t, x.l.streams.activate(h, m))
 		x.l.streams.released()
 	}
 }

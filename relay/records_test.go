@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRecords are the rows of remote.md section 7.
@@ -105,9 +106,7 @@ func TestWriteRecords(t *testing.T) {
 	} {
 		r := newRemote(t, false)
 		message := bytes.Repeat([]byte("0123456789"), tt.size/10+1)[:tt.size]
-		if err := r.stream.Write(message); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, r.stream.Write(message))
 		sent, _ := r.frames()
 		var sizes []int
 		var text []byte
@@ -116,9 +115,7 @@ func TestWriteRecords(t *testing.T) {
 				t.Fatalf("frame %d: %+v", i, f)
 			}
 			plaintext, err := r.keys.Open(f.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			sizes = append(sizes, len(plaintext))
 			text = append(text, plaintext...)
 		}
@@ -265,13 +262,9 @@ func TestBudget(t *testing.T) {
 	receive := func(plaintext string) progress {
 		t.Helper()
 		record, err := peer.Seal(nil, []byte(plaintext))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		got, err := in.receive(seq, record, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		seq++
 		return got
 	}
@@ -327,9 +320,7 @@ func TestCloseWaits(t *testing.T) {
 				for seq := uint32(0); len(rest) > 0; seq++ {
 					n := min(50<<10, len(rest))
 					record, err := peer.Seal(nil, []byte(rest[:n]))
-					if err != nil {
-						t.Fatal(err)
-					}
+					rig.Check(t, err)
 					if _, err := in.receive(seq, record, true); err != nil {
 						t.Fatal(err)
 					}
@@ -389,15 +380,11 @@ func (s *sender) send(length, n int) {
 	const size = 60_000
 	for sent := 0; sent < n; sent += size {
 		m, err := sealRecord(s.keys, frame.DataHeader{StreamID: testStreamID, Seq: s.seq}, length, make([]byte, min(size, n-sent)))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		rig.Check(s.t, err)
 		length = 0
 		s.seq++
 		var f frame.Frame
-		if err := frame.Decode(m.Bytes, &f); err != nil {
-			s.t.Fatal(err)
-		}
+		rig.Check(s.t, frame.Decode(m.Bytes, &f))
 		_ = s.to.receive(&f)
 		m.Release()
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/api"
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // registryToken is the bearer of these tests; nothing that is printed may show it.
@@ -146,9 +147,7 @@ func TestNewRegistry(t *testing.T) {
 func rawRegistry(t *testing.T, bodies ...string) (base string, requests func() []string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	var got []string
 	connections := 0
 	done := make(chan struct{})
@@ -199,18 +198,14 @@ func TestRegistryOnTheWire(t *testing.T) {
 		t.Fatalf("Validate: %v", err)
 	}
 	connection, err := askUntil(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	if connection.URL != "ws://127.0.0.1:7274/rv/h?role=harness&sig=s3cret" || connection.RegistrationID != "reg-h" ||
 		connection.Authorization != "auth-s3cret" || !connection.ExecutorKey.Equal(plainKey()) {
 		t.Errorf("Connect = %v", connection)
 	}
 
 	key, err := json.Marshal(plainKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	got := requests()
 	if connections := got[4]; connections != "1" {
 		t.Errorf("%s connections, want one that is kept", connections)
@@ -248,9 +243,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 			t.Errorf("headers of request %d (-want +got):\n%s", i, diff)
 		}
 		wantBody, err := json.Marshal(want.body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if !sameJSON(t, wantBody, []byte(body)) {
 			t.Errorf("body of request %d is %.200s, want %.200s", i, body, wantBody)
 		}
@@ -260,9 +253,7 @@ func TestRegistryOnTheWire(t *testing.T) {
 func sameJSON(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	var x, y any
-	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)))
 	return cmp.Equal(x, y)
 }
 
@@ -361,9 +352,7 @@ func TestRegisterAccepts(t *testing.T) {
 func TestRegisterUnreachable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	l.Close()
 	r := newTestRegistry(t, RegistryConfig{BaseURL: "http://" + l.Addr().String()})
 	if _, err := r.register(t.Context(), plainKey()); err == nil || !strings.Contains(err.Error(), "refused") {
@@ -680,9 +669,7 @@ func TestValidateExpired(t *testing.T) {
 func TestValidateOnDyingConnection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	served := make(chan int, 1)
 	go func() {
 		n := 0

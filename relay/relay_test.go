@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // meeting is a link and a dialer whose connections go through a router.
@@ -332,13 +333,9 @@ func TestRelayHidesEverything(t *testing.T) {
 	j := join(t)
 	a, b := j.pair(t)
 	for range 3 {
-		if err := a.Write([]byte(`"` + marker + `"`)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, a.Write([]byte(`"`+marker+`"`)))
 		wantMessage(t, b, `"`+marker+`"`)
-		if err := b.Write([]byte(`"` + marker + strings.Repeat(" ", 100_000) + marker + `"`)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, b.Write([]byte(`"`+marker+strings.Repeat(" ", 100_000)+marker+`"`)))
 		if _, err := a.Read(); err != nil {
 			t.Fatal(err)
 		}

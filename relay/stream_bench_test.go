@@ -7,6 +7,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // adjoining returns two streams without a relay: what one sends, the other
@@ -43,13 +44,9 @@ func BenchmarkStreamRoundTrip(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}} {
-			if err := step.from.Write(message); err != nil {
-				b.Fatal(err)
-			}
+			rig.Check(b, step.from.Write(message))
 			got, err := step.to.Read()
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Check(b, err)
 			buffer.Recycle(got)
 		}
 	}
@@ -73,9 +70,7 @@ func BenchmarkStreamOneWay(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(message)))
 	for b.Loop() {
-		if err := executor.Write(message); err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, executor.Write(message))
 	}
 	b.StopTimer()
 	harness.Close()

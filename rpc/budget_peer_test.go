@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // metered is a Conn whose messages take from a budget.
@@ -86,9 +87,7 @@ func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 // send sends a request of about so many bytes.
 func send(t *testing.T, c Conn, id int, method string, size int) {
 	t.Helper()
-	if err := c.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"p":%q}}`, id, method, strings.Repeat("x", size))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, c.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"p":%q}}`, id, method, strings.Repeat("x", size))))
 }
 
 // TestServedRequestIsGivenBack: what a request takes is given back when it has
@@ -150,13 +149,9 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 				send(t, client, 2, "wait", large)
 			}
 			answer, err := client.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			m, err := protocol.Decode(answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			if m.ID != protocol.NumberID(int64(refused)) || m.Kind != protocol.KindError || m.Error.Code != protocol.CodeInvalidRequest {
 				t.Errorf("answer %s, want that %d is refused", answer, refused)
 			}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const testMost = 64 << 20 // the longest message
@@ -475,9 +477,7 @@ func TestBudgetGate(t *testing.T) {
 		const size = 1 << 10
 		serve := func(in *Intake) []byte {
 			t.Helper()
-			if err := in.Begin(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, in.Begin())
 			mustFill(t, in, size)
 			return in.Message()
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestNotify(t *testing.T) {
@@ -38,9 +39,7 @@ func TestBegin(t *testing.T) {
 		var calls []*rpc.Pending
 		for i := range 3 {
 			call, err := p.Begin("m", map[string]int{"n": i})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			calls = append(calls, call)
 		}
 		f.expect(`{"id":1,"method":"m","params":{"n":0}}`, `{"id":2,"method":"m","params":{"n":1}}`, `{"id":3,"method":"m","params":{"n":2}}`)
@@ -285,9 +284,7 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 				near, conn := rpc.Pipe()
 				var served sync.WaitGroup
 				served.Go(func() { _ = rpc.NewPeer(broken{near}, rpc.Config{Table: table}).Serve(context.Background()) })
-				if err := conn.Write([]byte(in)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Check(t, conn.Write([]byte(in)))
 				if m, err := conn.Read(); !errors.Is(err, io.EOF) {
 					t.Errorf("Read: %s, %v, want %v", m, err, io.EOF)
 				}

@@ -49,9 +49,7 @@ func TestNetworkCasesSupervised(t *testing.T) {
 // some of them in another way, for the reasons given.
 func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
 	lines, err := loadScripts("network-cases.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	if want := 147; len(lines) != want {
 		t.Errorf("%d cases, want %d", len(lines), want)
 	}
@@ -71,14 +69,10 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			d := listen(t, dir)
 			var c script
-			if err := json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c); err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
 			err = playNetwork(t.Context(), url, c.Steps, d)
 			if reason := other[c.Name]; reason != "" && *flagURL == "" {
 				if err == nil {

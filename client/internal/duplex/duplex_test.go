@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestServerLies: what a server may not say is an error, and changes nothing.
@@ -36,15 +38,11 @@ func TestServerLies(t *testing.T) {
 	for _, tt := range tests {
 		s := New(1000, 100)
 		turn, err := s.Resume(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if _, err := s.Write([]byte("abc")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Accept(0, []byte("hello"), nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, s.Accept(0, []byte("hello"), nil))
 		if o, ok := s.Next(turn); !ok || string(o.Bytes) != "abc" {
 			t.Fatalf("%q, %v", o.Bytes, ok)
 		}
@@ -62,9 +60,7 @@ func TestServerLies(t *testing.T) {
 func TestWindowStays(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
-	if err := s.Accept(0, make([]byte, 1000), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.Accept(0, make([]byte, 1000), nil))
 	for range 3 {
 		if _, err := s.Resume(0); err != nil {
 			t.Fatal(err)
@@ -81,9 +77,7 @@ func TestAckAgain(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	turn, _ := s.Resume(0)
-	if err := s.Accept(0, make([]byte, 600), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.Accept(0, make([]byte, 600), nil))
 	if _, err := io.ReadFull(s, make([]byte, 600)); err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +91,7 @@ func TestAckAgain(t *testing.T) {
 	if n, ok := s.AckDue(turn); !ok || n != 600 {
 		t.Fatalf("%d, %v", n, ok)
 	}
-	if err := s.Accept(600, []byte("x"), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.Accept(600, []byte("x"), nil))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +109,7 @@ func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	past := time.Now().Add(-time.Second)
-	if err := s.SetDeadline(past); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.SetDeadline(past))
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Read: %v", err)
 	}
@@ -131,15 +121,11 @@ func TestDeadlines(t *testing.T) {
 			break
 		}
 	}
-	if err := errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))))
 	if _, err := s.Write(make([]byte, 2<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Write that waits: %v", err)
 	}
-	if err := s.Accept(0, []byte("x"), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.Accept(0, []byte("x"), nil))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
 		t.Errorf("Read without a deadline: %v", err)
 	}
@@ -181,9 +167,7 @@ func TestCarried(t *testing.T) {
 		choose := rand.New(rand.NewPCG(7, uint64(len(sent))))
 		for ended := false; !ended; {
 			turn, err := s.Resume(uint64(len(came)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Check(t, err)
 			for range 1 + choose.IntN(20) {
 				o, ok := s.Next(turn)
 				if !ok {
@@ -200,9 +184,7 @@ func TestCarried(t *testing.T) {
 				came = append(came, o.Bytes...)
 				s.Sent()
 				if choose.IntN(3) > 0 || o.EOF {
-					if err := s.Confirm(uint64(len(came)), o); err != nil {
-						t.Fatal(err)
-					}
+					rig.Check(t, s.Confirm(uint64(len(came)), o))
 				}
 				if ended = o.EOF; ended {
 					break

@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/sigv4"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -144,9 +145,7 @@ func signing(t *testing.T) auth.RequestSigner {
 	s, err := sigv4.Open(t.Context(), sigv4.Config{Region: "eu-west-1", Lookup: func(name string) (string, bool) {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session"}[name], true
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	return s
 }
 
@@ -154,9 +153,7 @@ func signing(t *testing.T) auth.RequestSigner {
 func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Link, ended <-chan error, stop context.CancelFunc) {
 	t.Helper()
 	r, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	l = NewLink(LinkConfig{Registry: r, Patient: patient})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -419,9 +416,7 @@ func TestSeveralWebsockets(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	gone, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	gone.Close()
 	f := newFake(t, strings.Replace(good, "URL", "ws://"+gone.Addr().String()+"/SECRET?SECRET", 1))
 	l, ended, stop := start(t, f, signing(t), false)

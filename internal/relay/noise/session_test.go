@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/flynn/noise"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pairOfSessions returns both ends of a session with known keys.
@@ -37,16 +39,12 @@ func TestSealInPlace(t *testing.T) {
 	copy(b, "header:")
 	plaintext := append(b[7:], text...)
 	out, err := tx.Seal(b, plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	if &out[0] != &b[0] || len(out) != cap(b) || string(out[:7]) != "header:" {
 		t.Fatalf("sealed somewhere else: %d bytes", len(out))
 	}
 	got, err := rx.Open(out[7:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	equal(t, "plaintext", got, text)
 	if &got[0] != &out[7] {
 		t.Error("opened somewhere else")
@@ -68,13 +66,9 @@ func TestSessionFailure(t *testing.T) {
 	} {
 		tx, rx := pairOfSessions()
 		first, err := tx.Seal(nil, []byte("first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		second, err := tx.Seal(nil, []byte("second"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if _, err := rx.Open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,9 +88,7 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	tx, rx := pairOfSessions()
 	record, err := tx.Seal(nil, []byte("once"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	if _, err := rx.Open(bytes.Clone(record)); err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +105,7 @@ func TestMaxRecords(t *testing.T) {
 	tx.tx.state.SetNonce(maxRecords - 1)
 	rx.rx.state.SetNonce(maxRecords - 1)
 	record, err := tx.Seal(nil, []byte("last"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	if _, err := rx.Open(record); err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +181,9 @@ func TestSessionAtOnce(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	tx, _ := pairOfSessions()
 	first, err := tx.Seal(nil, []byte("first"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Check(f, err)
 	second, err := tx.Seal(nil, []byte("second"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Check(f, err)
 	f.Add(first)
 	f.Add(second)
 	f.Add([]byte{})
@@ -236,9 +222,7 @@ func BenchmarkSession(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
 			out, err := tx.Seal(buf[:50], buf[50:50+size])
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Check(b, err)
 			if _, err := rx.Open(out[50:]); err != nil {
 				b.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/flynn/noise"
 )
 
@@ -91,9 +92,7 @@ const (
 func readVector(t testing.TB, name string) *vector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "vectors", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	var v vector
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -108,13 +107,9 @@ func readVector(t testing.TB, name string) *vector {
 func (k *vectorKey) ephemeral(t testing.TB) *ephemeral {
 	t.Helper()
 	x, err := ecdh.X25519().NewPrivateKey(k.X25519Private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	m, err := mlkem.NewDecapsulationKey768(k.MLKEMSeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	e := ephemeralOf(x, m)
 	equal(t, "X25519 public key", e.x25519Public, k.X25519Public)
 	equal(t, "ML-KEM public key", e.mlkemPublic, k.MLKEMPublic)
@@ -157,9 +152,7 @@ func fixedState(t testing.TB, s, e *vectorKey, encapsulations ...hexBytes) *hand
 			t.Fatal("there are more encapsulations than the vector has randomness for")
 		}
 		secret, ciphertext, err := mlkemtest.Encapsulate768(key, encapsulations[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		encapsulations = encapsulations[1:]
 		return secret, ciphertext
 	}
@@ -297,14 +290,10 @@ func TestVectorRuns(t *testing.T) {
 func replayHarness(t *testing.T, v *vector) {
 	hs := v.harnessState(t)
 	message, err := hs.writeInitiation(v.executor(), Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	equal(t, "message 1", message, v.Message1)
 
-	if err := hs.readResponse(v.Message2); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, hs.readResponse(v.Message2))
 	equal(t, "handshake hash", hs.h[:], v.HandshakeHash)
 	tx, rx := hs.split()
 	checkKeys(t, v, tx, rx)
@@ -314,17 +303,13 @@ func replayHarness(t *testing.T, v *vector) {
 func replayExecutor(t *testing.T, v *vector) {
 	hs := v.executorState(t)
 	authorization, err := hs.readInitiation(Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	equal(t, "authorization", authorization, []byte(v.Authorization))
 	equal(t, "harness's X25519 key", hs.rs.Bytes(), v.HarnessStatic.X25519Public)
 	equal(t, "harness's ML-KEM key", hs.rsKEM.Bytes(), v.HarnessStatic.MLKEMPublic)
 
 	message, err := hs.writeResponse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, err)
 	equal(t, "message 2", message, v.Message2)
 	equal(t, "handshake hash", hs.h[:], v.HandshakeHash)
 	rx, tx := hs.split()

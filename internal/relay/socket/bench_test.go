@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // recordSize is a frame with the largest record of a stream, as it comes here.
@@ -41,13 +43,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	lane := client.NewLane(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := lane.Send(sized(200)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, lane.Send(sized(200)))
 		m, err := client.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, err)
 		m.Release()
 	}
 }
@@ -208,9 +206,7 @@ func BenchmarkFairness(b *testing.B) {
 	b.ResetTimer()
 	for range b.N {
 		m, err := server.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, err)
 		shares[m.Bytes[0]]++
 		m.Release()
 	}
@@ -284,13 +280,9 @@ func measureFlood(b *testing.B, near, far, out, sink *Socket) {
 	start, before := time.Now(), passed.Load()
 	for b.Loop() {
 		begin := time.Now()
-		if err := lane.Send(sized(100)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, lane.Send(sized(100)))
 		m, err := near.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Check(b, err)
 		m.Release()
 		times = append(times, time.Since(begin))
 	}

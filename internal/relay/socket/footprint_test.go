@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // An idle socket at the server, with a goroutine that reads, must not cost
@@ -37,9 +39,7 @@ func footprint(t testing.TB, n int) float64 {
 	answer := make([]byte, 1<<10)
 	for range n {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		clients = append(clients, conn)
 		if _, err := io.WriteString(conn, upgradeRequest); err != nil {
 			t.Fatal(err)

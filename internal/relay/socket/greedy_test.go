@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A peer that sends little else than headers and control frames loses its socket;
@@ -54,9 +56,7 @@ func TestNoise(t *testing.T) {
 				_, err = p.Write(bytes.Repeat(tt.piece, 100))
 			}
 			if !tt.ends {
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Check(t, err)
 				p.Close()
 				if err := <-ended; !errors.Is(err, io.EOF) {
 					t.Errorf("it ended by %v", err)
@@ -85,9 +85,7 @@ func TestNoiseForgotten(t *testing.T) {
 		p.Write(bytes.Repeat(appendFrame(nil, pongFrame, nil, true), maxNoise/6-1000))
 		p.send(t, binaryFrame, "message")
 		m, err := s.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		m.Release()
 	}
 }
@@ -253,9 +251,7 @@ func TestBudget(t *testing.T) {
 			m.Release()
 		}
 	}()
-	if err := from.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, from.Flush(t.Context()))
 	for _, l := range append(lanes, others) {
 		l.socket.Close()
 	}
@@ -316,9 +312,7 @@ func TestBudgetOfWrites(t *testing.T) {
 	}
 	written()
 	go io.Copy(io.Discard, p.In)
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, s.Flush(t.Context()))
 	if n := b.Used(); n != 0 {
 		t.Errorf("%d bytes are counted of what was written", n)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Frames of a lane arrive in order and whole, whatever other lanes send.
@@ -53,9 +55,7 @@ func TestOrder(t *testing.T) {
 			var next [lanes]int
 			for range lanes * frames {
 				m, err := to.Read()
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Check(t, err)
 				i, j := int(binary.BigEndian.Uint32(m.Bytes)), int(binary.BigEndian.Uint32(m.Bytes[4:]))
 				want := make([]byte, len(m.Bytes))
 				fill(want, i, j)
@@ -373,27 +373,17 @@ func TestFlushedArrives(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, Config{}, Config{})
 	for range 4 {
-		if err := server.NewLane(0).Send(sized(1000)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, server.NewLane(0).Send(sized(1000)))
 	}
 	lane := client.NewLane(0)
 	for range 20 {
-		if err := lane.Send(sized(recordSize)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, lane.Send(sized(recordSize)))
 		m, err := server.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		m.Release()
 	}
-	if err := lane.Send(message("last")); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Check(t, lane.Send(message("last")))
+	rig.Check(t, client.Flush(t.Context()))
 	client.Close()
 	if got := texts(t, server, 1); got[0] != "last" {
 		t.Errorf("got %q", got)
@@ -435,9 +425,7 @@ func TestTrySendUnread(t *testing.T) {
 	}
 	for i := range n {
 		m, err := far.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		if got := binary.BigEndian.Uint32(m.Bytes); got != uint32(i) || len(m.Bytes) != 1<<10 {
 			t.Fatalf("message %d is %d of %d bytes", i, got, len(m.Bytes))
 		}

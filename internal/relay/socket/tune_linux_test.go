@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // limitUnsent sets what tune sets, 0 for no limit.
@@ -14,14 +16,10 @@ func limitUnsent(t testing.TB, n int, sockets ...*Socket) {
 	}
 	for _, s := range sockets {
 		raw, err := tcp(s.wire.Conn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 		_ = raw.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Check(t, err)
 	}
 }
