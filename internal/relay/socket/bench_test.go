@@ -50,84 +50,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// 64 requests outstanding, each on its own lane, answered as they come.
-func BenchmarkOutstanding(b *testing.B) {
-	client, server := pair(b, Config{}, Config{})
-	// The executor's side: a goroutine for every request, as handlers are.
-	go func() {
-		lanes := make([]*Lane, 64)
-		work := make([]chan *Message, 64)
-		for i := range lanes {
-			lanes[i] = server.NewLane(0)
-			work[i] = make(chan *Message, 4)
-			go func() {
-				for m := range work[i] {
-					if lanes[i].Send(m) != nil {
-						return
-					}
-				}
-			}()
-		}
-		for {
-			m, err := server.Read()
-			if err != nil {
-				for _, c := range work {
-					close(c)
-				}
-				return
-			}
-			work[m.Bytes[0]] <- m
-		}
-	}()
-	answers := make([]chan *Message, 64)
-	for i := range answers {
-		answers[i] = make(chan *Message, 1)
-	}
-	go func() {
-		for {
-			m, err := client.Read()
-			if err != nil {
-				return
-			}
-			answers[m.Bytes[0]] <- m
-		}
-	}()
-	b.ReportAllocs()
-	b.ResetTimer()
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	var running sync.WaitGroup
-	for i := range answers {
-		running.Go(func() {
-			lane := client.NewLane(0)
-			for left.Add(-1) >= 0 {
-				m := sized(200)
-				m.Bytes[0] = byte(i)
-				if err := lane.Send(m); err != nil {
-					b.Error(err)
-					return
-				}
-				(<-answers[i]).Release()
-			}
-		})
-	}
-	running.Wait()
-}
-
-// 64 lanes with 200 bytes each, as fast as they go, one way.
-func BenchmarkManySenders(b *testing.B) {
-	for _, direction := range []string{"up", "down"} {
-		b.Run(direction, func(b *testing.B) {
-			from, to := pair(b, Config{}, Config{})
-			if direction == "down" {
-				from, to = to, from
-			}
-			flood(b, from, to, 64, 200)
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
-		})
-	}
-}
-
 // One lane with the largest records.
 func BenchmarkBulk(b *testing.B) {
 	for _, unsent := range []int{0, 16 << 10, 32 << 10, 64 << 10, 128 << 10} {
@@ -175,49 +97,6 @@ func flood(b *testing.B, from, to *Socket, lanes, size int) {
 		})
 	}
 	running.Wait()
-}
-
-// 32 lanes with the largest records: how even are their shares?
-func BenchmarkFairness(b *testing.B) {
-	client, server := pair(b, Config{}, Config{})
-	var shares [32]int
-	stop := make(chan struct{})
-	var running sync.WaitGroup
-	for i := range shares {
-		running.Go(func() {
-			lane := client.NewLane(0)
-			for {
-				m := sized(recordSize)
-				m.Bytes[0] = byte(i)
-				select {
-				case <-stop:
-					m.Release()
-					return
-				default:
-				}
-				if lane.Send(m) != nil {
-					return
-				}
-			}
-		})
-	}
-	b.SetBytes(recordSize)
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range b.N {
-		m, err := server.Read()
-		rig.Check(b, err)
-		shares[m.Bytes[0]]++
-		m.Release()
-	}
-	b.StopTimer()
-	close(stop)
-	client.Close()
-	server.Close()
-	running.Wait()
-	if b.N >= 1000 {
-		b.ReportMetric(float64(slices.Max(shares[:]))/float64(max(slices.Min(shares[:]), 1)), "max/min")
-	}
 }
 
 // A small frame there and back on one lane while another floods, as through a
