@@ -10,9 +10,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/internal/linux"
+	"github.com/execagent/execagent/internal/sandbox/confine"
+	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // patience is how long a test waits for what must come, before it fails. The
@@ -38,10 +40,23 @@ type rig struct {
 	serve sync.WaitGroup
 }
 
+// What this host can enforce is found out once, not for each agent.
+var (
+	hostProbed = sync.OnceValue(func() sandbox.Host {
+		found, err := probe.Host(context.Background(), os.Args[0])
+		if err != nil {
+			panic(err)
+		}
+		return found
+	})
+	hostJudges = untilTrue(0, func() bool { return confine.TryJudged(nil) == nil })
+)
+
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	cfg.Confines = true // see TestMain
 	r := rigOf(t, New(cfg))
+	r.agent.sandboxes.probed, r.agent.sandboxes.judges = hostProbed, hostJudges
 	// A snapshot that takes too long is taken again, so startup files run more often.
 	r.agent.snapshotTime = patience
 	return r
@@ -138,12 +153,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-}
-
-// alive tells whether a process exists and is not a zombie.
-func alive(pid int) bool {
-	stat, err := linux.StatOf(pid)
-	return err == nil && !stat.Dead()
 }
 
 // wantCode fails unless err is a wire error of that code.
