@@ -108,9 +108,7 @@ func TestProvidedTool(t *testing.T) {
 	tool, err := ProvideTool()
 	testrig.Check(t, err)
 	t.Cleanup(func() {
-		if err := tool.Close(); err != nil {
-			t.Error(err)
-		}
+		testrig.Check(t, tool.Close())
 	})
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
 	var info protocol.EnvironmentInfo

@@ -106,16 +106,12 @@ func TestAnswersOfAConnection(t *testing.T) {
 			s.Release()
 		}
 		synctest.Wait()
-		if err := <-firstDone; err != nil {
-			t.Error(err)
-		}
+		testrig.Check(t, <-firstDone)
 		if len(secondDone) > 0 {
 			t.Error("two large answers are held at once")
 		}
 		first.Release()
-		if err := <-secondDone; err != nil {
-			t.Error(err)
-		}
+		testrig.Check(t, <-secondDone)
 
 		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()

@@ -265,11 +265,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{RequireNetworkEnforcement: true})
 	c := r.attach("")
-	readAll := func(network string) object {
-		return object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-			{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": network},
-			"windowsSandboxLevel": "disabled", "cwd": "file:///"}
-	}
+	readAll := func(network string) object { return managed(network, special("root", "read")) }
 	for i, tt := range []struct {
 		name   string
 		change object
@@ -318,9 +314,7 @@ func TestNetworkEnforced(t *testing.T) {
 		(exec 4<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null && echo open || echo shut`, place, host, port), "127.0.0.1")
 	params["argv"].([]string)[0] = "/bin/bash"
 	params["enforceManagedNetwork"] = true
-	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	params["sandbox"] = managed("restricted", special("root", "read"))
 	c := newRig(t, Config{}).attach("")
 	var r protocol.StartResult
 	c.must("process/start", params, &r)
@@ -420,9 +414,7 @@ func TestNetworkMasks(t *testing.T) {
 
 	params := masked("s", `[ -s "$SSL_CERT_FILE" ] && echo "the certificate is there"; (echo >>"$SSL_CERT_FILE") 2>/dev/null || echo "and stays"`, object{"TOK": secret})
 	params["enforceManagedNetwork"] = true
-	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "minimal"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///usr"}
+	params["sandbox"] = managed("restricted", special("minimal", "read"))
 	params["cwd"] = "file:///usr"
 	c.must("process/start", params, nil)
 	c.awaitNote(protocol.MethodProcessClosed, "s")
@@ -441,9 +433,7 @@ func TestNetworkHides(t *testing.T) {
 	c := newRig(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
-	inSandbox["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
 		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
 		c.must("process/start", params, nil)

@@ -322,9 +322,7 @@ func TestQuestionReports(t *testing.T) {
 }
 
 // readOnly is a sandbox in which nothing can be written.
-var readOnly = object{"windowsSandboxLevel": "disabled", "permissions": object{
-	"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}}}
+var readOnly = managed("enabled", special("root", "read"))
 
 // treeRules are those of an operator who has every program judged.
 func treeRules(t *testing.T) Config {

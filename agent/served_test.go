@@ -24,9 +24,7 @@ func TestRootBecomesLink(t *testing.T) {
 		return c.call("fs/writeFile", object{"path": uri(path), "dataBase64": "eA==", "sandbox": sandbox}, nil)
 	}
 	// Before: the directory itself, and a link of the user's own.
-	if err := write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")); err != nil {
-		t.Error(err)
-	}
+	testrig.Check(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
 	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
 	if o := c.runIn("plant", plant, b.repo, workspace(b.repo)); o.exit != 0 {
 		t.Fatalf("exit %d, %s", o.exit, o.output)

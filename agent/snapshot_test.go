@@ -144,9 +144,7 @@ func TestSnapshotEnds(t *testing.T) {
 	if _, err := os.ReadFile(home + "/begun"); err != nil { // the startup file runs
 		t.Fatal(err)
 	}
-	if err := r.agent.Close(); err != nil {
-		t.Error(err)
-	}
+	testrig.Check(t, r.agent.Close())
 	waitFor(t, answered, "the answer")
 }
 

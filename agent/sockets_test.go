@@ -301,9 +301,7 @@ func TestSocketConfinedDials(t *testing.T) {
 	}
 	dials.Release(maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
-		if err := p.Wait(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
+		testrig.Check(t, p.Wait(t.Context(), nil))
 	}
 	if !dials.TryAcquire(maxConfinedDials) {
 		t.Error("a place was not given back")

@@ -84,9 +84,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					}
 					buffer.Recycle(answer)
 				}
-				if err := <-written; err != nil {
-					t.Error(err)
-				}
+				testrig.Check(t, <-written)
 			}
 			for _, c := range clients {
 				c.Close()

@@ -125,9 +125,7 @@ func TestVanish(t *testing.T) {
 				goroutines := goleak.IgnoreCurrent()
 				files := descriptors(t)
 				vanish(t, tt.do, read)
-				if err := goleak.Find(goroutines); err != nil {
-					t.Error(err)
-				}
+				testrig.Check(t, goleak.Find(goroutines))
 				eventually(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
 				eventually(t, "no process is left", func() bool { return len(children(t)) == 0 })
 			})

@@ -48,9 +48,7 @@ func newAgent(t testing.TB) *agent.Agent {
 	t.Helper()
 	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, a.Close())
 	})
 	return a
 }
@@ -83,9 +81,7 @@ func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 	go func() { served <- a.Serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-served)
 	})
 	return func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{HandshakeTimeout: patience})
@@ -120,9 +116,7 @@ func connect(t testing.TB, cfg client.Config) *client.Client {
 	c, err := client.Connect(t.Context(), cfg)
 	rig.Check(t, err)
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, c.Close())
 	})
 	return c
 }

@@ -342,9 +342,7 @@ func TestBodySequence(t *testing.T) {
 	if !isProtocolError(err) || string(got) != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := r.Body.Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, r.Body.Close())
 	if _, err := c.Status(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -119,9 +119,7 @@ func TestFile(t *testing.T) {
 		if n, err := out.WriteAt(data, 4); n != len(data) || err != nil {
 			t.Errorf("WriteAt gives %d, %v", n, err)
 		}
-		if err := errors.Join(out.Close(), out.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(out.Close(), out.Close()))
 		want := append(make([]byte, 4), data...)
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("the file holds %d bytes, %v, want %d", len(got), err, len(want))
@@ -148,9 +146,7 @@ func TestFile(t *testing.T) {
 		if _, err := in.WriteAt([]byte("x"), 0); err == nil {
 			t.Error("a file opened for reading can be written")
 		}
-		if err := in.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, in.Close())
 		if _, err := in.ReadAt(make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("reading a closed file gives %v", err)
 		}

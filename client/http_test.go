@@ -52,9 +52,7 @@ func TestHTTP(t *testing.T) {
 		if body, err = io.ReadAll(r.Body); err != nil || !bytes.Equal(body, large) {
 			t.Errorf("got %d bytes, %v, want %d", len(body), err, len(large))
 		}
-		if err := r.Body.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, r.Body.Close())
 
 		if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"}); err == nil {
 			t.Error("ftp works")
@@ -83,9 +81,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		if _, err := r.Body.Read(first); err != cause {
 			t.Errorf("then %v", err)
 		}
-		if err := r.Body.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, r.Body.Close())
 		if _, err := r.Body.Read(first); err == nil {
 			t.Error("a closed body can be read")
 		}

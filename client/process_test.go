@@ -113,9 +113,7 @@ func TestStdin(t *testing.T) {
 		if code != 0 || err != nil || !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("got %d, %v and %d bytes, want %d", code, err, got.Len(), len(want))
 		}
-		if err := <-written; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-written)
 	})
 }
 
@@ -169,12 +167,8 @@ func TestTerminal(t *testing.T) {
 		for e, err := range p.Events(t.Context()) {
 			rig.Check(t, err)
 			if got.Write(e.Data); got.String() == "33 101\r\n" {
-				if err := p.Resize(t.Context(), 7, 9); err != nil {
-					t.Error(err)
-				}
-				if err := p.Write(t.Context(), []byte("\n")); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, p.Resize(t.Context(), 7, 9))
+				rig.Check(t, p.Write(t.Context(), []byte("\n")))
 			}
 		}
 		if want := "33 101\r\n\r\n7 9\r\n"; got.String() != want {

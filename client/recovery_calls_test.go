@@ -436,9 +436,7 @@ func TestStreamsEnd(t *testing.T) {
 			}
 		}
 		wants(t, c, client.Connected)
-		if err := errors.Join(file.Close(), r.Body.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(file.Close(), r.Body.Close()))
 		for method, want := range map[string]int{
 			protocol.MethodFSOpen: 1, protocol.MethodFSWriteBlock: 1, protocol.MethodFSReadBlock: 0,
 			protocol.MethodFSClose: 0, protocol.MethodHTTPRequest: 1,

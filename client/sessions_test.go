@@ -129,9 +129,7 @@ func TestNamedSession(t *testing.T) {
 	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
 		t.Errorf("Terminate: %v, %v", running, err)
 	}
-	if err := second.EndSession(t.Context(), s.SessionID); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, second.EndSession(t.Context(), s.SessionID))
 	if all, err := second.Sessions(t.Context()); len(all) > 0 || err != nil {
 		t.Errorf("there is still %+v, %v", all, err)
 	}
@@ -243,9 +241,7 @@ func TestEndSessionLost(t *testing.T) {
 			l.close()
 			return silence{}
 		})
-		if err := c.EndSession(t.Context(), "n"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, c.EndSession(t.Context(), "n"))
 		if err := c.EndSession(t.Context(), "n"); err == nil {
 			t.Error("an unknown session has ended")
 		}

@@ -61,9 +61,7 @@ func TestSocket(t *testing.T) {
 			if got := s.RemoteAddr(); got.Network()+"://"+got.String() != address {
 				t.Errorf("the address is %v", got)
 			}
-			if err := errors.Join(s.Close(), s.Close()); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, errors.Join(s.Close(), s.Close()))
 			if _, err := s.Read(got); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("after Close: %v", err)
 			}
@@ -261,9 +259,7 @@ func TestSocketsBounded(t *testing.T) {
 	rig.Check(t, all[0].Close())
 	roundTrip(t, c, address, 100)
 	for _, s := range all {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, s.Close())
 	}
 }
 

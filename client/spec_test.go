@@ -210,9 +210,7 @@ func TestReaders(t *testing.T) {
 			t.Error(err)
 		}
 		reading.Wait()
-		if err := errors.Join(errs[:]...); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(errs[:]...))
 		all := strings.TrimSuffix(string(stdout), "last\n")
 		if all != string(stderr) || strings.Count(all, "\n") != lines {
 			t.Errorf("got %d and %d bytes", len(stdout), len(stderr))
@@ -229,9 +227,7 @@ func TestReaderClosed(t *testing.T) {
 	c := reach(t, overWebSocket(t, newAgent(t)))
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
 	rig.Check(t, err)
-	if err := p.Stdout().Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, p.Stdout().Close())
 	if got, err := io.ReadAll(p.Stderr()); string(got) != "end\n" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -261,9 +257,7 @@ func TestTree(t *testing.T) {
 	rig.Check(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		tree := c.FS(nil).Tree(t.Context(), dir)
-		if err := fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"))
 		_, err := fs.ReadFile(tree, "missing")
 		named, ok := errors.AsType[*fs.PathError](err)
 		if !errors.Is(err, fs.ErrNotExist) || !ok || named.Path != "missing" {

@@ -88,9 +88,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("fs/watch came %d times, want 4", n)
 		}
 
-		if err := errors.Join(one.Close(), one.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, errors.Join(one.Close(), one.Close()))
 		wantTold(t, one, "watch /one: file already closed")
 		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
 			t.Errorf("fs/unwatch came %d times, want 1", n)
@@ -115,9 +113,7 @@ func TestWatchAsked(t *testing.T) {
 		w := watch(t, c, "/one")
 		f.changes("w1", false, "created /one/a")
 		wantTold(t, w, "created /one/a")
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, w.Close())
 	})
 }
 
@@ -252,9 +248,7 @@ func TestWatchAgent(t *testing.T) {
 				}
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, w.Close())
 	})
 }
 

@@ -267,9 +267,7 @@ func TestLinkEnd(t *testing.T) {
 	if l.Addr() != nil || !l.Ready() {
 		t.Errorf("Addr %v, Ready %v; want nil, true", l.Addr(), l.Ready())
 	}
-	if err := c.Write([]byte(`"last words"`)); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, c.Write([]byte(`"last words"`)))
 	cancel()
 	f := x.p.read()
 	if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {

@@ -39,9 +39,7 @@ func TestSilentPeer(t *testing.T) {
 		// A resume frame and an acknowledgement of what was never sent mean
 		// nothing, as in the reference.
 		for _, f := range []frame.Frame{{Body: frame.Resume}, {Body: frame.Resume, Ack: 99}, {Body: frame.Ack, Ack: 17}, {Body: frame.Ack, Ack: 1<<32 - 1, AckBits: 1<<32 - 1}} {
-			if err := r.stream.receive(&f); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, r.stream.receive(&f))
 		}
 		pass(time.Minute)
 		r.wantSent()

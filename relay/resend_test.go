@@ -286,13 +286,9 @@ func TestWindow(t *testing.T) {
 					r.stream.resume(r.send)
 				}
 				synctest.Wait()
-				if err := r.data(0, r.record(framed("{}"))); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, r.data(0, r.record(framed("{}"))))
 				before := written
-				if err := r.ack(11, 0); err != nil {
-					t.Error(err)
-				}
+				rig.Check(t, r.ack(11, 0))
 				synctest.Wait()
 				if written != before+10 {
 					t.Errorf("10 acknowledged, %d more written", written-before)

@@ -507,17 +507,13 @@ func TestBudgetGate(t *testing.T) {
 		}
 		begun := waits(other)
 		other.Recycle(others[0])
-		if err := <-begun; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-begun)
 		others[0] = serve(other)
 		begun = waits(other)
 		for _, message := range held { // until there is room for all
 			in.Recycle(message)
 		}
-		if err := <-begun; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-begun)
 		for _, message := range others {
 			other.Recycle(message)
 		}

@@ -228,9 +228,7 @@ func TestRequests(t *testing.T) {
 		verify(t, e)
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, result(t, ended))
 }
 
 func verify(t *testing.T, e event) {
@@ -299,9 +297,7 @@ func TestPatient(t *testing.T) {
 		}
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, result(t, ended))
 }
 
 func TestUpgradeIsRefused(t *testing.T) {
@@ -319,9 +315,7 @@ func TestUpgradeIsRefused(t *testing.T) {
 				verify(t, e)
 			}
 			stop()
-			if err := result(t, ended); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, result(t, ended))
 		})
 	}
 	for _, status := range []int{400, 401, 403, 404, 410, 451} {
@@ -353,9 +347,7 @@ func TestConflict(t *testing.T) {
 			}
 		}
 		stop()
-		if err := result(t, ended); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, result(t, ended))
 	}
 }
 
@@ -377,9 +369,7 @@ func TestOneWebsocket(t *testing.T) {
 	}
 	last := f.next(t)
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, result(t, ended))
 	last.ended(t)
 	if l.Open() != 0 || l.Opened() < 3 {
 		t.Errorf("%d websockets are open, %d were", l.Open(), l.Opened())
@@ -405,9 +395,7 @@ func TestSeveralWebsockets(t *testing.T) {
 	first.conn.Close()
 	third := f.next(t)
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, result(t, ended))
 	second.ended(t)
 	third.ended(t)
 }
@@ -433,7 +421,5 @@ func TestNobodyListens(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, result(t, ended))
 }

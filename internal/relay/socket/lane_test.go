@@ -354,9 +354,7 @@ func TestFlush(t *testing.T) {
 		default:
 		}
 		texts(t, server, 1)
-		if err := <-flushed; err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, <-flushed)
 		client.NewLane(0).TrySend(sized(recordSize))
 		go func() { flushed <- client.Flush(t.Context()) }()
 		synctest.Wait()
