@@ -14,8 +14,7 @@ import (
 )
 
 // TestEnvironmentInfo compares what initialize and environment/info report
-// with rpc.md 3.4. Every flag that is not there is a feature that clients must
-// not ask for.
+// with rpc.md 3.4.
 func TestEnvironmentInfo(t *testing.T) {
 	t.Parallel()
 	home, temp := t.TempDir(), t.TempDir()
@@ -40,18 +39,10 @@ func TestEnvironmentInfo(t *testing.T) {
 	}
 	delete(got, "providerId")
 	delete(got, "shell")
+	delete(got, "capabilities") // the conformance test of this name has them all
 	want := object{
 		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
-		"capabilities": object{
-			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "credentialMasking": true,
-			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "fsWatchMissing": true,
-			"capabilityDiscoveryV2": true, "environmentConfigRead": true, "httpHeaderEnvVars": true,
-			"sandboxedFileStreaming": true, "fileWriteStreaming": true, "shellSnapshotV2": true, "windowsMxc": false,
-			"linuxRootWritePreservesDevices": false, "linuxApprovedRootWritePreservesRestrictions": false,
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
-			"subcommandApprovals": true,
-		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment/info differs (-want +got):\n%s", diff)

@@ -308,9 +308,13 @@ func TestSocketCutAt(t *testing.T) {
 						conn, err := dial(ctx)
 						return cutAt{conn, `"` + method + `"`, after, &armed}, err
 					}})
-					roundTrip(t, c, address, 3_000_000)
-					if n := seen.Load(); n != 1 || c.Generation() != 2 {
-						t.Errorf("%d connections were made there, and %d to the agent", n, c.Generation())
+					trips := int32(0)
+					for trips == 0 || armed.Load() > 0 { // a busy machine acknowledges more at once, and less often
+						roundTrip(t, c, address, 3_000_000)
+						trips++
+					}
+					if n := seen.Load(); n != trips || c.Generation() != 2 {
+						t.Errorf("%d connections were made there for %d trips, and %d to the agent", n, trips, c.Generation())
 					}
 				})
 			}

@@ -54,7 +54,7 @@ func run(m *testing.M) (code int, err error) {
 	err = rig.Outside(context.Background(), func(t rig.T) {
 		// Not rig.Agent: with -race it is an agent of another kind.
 		program = filepath.Join(t.TempDir(), "agent")
-		build := exec.Command("go", "build", "-o", program)
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program)
 		if raceEnabled() {
 			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
 		}
