@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -51,6 +52,7 @@ func run(m *testing.M) (code int, err error) {
 		agentURL = *flagURL
 		return m.Run(), nil
 	}
+	syscall.Umask(0o022) // the cases were recorded with it
 	err = rig.Outside(context.Background(), func(t rig.T) {
 		// Not rig.Agent: with -race it is an agent of another kind.
 		program = filepath.Join(t.TempDir(), "agent")
