@@ -2,15 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"testing"
 	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
-	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // asked puts a question to the client of a session, and returns what will become of it.
@@ -20,22 +17,12 @@ func asked(ctx context.Context, s *Session, answer *protocol.PolicyAnswer) <-cha
 	return done
 }
 
-// asker returns a client of a session that is made or, where it has an id, resumed.
+// asker returns a client with its session, which has been announced.
 func (r *rig) asker(t *testing.T, more object) (*raw, *Session, func()) {
 	t.Helper()
-	conn, served := r.dial()
-	c := r.rawOn(t, conn)
-	params := object{"clientName": "raw"}
-	maps.Copy(params, more)
-	c.call("i", "initialize", params)
-	var result struct{ SessionID string }
-	testrig.Check(t, json.Unmarshal(c.next().Result, &result))
-	c.send(`{"method":"initialized"}`)
+	c, id, lose := r.opens(t, more)
 	synctest.Wait()
-	return c, r.session(result.SessionID), func() {
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go of a connection")
-	}
+	return c, r.session(id), lose
 }
 
 // TestAsk: questions are numbered from 1 on each connection, and answered in any order; what
@@ -160,18 +147,9 @@ func TestManyQuestions(t *testing.T) {
 // resume returns a client that has resumed a session, and what loses its connection.
 func (r *rig) resume(t *testing.T, session string) (*raw, func()) {
 	t.Helper()
-	conn, served := r.dial()
-	c := r.rawOn(t, conn)
-	c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw","resumeSessionId":%q}}`, session)
-	if m := c.next(); m.Error != nil {
-		t.Fatal(m.Error)
-	}
-	c.send(`{"method":"initialized"}`)
+	c, _, lose := r.opens(t, object{"resumeSessionId": session})
 	r.session(session).announced(t)
-	return c, func() {
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go of a connection")
-	}
+	return c, lose
 }
 
 // announced waits until the session knows the client that has the answer to initialize.

@@ -12,30 +12,17 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	programs "github.com/execagent/execagent/test/rig"
 )
 
-// asking returns a connection of a client that answers questions about commands, and the id of
-// its session.
+// asking returns a client that answers questions about commands, and the id of its session.
 func (r *rig) asking(t *testing.T, session string) (c *raw, id string, lose func()) {
 	t.Helper()
-	conn, served := r.dial()
-	c = r.rawOn(t, conn)
-	params := object{"clientName": "raw", "subcommandApprovals": true}
+	more := object{"subcommandApprovals": true}
 	if session != "" {
-		params["resumeSessionId"] = session
+		more["resumeSessionId"] = session
 	}
-	c.call("i", "initialize", params)
-	var m struct {
-		Result struct{ SessionID string }
-	}
-	programs.Check(t, json.Unmarshal([]byte(c.Next(t)), &m))
-	c.send(`{"method":"initialized"}`)
-	return c, m.Result.SessionID, func() {
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go of a connection")
-	}
+	return r.opens(t, more)
 }
 
 // heard is what a server says in these tests.
@@ -238,30 +225,21 @@ func TestQuestionTaken(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, Config{})
-			opens := func() (*raw, rpc.Conn) {
-				conn, _ := r.dial()
-				c := r.rawOn(t, conn)
-				c.call("i", "initialize", object{"clientName": "raw", "subcommandApprovals": true, "sessionName": "n", "take": true})
-				if h := c.hears(); h.Error != nil {
-					t.Fatal(h.Error)
-				}
-				c.send(`{"method":"initialized"}`)
-				return c, conn
-			}
-			first, conn := opens()
+			named := object{"subcommandApprovals": true, "sessionName": "n", "take": true}
+			first, _, _ := r.opens(t, named)
 			q := first.asks(prompts("p", "read go; exit 3", nil))
 			if tt.first != "" {
 				first.replies(q, tt.first)
 				first.until(protocol.MethodExecDecision) // it has been heard
 			}
-			second, _ := opens()
+			second, _, _ := r.opens(t, named)
 			first.until(protocol.MethodSessionTaken)
 			if tt.first == "" {
 				again, _ := second.until(protocol.MethodExecApproval)
 				if again.Params.ApprovalID != q.Params.ApprovalID {
 					t.Errorf("asked as %s and %s", q.Params.ApprovalID, again.Params.ApprovalID)
 				}
-				_ = conn.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
+				_ = first.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
 				second.replies(again, `"decline"`)
 			}
 			second.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("go\n")})

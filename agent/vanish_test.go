@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/test/rawclient"
 	testrig "github.com/execagent/execagent/test/rig"
 )
 
@@ -94,19 +93,14 @@ func TestVanish(t *testing.T) {
 	}
 	vanish := func(t *testing.T, do func(c *raw), read bool) {
 		r := newRig(t, Config{SessionTTL: 10 * time.Millisecond})
-		conn, served := r.dial()
-		c := &raw{rawclient.New(conn), t}
-		c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
-		c.next()
-		c.send(`{"method":"initialized"}`)
+		c, _, lose := r.opens(t, nil)
 		do(c)
 		if read { // give the last request time to begin
 			c.call("last", "environment/status", object{})
 			for m := c.next(); m.ID != "last"; m = c.next() {
 			}
 		}
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go")
+		lose()
 		r.attach("").must("environment/status", object{}, nil)
 		r.close()
 		server.CloseClientConnections()
