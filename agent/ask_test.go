@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // asked puts a question to the client of a session, and returns what will become of it.
@@ -54,9 +55,7 @@ func TestAsk(t *testing.T) {
 			late := asked(ctx, s, &answers[0])
 			c.wantQuestion(3)
 			cancel()
-			if err := <-late; !errors.Is(err, context.Canceled) {
-				t.Errorf("a question that was given up: %v", err)
-			}
+			testrig.Is(t, <-late, context.Canceled, "a question that was given up")
 			c.send(`{"id":3,"result":{"decision":{"type":"allow"}}}`)
 			malformed := asked(t.Context(), s, &answers[0])
 			c.wantQuestion(4) // so the connection lives
@@ -98,9 +97,7 @@ func TestAskTaken(t *testing.T) {
 		waiting := asked(t.Context(), s, &answer)
 		first.wantQuestion(1)
 		second, _, _ := r.asker(t, named)
-		if err := <-waiting; !errors.Is(err, errNobody) {
-			t.Errorf("a question to a client that has lost the session: %v", err)
-		}
+		testrig.Is(t, <-waiting, errNobody, "a question to a client that has lost the session")
 		next := asked(t.Context(), s, &answer)
 		second.wantQuestion(1)
 		second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)
@@ -126,9 +123,7 @@ func TestManyQuestions(t *testing.T) {
 				t.Fatalf("%+v, want a question", m)
 			}
 		}
-		if err := <-asked(t.Context(), s, &answer); !errors.Is(err, errAsked) {
-			t.Errorf("one more question: %v, want %v", err, errAsked)
-		}
+		testrig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
 		cancel()
 		for i, done := range all {
 			if err := <-done; !errors.Is(err, context.Canceled) {

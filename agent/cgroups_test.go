@@ -16,7 +16,7 @@ func TestFailedStartLeavesNoCgroup(t *testing.T) {
 	if errors.Is(err, procs.ErrNotDelegated) {
 		t.Skip(err)
 	}
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	c := newRig(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
 	params := sh("p", "true")
 	params["sandbox"] = managed("enabled", special("root", "read"))

@@ -106,9 +106,9 @@ func TestProvidedTool(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	tool, err := ProvideTool()
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	t.Cleanup(func() {
-		testrig.Check(t, tool.Close())
+		testrig.Must(t, tool.Close())
 	})
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
 	var info protocol.EnvironmentInfo
@@ -137,7 +137,7 @@ func TestProvidedTool(t *testing.T) {
 	}
 	// Patches come from models, too.
 	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.folder().Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
-	testrig.Check(t, os.WriteFile(script, []byte("a\n"), 0o700))
+	testrig.Must(t, os.WriteFile(script, []byte("a\n"), 0o700))
 	for method, params := range map[string]object{
 		"fs/applyPatch": {"patch": put, "cwd": uri(b.repo)},
 		"fs/remove":     {"path": uri(tool.folder().Dir()), "recursive": true},

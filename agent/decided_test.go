@@ -42,7 +42,7 @@ prefix_rule(["rm"], "allow")
 		t.Fatal(err)
 	}
 	rules, err := execpolicy.Load(dir)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	const secret = "hunter2"
 	start := func(argv ...string) object {
 		params := sh("p", "")

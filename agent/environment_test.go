@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/protocol"
 	testrig "github.com/execagent/execagent/test/rig"
@@ -28,9 +27,9 @@ func TestEnvironmentInfo(t *testing.T) {
 		t.Errorf("a secret is in the answer: %s", text)
 	}
 	var got map[string]any
-	testrig.Check(t, json.Unmarshal(text, &got))
+	testrig.Must(t, json.Unmarshal(text, &got))
 	cwd, err := os.Getwd()
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	if id, _ := got["providerId"].(string); len(id) != len("sha256:")+64 || !strings.HasPrefix(id, "sha256:") {
 		t.Errorf("providerId %q, want sha256: and 64 hex digits", id)
 	}
@@ -44,9 +43,7 @@ func TestEnvironmentInfo(t *testing.T) {
 		"executorVersion": "0.169.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("environment/info differs (-want +got):\n%s", diff)
-	}
+	testrig.Same(t, "environment/info", want, got)
 }
 
 // TestConfigRead reads parts of a configuration file (rpc.md 3.6).
@@ -54,7 +51,7 @@ func TestConfigRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	config := "model = \"m\"\nother = 1\n[table]\nkey = 2\n"
-	testrig.Check(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666))
+	testrig.Must(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o666))
 	c := newRig(t, Config{Environ: []string{"HOME=" + home, "CODEX_HOME=" + home}}).attach("")
 	var got struct{ Config protocol.ConfigLayers }
 	params := object{"cwd": uri(t.TempDir()), "configPaths": [][]string{{"model"}, {"table", "key"}, {"absent"}}, "requirementsPaths": [][]string{}}

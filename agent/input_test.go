@@ -25,7 +25,7 @@ func TestTooManyHandles(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).attach("")
 	path := filepath.Join(t.TempDir(), "f")
-	testrig.Check(t, os.WriteFile(path, []byte("x"), 0o666))
+	testrig.Must(t, os.WriteFile(path, []byte("x"), 0o666))
 	for i := range fsops.MaxHandles {
 		mode := []string{"read", "replace"}[i%2]
 		c.must("fs/open", object{"handleId": fmt.Sprint(i), "path": uri(path), "mode": mode}, nil)
@@ -106,12 +106,12 @@ func TestAnswersOfAConnection(t *testing.T) {
 			s.Release()
 		}
 		synctest.Wait()
-		testrig.Check(t, <-firstDone)
+		testrig.Must(t, <-firstDone)
 		if len(secondDone) > 0 {
 			t.Error("two large answers are held at once")
 		}
 		first.Release()
-		testrig.Check(t, <-secondDone)
+		testrig.Must(t, <-secondDone)
 
 		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()

@@ -38,14 +38,14 @@ func TestRequestBeforeInitialized(t *testing.T) {
 		}()
 		for range 3 {
 			answer, err := conn.Read()
-			testrig.Check(t, err)
+			testrig.Must(t, err)
 			m, err := protocol.Decode(answer)
-			testrig.Check(t, err)
+			testrig.Must(t, err)
 			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
 				t.Fatalf("answer %s", answer)
 			}
 		}
-		testrig.Check(t, <-sent)
+		testrig.Must(t, <-sent)
 		_ = conn.Close()
 	}
 }
@@ -65,7 +65,7 @@ func TestBodyMemory(t *testing.T) {
 		return r, nil
 	}
 	small, err := read(2 << 20)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	large, err := read(2<<20 + 1)
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()

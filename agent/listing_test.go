@@ -23,10 +23,10 @@ func TestListingMemory(t *testing.T) {
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
-	testrig.Check(t, os.Mkdir(large, 0o755))
+	testrig.Must(t, os.Mkdir(large, 0o755))
 	const entries = 2000
 	for i := range entries {
-		testrig.Check(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
+		testrig.Must(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
 	}
 	list := func(path string) object { return object{"path": uri(path)} }
 	walk := func(path string) object {
@@ -42,7 +42,7 @@ func TestListingMemory(t *testing.T) {
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
 	take := func() { // waits until it is free
-		testrig.Check(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
+		testrig.Must(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
 	}
 	for _, q := range requests {
 		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {

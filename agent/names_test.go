@@ -117,7 +117,7 @@ func TestNamedExpiry(t *testing.T) {
 		open := func(c *connection, o opening) *Session {
 			t.Helper()
 			s, _, err := a.open(c, o)
-			testrig.Check(t, err)
+			testrig.Must(t, err)
 			return s
 		}
 		first, second := &connection{}, &connection{}
@@ -334,9 +334,7 @@ func TestEndSession(t *testing.T) {
 			}()
 			own.standsStill("p")
 			if itself {
-				if _, err := own.peer.Begin("session/end", object{"sessionId": own.session}); err != nil {
-					t.Fatal(err)
-				}
+				testrig.Must(t, testrig.Err(own.peer.Begin("session/end", object{"sessionId": own.session})))
 			} else {
 				r.attach("").must("session/end", object{"sessionId": own.session}, nil)
 			}

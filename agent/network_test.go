@@ -66,7 +66,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
 	u, err := url.Parse(first)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	return u
 }
 
@@ -78,14 +78,14 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	var blocked struct{ Reason string }
 	_ = json.Unmarshal(body, &blocked) // of a destination it is nothing of the kind
 	return resp.StatusCode, blocked.Reason
@@ -246,7 +246,7 @@ func TestNetworkOperator(t *testing.T) {
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
 		p, err := rules.Compile(r)
-		testrig.Check(t, err)
+		testrig.Must(t, err)
 		return &Network{&egress.Operator{Ceiling: p}}
 	}
 	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
@@ -400,11 +400,11 @@ func TestNetworkMasks(t *testing.T) {
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	_ = resp.Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {

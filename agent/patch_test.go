@@ -40,7 +40,7 @@ func TestPatchLimits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			testrig.Check(t, os.WriteFile(filepath.Join(dir, "large"), []byte(strings.Repeat("y", diff-100)), 0o600))
+			testrig.Must(t, os.WriteFile(filepath.Join(dir, "large"), []byte(strings.Repeat("y", diff-100)), 0o600))
 			target := &applypatch.Target{Files: fsops.Host{}, Dir: dir}
 			r, err := patchFiles(t.Context(), target, &protocol.ApplyPatchParams{Patch: tt.patch, DryRun: tt.dryRun})
 			if tt.want == "" {

@@ -17,9 +17,9 @@ import (
 func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 	t.Helper()
 	raw, err := json.Marshal(object{"path": "file:///", "sandbox": s})
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	var p protocol.PathParams
-	testrig.Check(t, protocol.UnmarshalParams(raw, &p))
+	testrig.Must(t, protocol.UnmarshalParams(raw, &p))
 	return p.Sandbox
 }
 
@@ -145,7 +145,7 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 	show := func(target string) {
 		t.Helper()
 		_ = os.Remove(link) // the first time there is none
-		testrig.Check(t, os.Symlink(target, link))
+		testrig.Must(t, os.Symlink(target, link))
 	}
 	policy := managed("restricted", at(link, "read"))
 	read := func(path string) error {
@@ -176,9 +176,7 @@ func BenchmarkPolicy(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := from().of(s, a.filePolicy); err != nil {
-					b.Fatal(err)
-				}
+				testrig.Must(b, testrig.Err(from().of(s, a.filePolicy)))
 			}
 		})
 	}

@@ -309,7 +309,7 @@ func treeRules(t *testing.T) Config {
 prefix_rule(pattern=["id"], decision="prompt")
 prefix_rule(pattern=["uname"], decision="prompt")
 `}})
-	programs.Check(t, err)
+	programs.Must(t, err)
 	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
 }
 
@@ -372,12 +372,12 @@ func TestAcceptedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"tool", "linked"} {
-		programs.Check(t, programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
+		programs.Must(t, programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
 prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 `}})
-	programs.Check(t, err)
+	programs.Must(t, err)
 	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
@@ -425,12 +425,10 @@ func TestAcceptedProgram(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			tool := func(at string) {
-				if err := programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")); err != nil {
-					t.Error(err)
-				}
+				programs.Check(t, programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")))
 			}
 			for _, at := range []string{"first", "second"} {
-				programs.Check(t, os.Mkdir(dir+"/"+at, 0o700))
+				programs.Must(t, os.Mkdir(dir+"/"+at, 0o700))
 			}
 			tool("second")
 			c, _, _ := newRig(t, Config{}).asking(t, "")

@@ -36,7 +36,7 @@ func (r *rig) opens(t *testing.T, more object) (c *raw, session string, lose fun
 		t.Fatal(m.Error)
 	}
 	var result struct{ SessionID string }
-	testrig.Check(t, json.Unmarshal(m.Result, &result))
+	testrig.Must(t, json.Unmarshal(m.Result, &result))
 	c.send(`{"method":"initialized"}`)
 	return c, result.SessionID, func() {
 		_ = conn.Close()
@@ -52,7 +52,7 @@ func (c *raw) send(format string, args ...any) {
 func (c *raw) call(id any, method string, params object) {
 	c.t.Helper()
 	data, err := json.Marshal(object{"id": id, "method": method, "params": params})
-	testrig.Check(c.t, err)
+	testrig.Must(c.t, err)
 	c.send("%s", data)
 }
 

@@ -15,7 +15,7 @@ import (
 func policyOf(t *testing.T, text string, change func(*execpolicy.Policy)) *execpolicy.Policy {
 	t.Helper()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}})
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	p := &execpolicy.Policy{Rules: rules}
 	if change != nil {
 		change(p)

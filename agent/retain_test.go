@@ -90,9 +90,7 @@ func TestRetainTotal(t *testing.T) {
 		}
 	}()
 	send := func(format string, args ...any) {
-		if err := conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-			t.Error(err)
-		}
+		testrig.Check(t, conn.Write(fmt.Appendf(nil, format, args...)))
 	}
 	send(`{"id":"","method":"initialize","params":{"clientName":"t","resumeSessionId":%q}}`, a.session)
 	send(`{"method":"initialized"}`)

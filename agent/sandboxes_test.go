@@ -20,7 +20,7 @@ func TestStateDirUnseen(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(shm) })
-	testrig.Check(t, os.WriteFile(shm+"/beside", []byte("shown"), 0o644))
+	testrig.Must(t, os.WriteFile(shm+"/beside", []byte("shown"), 0o644))
 	state := shm + "/state"
 	c := newRig(t, Config{StateDir: state}).attach("")
 	root := special("root", "read")
@@ -63,12 +63,12 @@ func TestSecretWithTwoNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} {
-		testrig.Check(t, os.WriteFile(dir+"/"+name, []byte("token"), 0o600))
+		testrig.Must(t, os.WriteFile(dir+"/"+name, []byte("token"), 0o600))
 	}
-	testrig.Check(t, os.Link(dir+"/two", dir+"/other"))
+	testrig.Must(t, os.Link(dir+"/two", dir+"/other"))
 	var log bytes.Buffer
 	a := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Secrets: []string{dir + "/one", dir + "/two", dir + "/none"}, StateDir: t.TempDir() + "/state"})
-	testrig.Check(t, a.Close())
+	testrig.Must(t, a.Close())
 	if said := log.String(); strings.Count(said, "hard links") != 1 || !strings.Contains(said, "file="+dir+"/two names=2") {
 		t.Errorf("%s", said)
 	}

@@ -42,11 +42,11 @@ func TestDetachWhileReading(t *testing.T) {
 func family(t *testing.T, c *client) (ended <-chan struct{}) {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "held")
-	testrig.Check(t, syscall.Mkfifo(fifo, 0o600))
+	testrig.Must(t, syscall.Mkfifo(fifo, 0o600))
 	c.must("process/start", sh("both", "exec 3>"+fifo+"; sleep 600 & echo; wait"), nil)
 	c.must("process/start", sh("left", "exec 3>"+fifo+"; sleep 600 <&- >&- 2>&- & echo"), nil)
 	held, err := os.OpenFile(fifo, os.O_RDONLY, 0)
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	c.awaitNote("process/output", "both")
 	c.awaitNote("process/closed", "left")
 	done := make(chan struct{})
@@ -167,7 +167,7 @@ func TestRevoked(t *testing.T) {
 		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
 			other := r.attach("").starts("p")
 			a := r.by(known{revoked: true})
-			testrig.Check(t, a.hello(""))
+			testrig.Must(t, a.hello(""))
 			p := a.starts("p")
 			a.drop()
 			synctest.Wait()

@@ -194,7 +194,7 @@ func TestSocketOwnPath(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
-		testrig.Check(t, err)
+		testrig.Must(t, err)
 		t.Cleanup(func() { l.Close() })
 	}
 	c := newRig(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
@@ -274,14 +274,14 @@ func TestSocketConfinedDials(t *testing.T) {
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
 		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		testrig.Check(t, err)
+		testrig.Must(t, err)
 		return p
 	}
 	dials := r.agent.sandboxes.dials
 	if !dials.TryAcquire(maxConfinedDials - 1) {
 		t.Fatal("somebody connects already")
 	}
-	testrig.Check(t, open(c, "last").Wait(t.Context(), nil))
+	testrig.Must(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
 	if !dials.TryAcquire(1) {
 		t.Fatal("more connect than there are sockets being opened")
@@ -301,7 +301,7 @@ func TestSocketConfinedDials(t *testing.T) {
 	}
 	dials.Release(maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
-		testrig.Check(t, p.Wait(t.Context(), nil))
+		testrig.Must(t, p.Wait(t.Context(), nil))
 	}
 	if !dials.TryAcquire(maxConfinedDials) {
 		t.Error("a place was not given back")

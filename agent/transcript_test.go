@@ -51,7 +51,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
-			testrig.Check(t, err)
+			testrig.Must(t, err)
 			head, script, ok := strings.Cut(string(data), "-- script --\n")
 			prose, config, _ := strings.Cut(head, "-- config --\n")
 			if !ok || strings.TrimSpace(prose) == "" {
@@ -59,7 +59,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			script = newPlayer(t, config).play(script)
 			if *update && !t.Failed() {
-				testrig.Check(t, os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666))
+				testrig.Must(t, os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666))
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func TestVanish(t *testing.T) {
 	for i := range 20 {
 		dir := filepath.Join(tree, fmt.Sprint(i))
 		for j := range 50 {
-			testrig.Check(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
+			testrig.Must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
 		}
 	}
 	chunk := object{"processId": "p", "chunk": make([]byte, 256<<10)}
@@ -119,7 +119,7 @@ func TestVanish(t *testing.T) {
 				goroutines := goleak.IgnoreCurrent()
 				files := descriptors(t)
 				vanish(t, tt.do, read)
-				testrig.Check(t, goleak.Find(goroutines))
+				testrig.Must(t, goleak.Find(goroutines))
 				eventually(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
 				eventually(t, "no process is left", func() bool { return len(children(t)) == 0 })
 			})
@@ -130,7 +130,7 @@ func TestVanish(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	return len(entries)
 }
 
@@ -138,7 +138,7 @@ func descriptors(t *testing.T) int {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
-	testrig.Check(t, err)
+	testrig.Must(t, err)
 	for _, list := range lists {
 		data, _ := os.ReadFile(list) // the thread may have ended
 		pids = append(pids, strings.Fields(string(data))...)

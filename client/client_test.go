@@ -48,7 +48,7 @@ func newAgent(t testing.TB) *agent.Agent {
 	t.Helper()
 	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
 	t.Cleanup(func() {
-		rig.Check(t, a.Close())
+		rig.Must(t, a.Close())
 	})
 	return a
 }
@@ -75,13 +75,13 @@ func overPipe(t testing.TB, a *agent.Agent) dialFunc {
 func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 	t.Helper()
 	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-	rig.Check(t, err)
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
-		rig.Check(t, <-served)
+		rig.Must(t, <-served)
 	})
 	return func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{HandshakeTimeout: patience})
@@ -114,9 +114,9 @@ func reach(t testing.TB, dial dialFunc) *client.Client {
 func connect(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), cfg)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		rig.Check(t, c.Close())
+		rig.Must(t, c.Close())
 	})
 	return c
 }
@@ -125,7 +125,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		info, err := c.Info(t.Context())
-		rig.Check(t, err)
+		rig.Must(t, err)
 		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
 			t.Errorf("Info is %+v", info)
 		}
@@ -151,7 +151,7 @@ func TestResume(t *testing.T) {
 	dial := overPipe(t, a)
 	first := connect(t, client.Config{Dial: dial})
 	p, err := first.Start(t.Context(), shell("sleep 100"))
-	rig.Check(t, err)
+	rig.Must(t, err)
 
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	if !isAttached(err) {
@@ -162,12 +162,12 @@ func TestResume(t *testing.T) {
 		t.Errorf("resuming an unknown session gives %v, want %s", err, want)
 	}
 
-	rig.Check(t, first.Close())
+	rig.Must(t, first.Close())
 	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	for isAttached(err) { // the agent has not seen the end of the first connection
 		second, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	}
-	rig.Check(t, err)
+	rig.Must(t, err)
 	defer second.Close()
 	if second.SessionID() != first.SessionID() {
 		t.Errorf("resumed %s as %s", first.SessionID(), second.SessionID())
@@ -206,8 +206,8 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p, err := c.Start(t.Context(), shell("sleep 100"))
-		rig.Check(t, err)
-		rig.Check(t, c.Close())
+		rig.Must(t, err)
+		rig.Must(t, c.Close())
 		<-c.Done()
 		for name, err := range map[string]error{
 			"Status": second(c.Status(t.Context())),

@@ -24,12 +24,12 @@ func TestPrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	root, err := filepath.Abs("..")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	replace := map[string]string{}
 	write := func(name, text string) {
 		copied := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		replace[filepath.Join(root, "client/programs", name)] = copied
-		rig.Check(t, os.WriteFile(copied, []byte(text), 0o600))
+		rig.Must(t, os.WriteFile(copied, []byte(text), 0o600))
 	}
 	imports, cases, run := "import \"os\"\n", "", []string(nil)
 	pages, err := filepath.Glob("../docs/*.md")
@@ -38,7 +38,7 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, page := range append(pages, "../README.md") {
 		text, err := os.ReadFile(page)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		blocks := goBlock.FindAllStringSubmatch(string(text), -1)
 		if len(blocks) != strings.Count(string(text), "\n```go") && page != "../docs/api.md" { // test/embed builds that one
 			t.Errorf("%s has %d programs that say go run or go build", page, len(blocks))
@@ -55,8 +55,8 @@ func TestPrograms(t *testing.T) {
 	}
 	write("main.go", "package main\n"+imports+"func main() {\nswitch os.Args[1] {\n"+cases+"}\n}\n")
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	rig.Check(t, err)
-	rig.Check(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	program := filepath.Join(dir, "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./client/programs")
 	build.Dir = root

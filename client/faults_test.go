@@ -207,7 +207,7 @@ func TestGap(t *testing.T) {
 	lost, kept := start(t, c, bad), start(t, c, good)
 	notify := func(method string, params any) {
 		t.Helper()
-		rig.Check(t, s.Notify(method, params))
+		rig.Must(t, s.Notify(method, params))
 	}
 	for seq := uint64(2); seq < 300; seq++ {
 		notify(protocol.MethodProcessOutput, &protocol.OutputNotification{
@@ -280,11 +280,11 @@ func TestMalformed(t *testing.T) {
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	f, err := c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	if _, err := f.ReadAt(make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decoding the result") {
 		t.Errorf("a malformed answer gives %v", err)
 	}
-	rig.Check(t, s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)))
+	rig.Must(t, s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)))
 	<-c.Done()
 	if _, err := c.Status(t.Context()); !isProtocolError(err) {
 		t.Errorf("after a malformed notification: %v", err)
@@ -302,7 +302,7 @@ func TestLoss(t *testing.T) {
 	err := s.Notify(protocol.MethodProcessOutput, &protocol.OutputNotification{
 		ProcessID: "p", OutputChunk: protocol.OutputChunk{Seq: 1, Stream: protocol.StreamStdout, Chunk: []byte("last words")},
 	})
-	rig.Check(t, err)
+	rig.Must(t, err)
 	s.Close()
 	var got strings.Builder
 	_, err = p.CopyOutput(t.Context(), &got, io.Discard)
@@ -334,16 +334,14 @@ func TestBodySequence(t *testing.T) {
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://localhost/"})
-	rig.Check(t, err)
+	rig.Must(t, err)
 	for _, seq := range []uint64{1, 3} {
-		rig.Check(t, s.Notify(protocol.MethodHTTPBodyDelta, &protocol.HTTPBodyDelta{RequestID: "http-1", Seq: seq, DeltaBase64: []byte("x")}))
+		rig.Must(t, s.Notify(protocol.MethodHTTPBodyDelta, &protocol.HTTPBodyDelta{RequestID: "http-1", Seq: seq, DeltaBase64: []byte("x")}))
 	}
 	got, err := io.ReadAll(r.Body)
 	if !isProtocolError(err) || string(got) != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	rig.Check(t, r.Body.Close())
-	if _, err := c.Status(t.Context()); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, r.Body.Close())
+	rig.Check(t, rig.Err(c.Status(t.Context())))
 }

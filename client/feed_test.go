@@ -29,7 +29,7 @@ func TestFeed(t *testing.T) {
 				t.Fatalf("write %d: %d, %v", i, n, err)
 			}
 		}
-		rig.Check(t, in.Close())
+		rig.Must(t, in.Close())
 		if got := f.input("p"); got != want.String() {
 			t.Errorf("the process got %d bytes, want %d", len(got), want.Len())
 		}
@@ -45,7 +45,7 @@ func TestFeedFails(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
 		p := start(t, c, named("p"))
-		rig.Check(t, p.CloseStdin(t.Context()))
+		rig.Must(t, p.CloseStdin(t.Context()))
 		in := p.Feed(t.Context())
 		var err error
 		for range 20 {

@@ -57,7 +57,7 @@ func TestModel(t *testing.T) {
 func checkModel(t *rapid.T) {
 	f := newFake(t)
 	c, err := client.Connect(t.Context(), client.Config{Dial: f.dial})
-	rig.Check(t, err)
+	rig.Must(t, err)
 	defer c.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()

@@ -156,7 +156,7 @@ func TestOrderFromTheMiddle(t *testing.T) {
 		l.done = rapid.IntRange(0, len(l.events)).Draw(t, "done")
 		l.first = rapid.IntRange(0, l.done).Draw(t, "first")
 		k := taker{order: order{fresh: true}, behind: true}
-		rig.Check(t, k.merge(l.read(0)))
+		rig.Must(t, k.merge(l.read(0)))
 		for _, e := range l.events[l.done:] {
 			k.accept(e)
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
@@ -18,7 +17,7 @@ import (
 func start(t testing.TB, c *client.Client, params protocol.StartParams) *client.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), params)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	return p
 }
 
@@ -50,7 +49,7 @@ func TestEvents(t *testing.T) {
 		var kinds []client.EventKind
 		var seq uint64
 		for e, err := range p.Events(t.Context()) {
-			rig.Check(t, err)
+			rig.Must(t, err)
 			if seq++; e.Seq != seq {
 				t.Errorf("event %d comes where %d should", e.Seq, seq)
 			}
@@ -58,9 +57,7 @@ func TestEvents(t *testing.T) {
 				kinds = append(kinds, e.Kind)
 			}
 		}
-		if diff := cmp.Diff([]client.EventKind{client.Exited, client.Closed}, kinds); diff != "" {
-			t.Errorf("after the output (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "after the output", []client.EventKind{client.Exited, client.Closed}, kinds)
 	})
 }
 
@@ -73,7 +70,7 @@ func TestEventsGoOn(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			rig.Check(t, err)
+			rig.Must(t, err)
 			got.Write(e.Data)
 			break
 		}
@@ -84,9 +81,9 @@ func TestEventsGoOn(t *testing.T) {
 				t.Errorf("with a context that has ended: %v", err)
 			}
 		}
-		rig.Check(t, p.Write(t.Context(), []byte("\n")))
+		rig.Must(t, p.Write(t.Context(), []byte("\n")))
 		for e, err := range p.Events(t.Context()) {
-			rig.Check(t, err)
+			rig.Must(t, err)
 			got.Write(e.Data)
 		}
 		if got.String() != "1\n2\n" {
@@ -113,7 +110,7 @@ func TestStdin(t *testing.T) {
 		if code != 0 || err != nil || !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("got %d, %v and %d bytes, want %d", code, err, got.Len(), len(want))
 		}
-		rig.Check(t, <-written)
+		rig.Must(t, <-written)
 	})
 }
 
@@ -165,10 +162,10 @@ func TestTerminal(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			rig.Check(t, err)
+			rig.Must(t, err)
 			if got.Write(e.Data); got.String() == "33 101\r\n" {
-				rig.Check(t, p.Resize(t.Context(), 7, 9))
-				rig.Check(t, p.Write(t.Context(), []byte("\n")))
+				rig.Must(t, p.Resize(t.Context(), 7, 9))
+				rig.Must(t, p.Write(t.Context(), []byte("\n")))
 			}
 		}
 		if want := "33 101\r\n\r\n7 9\r\n"; got.String() != want {
@@ -239,11 +236,9 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p := start(t, c, shell("echo out"))
-		if _, err := p.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(p.Wait(t.Context())))
 		r, err := p.Read(t.Context(), protocol.ReadParams{})
-		rig.Check(t, err)
+		rig.Must(t, err)
 		if len(r.Chunks) != 1 || string(r.Chunks[0].Chunk) != "out\n" || !r.Closed {
 			t.Errorf("got %+v", r)
 		}
@@ -255,9 +250,7 @@ func BenchmarkTrue(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p := start(b, c, protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
-		if _, err := p.Wait(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(p.Wait(b.Context())))
 	}
 }
 

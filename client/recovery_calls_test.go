@@ -369,7 +369,7 @@ func TestWriteLost(t *testing.T) {
 		p := start(t, c, named("p"))
 		f.lose(protocol.MethodProcessWrite)
 		for _, text := range []string{"one,", "two,", "three"} {
-			rig.Check(t, p.Write(t.Context(), []byte(text)))
+			rig.Must(t, p.Write(t.Context(), []byte(text)))
 		}
 		if got := f.input("p"); got != "one,two,three" {
 			t.Errorf("the process got %q", got)
@@ -378,7 +378,7 @@ func TestWriteLost(t *testing.T) {
 		for _, r := range f.requests {
 			if r.Method == protocol.MethodProcessWrite {
 				var params struct{ WriteID string }
-				rig.Check(t, json.Unmarshal(r.Params, &params))
+				rig.Must(t, json.Unmarshal(r.Params, &params))
 				ids = append(ids, params.WriteID)
 			}
 		}
@@ -409,15 +409,13 @@ func TestStreamsEnd(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
 		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"})
-		rig.Check(t, err)
+		rig.Must(t, err)
 		f.current().notify(protocol.MethodHTTPBodyDelta, map[string]any{
 			"requestId": "http-1", "seq": 1, "deltaBase64": []byte("begun"), "done": false, "error": nil,
 		})
 		file, err := c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace)
-		rig.Check(t, err)
-		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, rig.Err(file.WriteAt([]byte("x"), 0)))
 		f.meets(hang)
 		f.cut()
 		got, err := io.ReadAll(r.Body)
@@ -436,7 +434,7 @@ func TestStreamsEnd(t *testing.T) {
 			}
 		}
 		wants(t, c, client.Connected)
-		rig.Check(t, errors.Join(file.Close(), r.Body.Close()))
+		rig.Must(t, errors.Join(file.Close(), r.Body.Close()))
 		for method, want := range map[string]int{
 			protocol.MethodFSOpen: 1, protocol.MethodFSWriteBlock: 1, protocol.MethodFSReadBlock: 0,
 			protocol.MethodFSClose: 0, protocol.MethodHTTPRequest: 1,

@@ -120,9 +120,7 @@ func TestFlood(t *testing.T) {
 			time.Sleep(time.Second)
 			wants(t, c, client.Connected)
 			f.exit("p", 0)
-			if err := done(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, done())
 			var all strings.Builder
 			for i := range count {
 				fmt.Fprintln(&all, i)
@@ -136,9 +134,7 @@ func TestFlood(t *testing.T) {
 		flood(t, func(t *testing.T, f *fake, c *client.Client, p *client.Process) {
 			time.Sleep(time.Second)
 			wants(t, c, client.Connected)
-			if _, err := c.Status(t.Context()); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(c.Status(t.Context())))
 			f.exit("p", 0)
 			var all strings.Builder
 			for i := range count {
@@ -299,10 +295,10 @@ func TestAttachAnew(t *testing.T) {
 						t.Error("the process was terminated")
 					}
 					p, err = c.Attach(t.Context(), "p") // the id is free
-					rig.Check(t, err)
+					rig.Must(t, err)
 					tt.want, tt.skipped = "5\n6\n7\n", 5
 				}
-				rig.Check(t, err)
+				rig.Must(t, err)
 				if p.Skipped() != tt.skipped {
 					t.Errorf("skipped %d events, want %d", p.Skipped(), tt.skipped)
 				}
@@ -367,7 +363,7 @@ func TestLostAfterCatchingUp(t *testing.T) {
 func (f *fake) handed(t testing.TB) rpc.Conn {
 	t.Helper()
 	conn, err := f.accept(t.Context())
-	rig.Check(t, err)
+	rig.Must(t, err)
 	return conn
 }
 
@@ -375,7 +371,7 @@ func (f *fake) handed(t testing.TB) rpc.Conn {
 func TestReplace(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c, err := client.Accept(t.Context(), f.handed(t), client.Config{})
-		rig.Check(t, err)
+		rig.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		p := start(t, c, named("p"))
 		want := f.printed("p", 0, 3)
@@ -383,7 +379,7 @@ func TestReplace(t *testing.T) {
 
 		// A connection that still lives is given up.
 		time.Sleep(time.Second)
-		rig.Check(t, c.Replace(f.handed(t)))
+		rig.Must(t, c.Replace(f.handed(t)))
 		wants(t, c, client.Connected)
 		if c.Generation() != 2 {
 			t.Errorf("the generation is %d", c.Generation())
@@ -397,7 +393,7 @@ func TestReplace(t *testing.T) {
 		// A server that has not noticed the loss yet is asked again on the connection that
 		// there is.
 		f.once(protocol.MethodInitialize, attachedStill)
-		rig.Check(t, c.Replace(f.handed(t)))
+		rig.Must(t, c.Replace(f.handed(t)))
 		time.Sleep(time.Second)
 		wants(t, c, client.Connected)
 		f.cut()
@@ -405,7 +401,7 @@ func TestReplace(t *testing.T) {
 
 		// One after the other is taken up.
 		f.on(protocol.MethodInitialize, silent)
-		rig.Check(t, c.Replace(f.handed(t)))
+		rig.Must(t, c.Replace(f.handed(t)))
 		synctest.Wait()
 		busy := f.handed(t)
 		if err := c.Replace(busy); err != client.ErrReplacing {

@@ -92,14 +92,12 @@ func TestNamedSession(t *testing.T) {
 	waited := make(chan int, 1)
 	go func() {
 		code, err := o.Wait(t.Context(), "p")
-		if err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, err)
 		waited <- code
 	}()
 	var seen []string
 	for r, err := range o.Follow(t.Context(), "p", 0, true) {
-		rig.Check(t, err)
+		rig.Must(t, err)
 		for _, chunk := range r.Chunks {
 			if chunk.AtMs == nil || time.UnixMilli(*chunk.AtMs).Before(begun.Truncate(time.Millisecond)) {
 				t.Errorf("a chunk is from %v", chunk.AtMs)
@@ -108,7 +106,7 @@ func TestNamedSession(t *testing.T) {
 		}
 		if len(seen) == 2 { // and nothing is left: from here on it waits, over a cut
 			way.cut()
-			rig.Check(t, o.Signal(t.Context(), "p", protocol.SignalTerminate))
+			rig.Must(t, o.Signal(t.Context(), "p", protocol.SignalTerminate))
 		}
 	}
 	if got := strings.Join(seen[2:], "|"); got != "stdout end\n" || <-waited != 3 {
@@ -120,7 +118,7 @@ func TestNamedSession(t *testing.T) {
 	// What is kept is read without waiting, from anywhere.
 	n := 0
 	for r, err := range o.Follow(t.Context(), "p", 2, false) {
-		rig.Check(t, err)
+		rig.Must(t, err)
 		n += len(r.Chunks)
 	}
 	if n != 1 {
@@ -129,7 +127,7 @@ func TestNamedSession(t *testing.T) {
 	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
 		t.Errorf("Terminate: %v, %v", running, err)
 	}
-	rig.Check(t, second.EndSession(t.Context(), s.SessionID))
+	rig.Must(t, second.EndSession(t.Context(), s.SessionID))
 	if all, err := second.Sessions(t.Context()); len(all) > 0 || err != nil {
 		t.Errorf("there is still %+v, %v", all, err)
 	}
@@ -241,7 +239,7 @@ func TestEndSessionLost(t *testing.T) {
 			l.close()
 			return silence{}
 		})
-		rig.Check(t, c.EndSession(t.Context(), "n"))
+		rig.Must(t, c.EndSession(t.Context(), "n"))
 		if err := c.EndSession(t.Context(), "n"); err == nil {
 			t.Error("an unknown session has ended")
 		}

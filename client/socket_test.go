@@ -38,20 +38,18 @@ func TestSocket(t *testing.T) {
 			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), rig.Echo),
 		} {
 			s, err := c.DialSocket(t.Context(), address, nil)
-			rig.Check(t, err)
-			if _, err := s.Write([]byte("hello")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, rig.Err(s.Write([]byte("hello"))))
 			got := make([]byte, 5)
 			if _, err := io.ReadFull(s, got); err != nil || string(got) != "hello" {
 				t.Fatalf("read %q, %v", got, err)
 			}
-			rig.Check(t, s.SetReadDeadline(time.Now().Add(time.Millisecond)))
+			rig.Must(t, s.SetReadDeadline(time.Now().Add(time.Millisecond)))
 			if n, err := s.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("after the deadline: %d, %v", n, err)
 			}
-			rig.Check(t, s.SetReadDeadline(time.Time{}))
-			rig.Check(t, s.CloseWrite())
+			rig.Must(t, s.SetReadDeadline(time.Time{}))
+			rig.Must(t, s.CloseWrite())
 			if rest, err := io.ReadAll(s); len(rest) != 0 || err != nil {
 				t.Errorf("after half a close: %q, %v", rest, err)
 			}
@@ -61,10 +59,8 @@ func TestSocket(t *testing.T) {
 			if got := s.RemoteAddr(); got.Network()+"://"+got.String() != address {
 				t.Errorf("the address is %v", got)
 			}
-			rig.Check(t, errors.Join(s.Close(), s.Close()))
-			if _, err := s.Read(got); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("after Close: %v", err)
-			}
+			rig.Must(t, errors.Join(s.Close(), s.Close()))
+			rig.Is(t, rig.Err(s.Read(got)), net.ErrClosed, "after Close")
 		}
 	})
 }
@@ -74,7 +70,7 @@ func TestSocketRefused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	l.Close()
 	for address, want := range map[string]string{
 		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
@@ -93,11 +89,9 @@ func TestSocketRefused(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
 	s, err := c.DialSocket(t.Context(), reset, nil)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	defer s.Close()
-	if _, err := s.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(s.Write([]byte("x"))))
 	_, err = io.ReadAll(s)
 	if e, ok := errors.AsType[*client.SocketError](err); !ok || e.Text != "Connection reset by peer (os error 104)" {
 		t.Errorf("a connection that was reset: %v", err)
@@ -122,9 +116,9 @@ func TestSocketPressure(t *testing.T) {
 	defer writers.Wait()
 	for range 20 {
 		s, err := c.DialSocket(t.Context(), flood, nil)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		w, err := c.DialSocket(t.Context(), deaf, nil)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		writers.Go(func() {
 			for {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -167,9 +161,7 @@ func roundTrip(t testing.TB, c *client.Client, address string, n int) {
 			}
 			left -= len(piece)
 		}
-		if err := s.CloseWrite(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, s.CloseWrite())
 	})
 	got, err := io.Copy(came, s)
 	writing.Wait()
@@ -192,7 +184,7 @@ func TestSocketCuts(t *testing.T) {
 	for err != nil && client.Retryable(err) {
 		c, err = client.Connect(t.Context(), cfg)
 	}
-	rig.Check(t, err)
+	rig.Must(t, err)
 	defer c.Close()
 	var trips sync.WaitGroup
 	for i := range 4 {
@@ -231,7 +223,7 @@ func TestSocketSandbox(t *testing.T) {
 		s, err := c.DialSocket(t.Context(), address, box)
 		switch network {
 		case protocol.NetworkEnabled:
-			rig.Check(t, err)
+			rig.Must(t, err)
 			s.Close()
 		default:
 			refused, ok := errors.AsType[*client.ServerError](err)
@@ -250,16 +242,16 @@ func TestSocketsBounded(t *testing.T) {
 	var all []*client.Socket
 	for range 256 {
 		s, err := c.DialSocket(t.Context(), address, nil)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		all = append(all, s)
 	}
 	if _, err := c.DialSocket(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("at most ", 256)) {
 		t.Errorf("one more: %v", err)
 	}
-	rig.Check(t, all[0].Close())
+	rig.Must(t, all[0].Close())
 	roundTrip(t, c, address, 100)
 	for _, s := range all {
-		rig.Check(t, s.Close())
+		rig.Must(t, s.Close())
 	}
 }
 
@@ -345,10 +337,10 @@ func TestSocketLies(t *testing.T) {
 			})
 			c := connect(t, client.Config{Dial: dial, Single: true})
 			socket, err := c.DialSocket(t.Context(), "tcp://h:1", nil)
-			rig.Check(t, err)
+			rig.Must(t, err)
 			// The id is the client's choice, and in the request.
 			data.SocketID = socket.ID()
-			rig.Check(t, s.Notify(protocol.MethodSocketData, &data))
+			rig.Must(t, s.Notify(protocol.MethodSocketData, &data))
 			if _, err := io.ReadAll(socket); err == nil || !strings.Contains(err.Error(), "protocol error") {
 				t.Errorf("reading gives %v", err)
 			}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
 	id, err := noise.NewIdentity()
-	rig.Check(t, err)
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -92,7 +92,7 @@ func TestLinkUpgrade(t *testing.T) {
 func TestLinkURL(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	rig.Check(t, err)
+	rig.Must(t, err)
 	closed.Close()
 	tests := []struct{ name, url string }{
 		{"empty", ""},
@@ -235,7 +235,7 @@ func TestLinkRegistration(t *testing.T) {
 					return true
 				}
 				id, err := noise.NewIdentity()
-				rig.Check(t, err)
+				rig.Must(t, err)
 				l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger()})
 				err = l.Run(t.Context())
 				if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Status != status {
@@ -257,7 +257,7 @@ func TestLinkEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id, err := noise.NewIdentity()
-	rig.Check(t, err)
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -267,7 +267,7 @@ func TestLinkEnd(t *testing.T) {
 	if l.Addr() != nil || !l.Ready() {
 		t.Errorf("Addr %v, Ready %v; want nil, true", l.Addr(), l.Ready())
 	}
-	rig.Check(t, c.Write([]byte(`"last words"`)))
+	rig.Must(t, c.Write([]byte(`"last words"`)))
 	cancel()
 	f := x.p.read()
 	if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
@@ -291,7 +291,7 @@ func TestLinkEndsBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id, err := noise.NewIdentity()
-	rig.Check(t, err)
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, timing: timing{farewell: 50 * time.Millisecond}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

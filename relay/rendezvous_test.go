@@ -496,7 +496,7 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 	var all []time.Duration
 	for _, found := range regexp.MustCompile(` delay=(\S+)`).FindAllStringSubmatch(j.String(), -1) {
 		d, err := time.ParseDuration(found[1])
-		rig.Check(t, err)
+		rig.Must(t, err)
 		all = append(all, d)
 	}
 	return all

@@ -114,7 +114,7 @@ func TestOldFrames(t *testing.T) {
 func TestEarlyGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
-	rig.Check(t, r.data(1, []byte("garbage")))
+	rig.Must(t, r.data(1, []byte("garbage")))
 	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, noise.ErrRecord) {
 		t.Fatalf("got %v", err)
 	}
@@ -132,7 +132,7 @@ func TestUnread(t *testing.T) {
 		}
 	}
 	r.wantRead("{}")
-	rig.Check(t, r.data(maxUnread, r.record(framed("last"))))
+	rig.Must(t, r.data(maxUnread, r.record(framed("last"))))
 	if err := r.data(maxUnread+1, r.record(framed("{}")[:5])); err != nil {
 		t.Fatalf("part of a message: %v", err)
 	}
@@ -160,13 +160,13 @@ func TestPatientPeer(t *testing.T) {
 		r.prove()
 		records := r.records(66)
 		for _, seq := range []uint32{65, 64} {
-			rig.Check(t, r.data(seq, records[seq]))
+			rig.Must(t, r.data(seq, records[seq]))
 		}
 		if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
 			t.Error("the wrong frame was dropped")
 		}
 		for seq := range uint32(66) {
-			rig.Check(t, r.data(seq, records[seq]))
+			rig.Must(t, r.data(seq, records[seq]))
 		}
 		for i := range records {
 			r.wantRead(fmt.Sprint("message ", i))
@@ -177,7 +177,7 @@ func TestPatientPeer(t *testing.T) {
 		r := newRemote(t, false)
 		r.prove()
 		for seq := uint32(1); seq < 30; seq++ {
-			rig.Check(t, r.data(seq, make([]byte, 65_535)))
+			rig.Must(t, r.data(seq, make([]byte, 65_535)))
 		}
 		if in, _ := r.stream.held(); in > 2<<20 {
 			t.Errorf("%d bytes are held", in)
@@ -190,7 +190,7 @@ func TestPatientPeer(t *testing.T) {
 			r.prove()
 			const n = 200
 			for seq := range uint32(n) {
-				rig.Check(t, r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))))
+				rig.Must(t, r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))))
 			}
 			pass(2 * ackDelay)
 			sent, _ := r.frames()
@@ -218,8 +218,8 @@ func TestPatientPeer(t *testing.T) {
 		for i := range 5000 {
 			all = append(all, fmt.Sprint(i))
 		}
-		rig.Check(t, r.data(0, r.record(framed(all...))))
-		rig.Check(t, r.data(1, r.record("")))
+		rig.Must(t, r.data(0, r.record(framed(all...))))
+		rig.Must(t, r.data(1, r.record("")))
 		if in, _ := r.stream.held(); in > 130<<10 {
 			t.Errorf("%d bytes are held", in)
 		}
@@ -235,9 +235,9 @@ func TestPatientPeer(t *testing.T) {
 		r := newRemote(t, false)
 		r.prove()
 		for seq := range uint32(maxUnread) {
-			rig.Check(t, r.data(seq, r.record(framed("{}"))))
+			rig.Must(t, r.data(seq, r.record(framed("{}"))))
 		}
-		rig.Check(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
+		rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
 		for range maxUnread {
 			r.wantRead("{}")
 		}

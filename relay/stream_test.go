@@ -130,7 +130,7 @@ func joined(t testing.TB, change ...func(*streamConfig)) (harness, executor *str
 func introduce(t testing.TB, harness, executor *stream) {
 	t.Helper()
 	for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}, {harness, executor}, {executor, harness}, {harness, executor}} {
-		rig.Check(t, step.from.Write([]byte("{}")))
+		rig.Must(t, step.from.Write([]byte("{}")))
 		message, err := step.to.Read()
 		if err != nil || string(message) != "{}" {
 			t.Fatalf("got %q, %v", message, err)
@@ -215,7 +215,7 @@ func (r *remote) told() []error {
 // record seals plaintext; records must be received in the order of sealing.
 func (r *remote) record(plaintext string) []byte {
 	record, err := r.keys.Seal(nil, []byte(plaintext))
-	rig.Check(r.t, err)
+	rig.Must(r.t, err)
 	return record
 }
 
@@ -276,7 +276,7 @@ func TestPeerEnds(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
 			for seq := range uint32(3) {
-				rig.Check(t, r.data(seq, r.record(framed(fmt.Sprintf("message %d", seq)))))
+				rig.Must(t, r.data(seq, r.record(framed(fmt.Sprintf("message %d", seq)))))
 			}
 			r.stream.end(tt.end)
 			r.stream.end(errors.New("a second end"))
@@ -284,9 +284,7 @@ func TestPeerEnds(t *testing.T) {
 				r.wantRead(fmt.Sprintf("message %d", seq))
 			}
 			r.wantEnd(tt.read)
-			if err := r.stream.Write([]byte("{}")); !errors.Is(err, tt.write) {
-				t.Errorf("Write: %v, want %v", err, tt.write)
-			}
+			rig.Is(t, r.stream.Write([]byte("{}")), tt.write, "Write")
 			if err := r.data(3, []byte("nothing")); err != nil {
 				t.Errorf("a frame after the end: %v", err)
 			}
@@ -305,7 +303,7 @@ func TestPeerEnds(t *testing.T) {
 func TestLocalEnd(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
-	rig.Check(t, r.data(0, r.record(framed("unread"))))
+	rig.Must(t, r.data(0, r.record(framed("unread"))))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() { r.stream.Close() })
@@ -313,9 +311,7 @@ func TestLocalEnd(t *testing.T) {
 	wg.Wait()
 	r.stream.end(nil)
 	r.wantEnd(net.ErrClosed)
-	if err := r.stream.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Is(t, r.stream.Write([]byte("{}")), net.ErrClosed, "Write")
 	if ends := r.told(); !slices.Equal(ends, []error{nil}) {
 		t.Errorf("ended was told %v, want one nil", ends)
 	}
@@ -368,7 +364,7 @@ func TestWriteKeepsNothing(t *testing.T) {
 	r := newRemote(t, false)
 	message := bytes.Repeat([]byte("abc"), 5000)
 	want := bytes.Clone(message)
-	rig.Check(t, r.stream.Write(message))
+	rig.Must(t, r.stream.Write(message))
 	if !bytes.Equal(message, want) {
 		t.Error("Write has changed its slice")
 	}
@@ -397,7 +393,7 @@ func TestBlockedWriters(t *testing.T) {
 		if len(lane.frames) != cap(lane.frames) {
 			t.Fatalf("%d frames were sent", len(lane.frames))
 		}
-		rig.Check(t, r.data(0, r.record(framed("hello"))))
+		rig.Must(t, r.data(0, r.record(framed("hello"))))
 		r.wantRead("hello")
 		r.stream.Close()
 		wg.Wait()
@@ -465,7 +461,7 @@ func TestIdleStream(t *testing.T) {
 		r := newRemote(t, true)
 		r.write("{}", "{}")
 		for seq := range uint32(200) {
-			rig.Check(t, r.data(seq, r.record(framed("{}"))))
+			rig.Must(t, r.data(seq, r.record(framed("{}"))))
 			r.wantRead("{}")
 		}
 		r.write("{}", "{}")

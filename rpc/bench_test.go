@@ -35,7 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			p, _ := join(b, rpc.Config{}, rpc.Config{Table: rpc.Table{"m": {Handle: handle, Order: order}}})
 			b.ReportAllocs()
 			for b.Loop() {
-				rig.Check(b, p.Call(b.Context(), "m", nil, nil))
+				rig.Must(b, p.Call(b.Context(), "m", nil, nil))
 			}
 		})
 	}
@@ -48,6 +48,6 @@ func BenchmarkNotify64K(b *testing.B) {
 	b.SetBytes(int64(len(n.Chunk)))
 	for b.Loop() {
 		n.Seq++
-		rig.Check(b, p.Notify(protocol.MethodProcessOutput, n))
+		rig.Must(b, p.Notify(protocol.MethodProcessOutput, n))
 	}
 }

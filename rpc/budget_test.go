@@ -477,7 +477,7 @@ func TestBudgetGate(t *testing.T) {
 		const size = 1 << 10
 		serve := func(in *Intake) []byte {
 			t.Helper()
-			rig.Check(t, in.Begin())
+			rig.Must(t, in.Begin())
 			mustFill(t, in, size)
 			return in.Message()
 		}
@@ -507,13 +507,13 @@ func TestBudgetGate(t *testing.T) {
 		}
 		begun := waits(other)
 		other.Recycle(others[0])
-		rig.Check(t, <-begun)
+		rig.Must(t, <-begun)
 		others[0] = serve(other)
 		begun = waits(other)
 		for _, message := range held { // until there is room for all
 			in.Recycle(message)
 		}
-		rig.Check(t, <-begun)
+		rig.Must(t, <-begun)
 		for _, message := range others {
 			other.Recycle(message)
 		}

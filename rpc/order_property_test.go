@@ -143,7 +143,7 @@ func TestSequenceProperties(t *testing.T) {
 		}
 		suspend := func(to state) func(*rapid.T) {
 			return func(t *rapid.T) {
-				rig.Check(t, m.s.suspend(pick(t, running, blocked), to))
+				rig.Must(t, m.s.suspend(pick(t, running, blocked), to))
 				m.startAll()
 			}
 		}
@@ -154,7 +154,7 @@ func TestSequenceProperties(t *testing.T) {
 				size:  rapid.IntRange(1, 9).Draw(t, "size"),
 			}
 			m.all = append(m.all, k)
-			rig.Check(t, m.s.enter(k))
+			rig.Must(t, m.s.enter(k))
 			m.startAll()
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -220,7 +220,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 			t.Parallel()
 			s := &sequence{slots: 1, queues: map[string]*queue{}}
 			all := enterAll(t, s, 1, Order{}, "q", tt.size)
-			rig.Check(t, s.suspend(all[0], blocked))
+			rig.Must(t, s.suspend(all[0], blocked))
 			all = append(all, enterAll(t, s, tt.n-1, Order{}, "q", tt.size)...)
 			if err := s.enter(&ticket{queue: "q", size: tt.size}); err == nil {
 				t.Error("one more was let in")

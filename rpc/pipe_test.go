@@ -100,9 +100,9 @@ func BenchmarkPipe(b *testing.B) {
 	defer near.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		rig.Check(b, near.Write([]byte(`{}`)))
+		rig.Must(b, near.Write([]byte(`{}`)))
 		message, err := near.Read()
-		rig.Check(b, err)
+		rig.Must(b, err)
 		buffer.Recycle(message)
 	}
 }

@@ -51,9 +51,9 @@ func TestBounds(t *testing.T) {
 	var programs sync.WaitGroup
 	begin := func(id string) (end func()) {
 		ours, theirs, err := judge.Pair()
-		rig.Check(t, err)
+		rig.Must(t, err)
 		j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, id, quiet{}, ours)
 		p.Begin()
 		for i := range each {

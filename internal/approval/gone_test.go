@@ -31,9 +31,9 @@ func TestJudgeGone(t *testing.T) {
 	}
 	desk.Attach(true)
 	ours, theirs, err := judge.Pair()
-	rig.Check(t, err)
+	rig.Must(t, err)
 	j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
 	p.Begin()
 	decided := make(chan error, 1)

@@ -97,7 +97,7 @@ func TestCases(t *testing.T) {
 // replay replays the cases of a file, and notes their names.
 func replay(t *testing.T, file string, want int, names map[string]bool) {
 	lines, err := loadScripts(file)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	if len(lines) != want {
 		t.Errorf("%s has %d cases, want %d", file, len(lines), want)
 	}
@@ -113,10 +113,10 @@ func replay(t *testing.T, file string, want int, names map[string]bool) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Check(t, err)
+			rig.Must(t, err)
 			var c script
 			line := bytes.ReplaceAll(line, []byte("@DIR@"), []byte(filepath.Join(dir, "w")))
-			rig.Check(t, json.Unmarshal(line, &c))
+			rig.Must(t, json.Unmarshal(line, &c))
 			url := agentURL
 			if c.Home {
 				url = homeAgent(t, filepath.Join(dir, "w"), c.Before)
@@ -130,9 +130,7 @@ func replay(t *testing.T, file string, want int, names map[string]bool) {
 					t.Skip(reason)
 				}
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 }
@@ -145,7 +143,7 @@ func homeAgent(t *testing.T, dir, before string) (url string) {
 		t.Skip("needs an agent of its own")
 	}
 	for _, name := range []string{"home", "codex", "ws"} {
-		rig.Check(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	if before != "" {
 		if out, err := exec.CommandContext(t.Context(), "sh", "-c", before).CombinedOutput(); err != nil {
@@ -187,7 +185,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	}
 	expect := func(id int, result any) json.RawMessage {
 		data, err := json.Marshal(map[string]any{"id": id, "result": result})
-		rig.Check(t, err)
+		rig.Must(t, err)
 		return data
 	}
 	// initialize reports the same object as environment/info.

@@ -96,9 +96,9 @@ func TestMatch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			want, err := decode([]byte(tt.want))
-			rig.Check(t, err)
+			rig.Must(t, err)
 			got, err := decode([]byte(tt.got))
-			rig.Check(t, err)
+			rig.Must(t, err)
 			if ok := match(want, got); ok != tt.ok {
 				t.Errorf("match(%s, %s) = %v, want %v", tt.want, tt.got, ok, tt.ok)
 			}

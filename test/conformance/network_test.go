@@ -53,7 +53,7 @@ func TestNetworkCasesSupervised(t *testing.T) {
 // some of them in another way, for the reasons given.
 func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
 	lines, err := loadScripts("network-cases.jsonl")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	if want := 147; len(lines) != want {
 		t.Errorf("%d cases, want %d", len(lines), want)
 	}
@@ -73,10 +73,10 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			rig.Check(t, err)
+			rig.Must(t, err)
 			d := listen(t, dir)
 			var c script
-			rig.Check(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
+			rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
 			err = playNetwork(t.Context(), url, c.Steps, d)
 			if reason := other[c.Name]; reason != "" && *flagURL == "" {
 				if err == nil {
@@ -84,9 +84,7 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 				}
 				t.Skip(reason)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 	for name := range other {

@@ -22,7 +22,7 @@ const module = "github.com/execagent/execagent"
 func TestEmbed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/api.md")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	_, program, _ := strings.Cut(string(page), "\n```go\n")
 	program, _, _ = strings.Cut(program, "```\n")
 	if n := strings.Count(program, "\n"); n == 0 || n > maxLines {
@@ -48,15 +48,15 @@ func TestEmbed(t *testing.T) {
 func outside(t *testing.T, program string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	dir := t.TempDir()
 	write := func(name string, text []byte) {
-		rig.Check(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	write("main.go", []byte(program))
 	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, which are here
 		text, err := os.ReadFile(filepath.Join(root, name))
-		rig.Check(t, err)
+		rig.Must(t, err)
 		write(name, text)
 	}
 	goTool(t, dir, "mod", "edit", "-module=example.com/embed", "-require="+module+"@v0.0.0", "-replace="+module+"="+root)

@@ -19,10 +19,10 @@ func BenchmarkStart(b *testing.B) {
 	}
 	dir := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\n"
-	rig.Check(b, os.WriteFile(dir+"/.bash_profile", []byte(profile), 0o600))
+	rig.Must(b, os.WriteFile(dir+"/.bash_profile", []byte(profile), 0o600))
 	spec := procs.Spec{Dir: dir, Env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}}
 	state, err := snapshot.Capture(b.Context(), snapshot.Shell{Name: "bash", Path: path}, spec, start)
-	rig.Check(b, err)
+	rig.Must(b, err)
 	login := []string{path, "-lc", "true"}
 	for _, way := range []string{"none", "restored", "login"} {
 		b.Run(way, func(b *testing.B) {

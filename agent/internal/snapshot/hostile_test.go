@@ -125,7 +125,7 @@ func TestNothingLeft(t *testing.T) {
 					t.Error(err)
 				}
 				pid, err := os.ReadFile(filepath.Join(spec.Dir, "pid"))
-				rig.Check(t, err)
+				rig.Must(t, err)
 				deadline := time.Now().Add(time.Minute)
 				for running(strings.TrimSpace(string(pid))) {
 					if time.Now().After(deadline) {

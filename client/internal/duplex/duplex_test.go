@@ -29,20 +29,16 @@ func TestServerLies(t *testing.T) {
 		{"takes less than it was given", func(s *Stream) error { return s.Confirm(2, Out{Offset: 0, Bytes: make([]byte, 3)}) }},
 		{"resumes beyond", func(s *Stream) error { _, err := s.Resume(4); return err }},
 		{"behind the end", func(s *Stream) error {
-			if err := s.Accept(5, nil, io.EOF); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, s.Accept(5, nil, io.EOF))
 			return s.Accept(5, []byte("x"), nil)
 		}},
 	}
 	for _, tt := range tests {
 		s := New(1000, 100)
 		turn, err := s.Resume(0)
-		rig.Check(t, err)
-		if _, err := s.Write([]byte("abc")); err != nil {
-			t.Fatal(err)
-		}
-		rig.Check(t, s.Accept(0, []byte("hello"), nil))
+		rig.Must(t, err)
+		rig.Must(t, rig.Err(s.Write([]byte("abc"))))
+		rig.Must(t, s.Accept(0, []byte("hello"), nil))
 		if o, ok := s.Next(turn); !ok || string(o.Bytes) != "abc" {
 			t.Fatalf("%q, %v", o.Bytes, ok)
 		}
@@ -60,11 +56,9 @@ func TestServerLies(t *testing.T) {
 func TestWindowStays(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
-	rig.Check(t, s.Accept(0, make([]byte, 1000), nil))
+	rig.Must(t, s.Accept(0, make([]byte, 1000), nil))
 	for range 3 {
-		if _, err := s.Resume(0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Resume(0)))
 		if err := s.Accept(1000, []byte("x"), nil); err == nil {
 			t.Fatal("a resume has opened the window")
 		}
@@ -77,10 +71,8 @@ func TestAckAgain(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	turn, _ := s.Resume(0)
-	rig.Check(t, s.Accept(0, make([]byte, 600), nil))
-	if _, err := io.ReadFull(s, make([]byte, 600)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Accept(0, make([]byte, 600), nil))
+	rig.Must(t, rig.Err(io.ReadFull(s, make([]byte, 600))))
 	for range 3 {
 		if n, ok := s.AckDue(turn); !ok || n != 600 {
 			t.Fatalf("%d, %v", n, ok)
@@ -91,10 +83,8 @@ func TestAckAgain(t *testing.T) {
 	if n, ok := s.AckDue(turn); !ok || n != 600 {
 		t.Fatalf("%d, %v", n, ok)
 	}
-	rig.Check(t, s.Accept(600, []byte("x"), nil))
-	if _, err := s.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Accept(600, []byte("x"), nil))
+	rig.Must(t, rig.Err(s.Read(make([]byte, 1))))
 	if n, ok := s.AckDue(turn); !ok || n != 601 {
 		t.Fatalf("%d, %v", n, ok)
 	}
@@ -109,10 +99,8 @@ func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	past := time.Now().Add(-time.Second)
-	rig.Check(t, s.SetDeadline(past))
-	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read: %v", err)
-	}
+	rig.Must(t, s.SetDeadline(past))
+	rig.Is(t, rig.Err(s.Read(make([]byte, 1))), os.ErrDeadlineExceeded, "Read")
 	for {
 		if _, err := s.Write(make([]byte, 1<<20)); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -121,11 +109,9 @@ func TestDeadlines(t *testing.T) {
 			break
 		}
 	}
-	rig.Check(t, errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))))
-	if _, err := s.Write(make([]byte, 2<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write that waits: %v", err)
-	}
-	rig.Check(t, s.Accept(0, []byte("x"), nil))
+	rig.Must(t, errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))))
+	rig.Is(t, rig.Err(s.Write(make([]byte, 2<<20))), os.ErrDeadlineExceeded, "Write that waits")
+	rig.Must(t, s.Accept(0, []byte("x"), nil))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
 		t.Errorf("Read without a deadline: %v", err)
 	}
@@ -167,7 +153,7 @@ func TestCarried(t *testing.T) {
 		choose := rand.New(rand.NewPCG(7, uint64(len(sent))))
 		for ended := false; !ended; {
 			turn, err := s.Resume(uint64(len(came)))
-			rig.Check(t, err)
+			rig.Must(t, err)
 			for range 1 + choose.IntN(20) {
 				o, ok := s.Next(turn)
 				if !ok {
@@ -184,7 +170,7 @@ func TestCarried(t *testing.T) {
 				came = append(came, o.Bytes...)
 				s.Sent()
 				if choose.IntN(3) > 0 || o.EOF {
-					rig.Check(t, s.Confirm(uint64(len(came)), o))
+					rig.Must(t, s.Confirm(uint64(len(came)), o))
 				}
 				if ended = o.EOF; ended {
 					break

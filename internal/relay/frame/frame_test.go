@@ -31,14 +31,14 @@ var vectorFrames = map[string]Frame{
 func readVectors(t testing.TB) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "relay-frames.json"))
-	rig.Check(t, err)
+	rig.Must(t, err)
 	var v struct {
 		Frames []struct {
 			Name  string `json:"name"`
 			Frame string `json:"frame_hex"`
 		} `json:"frames"`
 	}
-	rig.Check(t, json.Unmarshal(text, &v))
+	rig.Must(t, json.Unmarshal(text, &v))
 	out := map[string][]byte{}
 	for _, f := range v.Frames {
 		if out[f.Name], err = hex.DecodeString(f.Frame); err != nil {
@@ -78,7 +78,7 @@ func TestVectors(t *testing.T) {
 func encode(t *testing.T, pb *relaypb.RelayMessageFrame, more ...byte) []byte {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	return append(b, more...)
 }
 
@@ -213,7 +213,7 @@ func TestTruncated(t *testing.T) {
 	t.Parallel()
 	for name, message := range readVectors(t) {
 		var whole Frame
-		rig.Check(t, Decode(message, &whole))
+		rig.Must(t, Decode(message, &whole))
 		for n := range message {
 			var f Frame
 			if err := Decode(message[:n], &f); err == nil && name != "data with trace" {
@@ -261,7 +261,7 @@ func TestDataHeader(t *testing.T) {
 				t.Errorf("Append of %d bytes, numbers %d, differs", size, n)
 			}
 			var back Frame
-			rig.Check(t, Decode(append(header, payload...), &back))
+			rig.Must(t, Decode(append(header, payload...), &back))
 			if !same(&f, &back) {
 				t.Errorf("%d bytes, numbers %d, come back as another frame", size, n)
 			}
@@ -276,7 +276,7 @@ func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 128)
 	for name, do := range map[string]func(){
 		"Decode": func() {
-			rig.Check(t, Decode(message, &f))
+			rig.Must(t, Decode(message, &f))
 		},
 		"Decode of nonsense": func() {
 			if Decode(message[:len(message)-1], &f) == nil {
@@ -300,7 +300,7 @@ func BenchmarkDecode(b *testing.B) {
 	message := f.Append(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		rig.Check(b, Decode(message, &f))
+		rig.Must(b, Decode(message, &f))
 	}
 }
 

@@ -188,7 +188,7 @@ func FuzzAppend(f *testing.F) {
 		got := in.Append([]byte("before"))[len("before"):]
 		pb := message(&in)
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
 		}

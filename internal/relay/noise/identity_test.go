@@ -17,7 +17,7 @@ func TestIdentity(t *testing.T) {
 		t.Error("two identities have one key")
 	}
 	text, err := json.Marshal(a.PublicKey())
-	rig.Check(t, err)
+	rig.Must(t, err)
 	var key wire.PublicKey
 	if err := json.Unmarshal(text, &key); err != nil {
 		t.Fatalf("the key is not what a registry takes: %v", err)
@@ -69,20 +69,20 @@ func TestEncapsulationKey(t *testing.T) {
 	id, a, b := newIdentity(t), newIdentity(t).public.MLKEM768, newIdentity(t).public.MLKEM768
 	raw := bytes.Clone(a)
 	first, err := id.encapsulationKey(raw)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	clear(raw) // the caller's to reuse
 	for _, want := range [][]byte{a, b, a, b, b} {
 		got, err := id.encapsulationKey(want)
-		rig.Check(t, err)
+		rig.Must(t, err)
 		equal(t, "key", got.Bytes(), want)
 	}
 	if _, err := id.encapsulationKey(bytes.Repeat([]byte{0xff}, kemSize)); err == nil {
 		t.Error("a key that is none is accepted")
 	}
 	again, err := id.encapsulationKey(b)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	same, err := id.encapsulationKey(b)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	if again != same || first == same {
 		t.Error("the key is parsed each time, or confused with another")
 	}

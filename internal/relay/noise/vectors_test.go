@@ -86,7 +86,7 @@ const (
 func readVector(t testing.TB, name string) *vector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "vectors", name))
-	rig.Check(t, err)
+	rig.Must(t, err)
 	var v vector
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -101,9 +101,9 @@ func readVector(t testing.TB, name string) *vector {
 func (k *vectorKey) ephemeral(t testing.TB) *ephemeral {
 	t.Helper()
 	x, err := ecdh.X25519().NewPrivateKey(k.X25519Private)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	m, err := mlkem.NewDecapsulationKey768(k.MLKEMSeed)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	e := ephemeralOf(x, m)
 	equal(t, "X25519 public key", e.x25519Public, k.X25519Public)
 	equal(t, "ML-KEM public key", e.mlkemPublic, k.MLKEMPublic)
@@ -146,7 +146,7 @@ func fixedState(t testing.TB, s, e *vectorKey, encapsulations ...hexBytes) *hand
 			t.Fatal("there are more encapsulations than the vector has randomness for")
 		}
 		secret, ciphertext, err := mlkemtest.Encapsulate768(key, encapsulations[0])
-		rig.Check(t, err)
+		rig.Must(t, err)
 		encapsulations = encapsulations[1:]
 		return secret, ciphertext
 	}
@@ -176,10 +176,10 @@ func TestVectorRuns(t *testing.T) {
 func replayHarness(t *testing.T, v *vector) {
 	hs := v.harnessState(t)
 	message, err := hs.writeInitiation(v.executor(), Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), []byte(v.Authorization))
-	rig.Check(t, err)
+	rig.Must(t, err)
 	equal(t, "message 1", message, v.Message1)
 
-	rig.Check(t, hs.readResponse(v.Message2))
+	rig.Must(t, hs.readResponse(v.Message2))
 	equal(t, "handshake hash", hs.h[:], v.HandshakeHash)
 	tx, rx := hs.split()
 	checkKeys(t, v, tx, rx)
@@ -189,13 +189,13 @@ func replayHarness(t *testing.T, v *vector) {
 func replayExecutor(t *testing.T, v *vector) {
 	hs := v.executorState(t)
 	authorization, err := hs.readInitiation(Prologue(v.EnvironmentID, v.RegistrationID, []byte(v.StreamID)), v.Message1)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	equal(t, "authorization", authorization, []byte(v.Authorization))
 	equal(t, "harness's X25519 key", hs.rs.Bytes(), v.HarnessStatic.X25519Public)
 	equal(t, "harness's ML-KEM key", hs.rsKEM.Bytes(), v.HarnessStatic.MLKEMPublic)
 
 	message, err := hs.writeResponse()
-	rig.Check(t, err)
+	rig.Must(t, err)
 	equal(t, "message 2", message, v.Message2)
 	equal(t, "handshake hash", hs.h[:], v.HandshakeHash)
 	rx, tx := hs.split()

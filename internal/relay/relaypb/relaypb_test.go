@@ -40,7 +40,7 @@ func TestGenerated(t *testing.T) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	rig.Check(t, err)
+	rig.Must(t, err)
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte("// \tproto")) {

@@ -37,9 +37,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	lane := client.NewLane(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		rig.Check(b, lane.Send(sized(200)))
+		rig.Must(b, lane.Send(sized(200)))
 		m, err := client.Read()
-		rig.Check(b, err)
+		rig.Must(b, err)
 		m.Release()
 	}
 }

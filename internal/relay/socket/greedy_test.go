@@ -57,11 +57,9 @@ func TestNoise(t *testing.T) {
 				_, err = p.Write(bytes.Repeat(tt.piece, 100))
 			}
 			if !tt.ends {
-				rig.Check(t, err)
+				rig.Must(t, err)
 				p.Close()
-				if err := <-ended; !errors.Is(err, io.EOF) {
-					t.Errorf("it ended by %v", err)
-				}
+				rig.Is(t, <-ended, io.EOF, "its end")
 				return
 			}
 			select {
@@ -86,7 +84,7 @@ func TestNoiseForgotten(t *testing.T) {
 		p.Write(bytes.Repeat(appendFrame(nil, pongFrame, nil, true), maxNoise/6-1000))
 		p.send(t, binaryFrame, "message")
 		m, err := s.Read()
-		rig.Check(t, err)
+		rig.Must(t, err)
 		m.Release()
 	}
 }
@@ -252,7 +250,7 @@ func TestBudget(t *testing.T) {
 			m.Release()
 		}
 	}()
-	rig.Check(t, from.Flush(t.Context()))
+	rig.Must(t, from.Flush(t.Context()))
 	for _, l := range append(lanes, others) {
 		l.socket.Close()
 	}
@@ -279,7 +277,7 @@ func TestBudgetIsFree(t *testing.T) {
 			t.Error("it does not wait")
 		}
 		b.Give(1 << 20)
-		rig.Check(t, <-sent)
+		rig.Must(t, <-sent)
 	})
 }
 
@@ -307,7 +305,7 @@ func TestBudgetOfWrites(t *testing.T) {
 	}
 	written()
 	go io.Copy(io.Discard, p.In)
-	rig.Check(t, s.Flush(t.Context()))
+	rig.Must(t, s.Flush(t.Context()))
 	if n := b.Used(); n != 0 {
 		t.Errorf("%d bytes are counted of what was written", n)
 	}

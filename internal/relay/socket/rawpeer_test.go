@@ -27,7 +27,7 @@ func rawPipe(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
 	conn, err := l.dial(t.Context(), "", "")
-	rig.Check(t, err)
+	rig.Must(t, err)
 	p := newRawPeer(t, conn)
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })
@@ -41,7 +41,7 @@ func rawTCP(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
 	conn, err := net.Dial("tcp", l.Addr().String())
-	rig.Check(t, err)
+	rig.Must(t, err)
 	p := newRawPeer(t, conn)
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })
