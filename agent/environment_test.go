@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/execagent/execagent/protocol"
 	testrig "github.com/execagent/execagent/test/rig"
 )

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/test/rig"
