@@ -10,8 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/internal/sandbox/confine"
-	"github.com/execagent/execagent/internal/sandbox/probe"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/sandbox"
@@ -40,22 +38,18 @@ type rig struct {
 	serve sync.WaitGroup
 }
 
-// What this host can enforce is found out once, not for each agent.
+// The first agent finds out for all others what this host can enforce.
 var (
-	hostProbed = sync.OnceValue(func() sandbox.Host {
-		found, err := probe.Host(context.Background(), os.Args[0])
-		if err != nil {
-			panic(err)
-		}
-		return found
-	})
-	hostJudges = untilTrue(0, func() bool { return confine.TryJudged(nil) == nil })
+	hostOnce   sync.Once
+	hostProbed func() sandbox.Host
+	hostJudges func() bool
 )
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	cfg.Confines = true // see TestMain
 	r := rigOf(t, New(cfg))
+	hostOnce.Do(func() { hostProbed, hostJudges = r.agent.sandboxes.probed, r.agent.sandboxes.judges })
 	r.agent.sandboxes.probed, r.agent.sandboxes.judges = hostProbed, hostJudges
 	// A snapshot that takes too long is taken again, so startup files run more often.
 	r.agent.snapshotTime = patience

@@ -37,6 +37,26 @@ func TestDetachWhileReading(t *testing.T) {
 	})
 }
 
+// TestTooManyReads: of one connection so many reads may wait; the next one is refused.
+func TestTooManyReads(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		a := r.attach("")
+		p := a.starts("p")
+		read := object{"processId": "p", "waitMs": 600_000}
+		var waiting []<-chan reply
+		for range 1024 {
+			waiting = append(waiting, a.later("process/read", read))
+		}
+		synctest.Wait()
+		wantCode(t, "one more", a.call("process/read", read, nil), protocol.CodeInvalidRequest)
+		p.prints("x")
+		for _, done := range waiting {
+			testrig.Must(t, (<-done).err)
+		}
+	})
+}
+
 // family starts a process that has a child, and another whose leader exits and leaves one. It
 // returns what ends with the last of their processes.
 func family(t *testing.T, c *client) (ended <-chan struct{}) {

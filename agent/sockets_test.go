@@ -76,6 +76,18 @@ func TestSocketPressure(t *testing.T) {
 	}
 }
 
+// TestSocketReset: the end of a connection that is reset is an error, and told as one.
+func TestSocketReset(t *testing.T) {
+	t.Parallel()
+	address := "tcp://" + listenFor(t, func(conn net.Conn) { testrig.Check(t, conn.(*net.TCPConn).SetLinger(0), conn.Close()) })
+	c := newRig(t, Config{}).raw(t)
+	c.call("o", "socket/open", object{"socketId": "s", "address": address})
+	c.next()
+	if end := c.Next(t); !strings.Contains(end, `"error":"Connection reset by peer (os error 104)"`) {
+		t.Errorf("the end is told as %s", end)
+	}
+}
+
 // TestSocketDeaf: a client that reads nothing holds up nobody else.
 func TestSocketDeaf(t *testing.T) {
 	t.Parallel()
