@@ -79,12 +79,19 @@ func TestSocketPressure(t *testing.T) {
 // TestSocketReset: the end of a connection that is reset is an error, and told as one.
 func TestSocketReset(t *testing.T) {
 	t.Parallel()
-	address := "tcp://" + listenFor(t, func(conn net.Conn) { testrig.Check(t, conn.(*net.TCPConn).SetLinger(0), conn.Close()) })
+	address := "tcp://" + listenFor(t, func(conn net.Conn) {
+		_, err := conn.Read(make([]byte, 1))
+		testrig.Check(t, err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+	})
 	c := newRig(t, Config{}).raw(t)
 	c.call("o", "socket/open", object{"socketId": "s", "address": address})
-	c.next()
-	if end := c.Next(t); !strings.Contains(end, `"error":"Connection reset by peer (os error 104)"`) {
-		t.Errorf("the end is told as %s", end)
+	c.call("w", "socket/write", object{"socketId": "s", "offset": 0, "chunk": []byte("x")})
+	said := ""
+	for range 3 { // two answers, and the end
+		said += c.Next(t)
+	}
+	if !strings.Contains(said, `"error":"Connection reset by peer (os error 104)"`) {
+		t.Errorf("it says %s", said)
 	}
 }
 
