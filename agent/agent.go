@@ -148,6 +148,7 @@ type Agent struct {
 	inotify inotify.Group
 	watcher fswatch.Watcher
 	metrics counters
+	start   func(procs.Spec) (proc, error) // execute but in tests
 	skills  *skills.Discovery
 
 	mu       sync.Mutex // guards what follows
@@ -209,6 +210,7 @@ func New(cfg Config) *Agent {
 		sandboxes: newSandboxes(&cfg),
 		sessions:  map[string]*Session{},
 		idle:      idle,
+		start:     execute,
 
 		connections: map[*connection]struct{}{},
 	}

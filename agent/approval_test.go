@@ -23,13 +23,9 @@ func TestOperatorPolicy(t *testing.T) {
 prefix_rule(pattern=["ls"], decision="prompt")
 prefix_rule(pattern=["/usr/bin/env"], decision="forbidden")
 `
-	if err := os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	programs.Must(t, os.WriteFile(filepath.Join(dir, "a.rules"), []byte(text), 0o600))
 	rules, err := execpolicy.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Must(t, err)
 	allow := object{"execApproval": object{"rules": []object{{"name": "mine", "text": `prefix_rule(pattern=["touch"])`}}}}
 	for _, tt := range []struct {
 		name    string
@@ -100,14 +96,10 @@ func TestHiddenProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, at := range []string{"first", "second"} {
-		if err := errors.Join(os.Mkdir(dir+"/"+at, 0o755), programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))); err != nil {
-			t.Fatal(err)
-		}
+		programs.Must(t, errors.Join(os.Mkdir(dir+"/"+at, 0o755), programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n"))))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["` + dir + `/first/tool"])`}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Must(t, err)
 	c := newRig(t, Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Unmatched: rule.Forbidden}, nil))}).attach("")
 	for name, sandbox := range map[string]object{
 		"shown":  managed("restricted", special("minimal", "read"), at(dir, "read")),

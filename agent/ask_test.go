@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // asked puts a question to the client of a session, and returns what will become of it.
@@ -17,166 +18,133 @@ func asked(ctx context.Context, s *Session, answer *protocol.PolicyAnswer) <-cha
 	return done
 }
 
+// asker returns a client with its session, which has been announced.
+func (r *rig) asker(t *testing.T, more object) (*raw, *Session, func()) {
+	t.Helper()
+	c, id, lose := r.opens(t, more)
+	synctest.Wait()
+	return c, r.session(id), lose
+}
+
 // TestAsk: questions are numbered from 1 on each connection, and answered in any order; what
 // answers no question is ignored.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	id := r.attach("").drops()
-	s := r.session(id)
-	for range 2 {
-		c, conn := r.resume(t, id)
-		var answers [2]protocol.PolicyAnswer
-		first := asked(t.Context(), s, &answers[0])
-		c.wantQuestion(1)
-		second := asked(t.Context(), s, &answers[1])
-		c.wantQuestion(2)
-		c.send(`{"id":7,"result":{}}`)
-		c.send(`{"id":"x","error":{"code":1,"message":"m"}}`)
-		c.send(`{"id":2,"result":{"decision":{"type":"deny","reason":"two"}}}`)
-		if err := <-second; err != nil || *answers[1].Decision.Reason != "two" {
-			t.Errorf("the second question: %v, %+v", err, answers[1])
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		more := object{}
+		for range 2 {
+			c, s, drop := r.asker(t, more)
+			more["resumeSessionId"] = s.id
+			var answers [2]protocol.PolicyAnswer
+			first := asked(t.Context(), s, &answers[0])
+			c.wantQuestion(1)
+			second := asked(t.Context(), s, &answers[1])
+			c.wantQuestion(2)
+			c.send(`{"id":7,"result":{}}`)
+			c.send(`{"id":"x","error":{"code":1,"message":"m"}}`)
+			c.send(`{"id":2,"result":{"decision":{"type":"deny","reason":"two"}}}`)
+			if err := <-second; err != nil || *answers[1].Decision.Reason != "two" {
+				t.Errorf("the second question: %v, %+v", err, answers[1])
+			}
+			c.send(`{"id":2,"result":{"decision":{"type":"allow"}}}`) // once more
+			c.send(`{"id":1,"error":{"code":-32601,"message":"what?"}}`)
+			if err := <-first; err == nil {
+				t.Error("an error is taken for an answer")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			late := asked(ctx, s, &answers[0])
+			c.wantQuestion(3)
+			cancel()
+			testrig.Is(t, <-late, context.Canceled, "a question that was given up")
+			c.send(`{"id":3,"result":{"decision":{"type":"allow"}}}`)
+			malformed := asked(t.Context(), s, &answers[0])
+			c.wantQuestion(4) // so the connection lives
+			c.send(`{"id":4,"result":{"decision":null}}`)
+			if err := <-malformed; err == nil {
+				t.Error("null is taken for a decision")
+			}
+			drop()
 		}
-		c.send(`{"id":2,"result":{"decision":{"type":"allow"}}}`) // once more
-		c.send(`{"id":1,"error":{"code":-32601,"message":"what?"}}`)
-		if err := <-first; err == nil {
-			t.Error("an error is taken for an answer")
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		late := asked(ctx, s, &answers[0])
-		c.wantQuestion(3)
-		cancel()
-		if err := <-late; !errors.Is(err, context.Canceled) {
-			t.Errorf("a question that was given up: %v", err)
-		}
-		c.send(`{"id":3,"result":{"decision":{"type":"allow"}}}`)
-		malformed := asked(t.Context(), s, &answers[0])
-		c.wantQuestion(4) // so the connection lives
-		c.send(`{"id":4,"result":{"decision":null}}`)
-		if err := <-malformed; err == nil {
-			t.Error("null is taken for a decision")
-		}
-		conn()
-	}
+	})
 }
 
-// TestAskWithoutClient: a question fails at once where nobody is attached, and as soon as nobody
-// is any more.
+// TestAskWithoutClient: a question fails as soon as nobody is attached any more, and at once where
+// nobody is.
 func TestAskWithoutClient(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	id := r.attach("").drops()
-	s := r.session(id)
-	var answer protocol.PolicyAnswer
-	if err := <-asked(t.Context(), s, &answer); !errors.Is(err, errNobody) {
-		t.Errorf("while detached: %v, want %v", err, errNobody)
-	}
-	c, drop := r.resume(t, id)
-	waiting := asked(t.Context(), s, &answer)
-	c.wantQuestion(1)
-	drop()
-	if err := <-waiting; err == nil {
-		t.Error("answered by nobody")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.asked); n != 0 {
-		t.Errorf("%d questions wait for nobody", n)
-	}
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		c, s, drop := r.asker(t, nil)
+		var answer protocol.PolicyAnswer
+		waiting := asked(t.Context(), s, &answer)
+		c.wantQuestion(1)
+		drop()
+		if err := <-waiting; err == nil {
+			t.Error("answered by nobody")
+		}
+		if err := <-asked(t.Context(), s, &answer); !errors.Is(err, errNobody) || len(s.asked) != 0 {
+			t.Errorf("while detached: %v, want %v; %d questions wait for nobody", err, errNobody, len(s.asked))
+		}
+	})
 }
 
 // TestAskTaken: who has lost the session to another client decides nothing any more.
 func TestAskTaken(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	open := func(params string) *raw {
-		conn, _ := r.dial()
-		c := r.rawOn(t, conn)
-		c.send(`{"id":1,"method":"initialize","params":%s}`, params)
-		c.next()
-		return c
-	}
-	first := open(`{"clientName":"a","sessionName":"n"}`)
-	var s *Session
-	r.agent.mu.Lock()
-	for _, s = range r.agent.sessions {
-	}
-	r.agent.mu.Unlock()
-	s.announced(t)
-	var answer protocol.PolicyAnswer
-	waiting := asked(t.Context(), s, &answer)
-	first.wantQuestion(1)
-	second := open(`{"clientName":"b","sessionName":"n","take":true}`)
-	if err := <-waiting; !errors.Is(err, errNobody) {
-		t.Errorf("a question to a client that has lost the session: %v", err)
-	}
-	s.announced(t)
-	next := asked(t.Context(), s, &answer)
-	second.wantQuestion(1)
-	second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)
-	if err := <-next; err != nil || answer.Decision.Type != protocol.PolicyAllow {
-		t.Errorf("the client that has the session now: %v, %+v", err, answer)
-	}
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		named := object{"sessionName": "n", "take": true}
+		first, s, _ := r.asker(t, named)
+		var answer protocol.PolicyAnswer
+		waiting := asked(t.Context(), s, &answer)
+		first.wantQuestion(1)
+		second, _, _ := r.asker(t, named)
+		testrig.Is(t, <-waiting, errNobody, "a question to a client that has lost the session")
+		next := asked(t.Context(), s, &answer)
+		second.wantQuestion(1)
+		second.send(`{"id":1,"result":{"decision":{"type":"allow"}}}`)
+		if err := <-next; err != nil || answer.Decision.Type != protocol.PolicyAllow {
+			t.Errorf("the client that has the session now: %v, %+v", err, answer)
+		}
+	})
 }
 
 // TestManyQuestions: one more than may wait is not asked.
 func TestManyQuestions(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	id := r.attach("").drops()
-	s := r.session(id)
-	c, _ := r.resume(t, id)
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for i := range maxAsked {
-		all.Go(func() {
-			var answer protocol.PolicyAnswer
-			if err := s.ask(ctx, "test/question", object{}, &answer); !errors.Is(err, context.Canceled) {
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		c, s, _ := r.asker(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var answer protocol.PolicyAnswer
+		var all []<-chan error
+		for range maxAsked {
+			all = append(all, asked(ctx, s, new(protocol.PolicyAnswer)))
+		}
+		for range maxAsked {
+			if m := c.next(); m.Method != "test/question" {
+				t.Fatalf("%+v, want a question", m)
+			}
+		}
+		testrig.Is(t, <-asked(t.Context(), s, &answer), errAsked, "one more question")
+		cancel()
+		for i, done := range all {
+			if err := <-done; !errors.Is(err, context.Canceled) {
 				t.Errorf("question %d: %v", i, err)
 			}
-		})
-	}
-	for range maxAsked {
-		if m := c.next(); m.Method != "test/question" {
-			t.Fatalf("%+v, want a question", m)
 		}
-	}
-	var answer protocol.PolicyAnswer
-	if err := s.ask(t.Context(), "test/question", object{}, &answer); !errors.Is(err, errAsked) {
-		t.Errorf("one more question: %v, want %v", err, errAsked)
-	}
-	cancel()
-	all.Wait()
-	next := asked(t.Context(), s, &answer)
-	c.wantQuestion(maxAsked + 1)
-	c.send(`{"id":%d,"result":{"decision":{"type":"allow"}}}`, maxAsked+1)
-	if err := <-next; err != nil {
-		t.Errorf("after the others: %v", err)
-	}
-}
-
-// drops loses the connection of a client, and returns its session.
-func (c *client) drops() string {
-	c.t.Helper()
-	c.drop()
-	return c.session
+		next := asked(t.Context(), s, &answer)
+		c.wantQuestion(maxAsked + 1)
+		c.send(`{"id":%d,"result":{"decision":{"type":"allow"}}}`, maxAsked+1)
+		if err := <-next; err != nil {
+			t.Errorf("after the others: %v", err)
+		}
+	})
 }
 
 // resume returns a client that has resumed a session, and what loses its connection.
 func (r *rig) resume(t *testing.T, session string) (*raw, func()) {
 	t.Helper()
-	conn, served := r.dial()
-	c := r.rawOn(t, conn)
-	c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw","resumeSessionId":%q}}`, session)
-	if m := c.next(); m.Error != nil {
-		t.Fatal(m.Error)
-	}
-	c.send(`{"method":"initialized"}`)
+	c, _, lose := r.opens(t, object{"resumeSessionId": session})
 	r.session(session).announced(t)
-	return c, func() {
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go of a connection")
-	}
+	return c, lose
 }
 
 // announced waits until the session knows the client that has the answer to initialize.

@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // All benchmarks go over rpc.Pipe: what they measure is the agent, not a
@@ -29,15 +30,11 @@ func BenchmarkConfinedStat(b *testing.B) {
 	dir := b.TempDir()
 	request, err := json.Marshal(object{"id": 1, "method": protocol.MethodFSGetMetadata, "params": object{"path": uri(dir), "sandbox": managed("restricted",
 		special("root", "read"), special("slash_tmp", "write"), special("tmpdir", "write"), at(dir, "write"), at(dir+"/vault", "deny"), glob(dir+"/**/*.env"))}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testrig.Must(b, err)
 	conn, _ := newRig(b, Config{}).dial()
 	benchHello(b, conn)
 	send := func() {
-		if err := conn.Write(request); err != nil {
-			b.Fatal(err)
-		}
+		testrig.Must(b, conn.Write(request))
 		benchRead(b, conn)
 	}
 	send() // starts the helper
@@ -79,9 +76,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 	home := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\nsleep 0.1\n"
-	if err := os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	testrig.Must(b, os.WriteFile(home+"/.bash_profile", []byte(profile), 0o600))
 	for _, tt := range []struct{ name, flag, more string }{
 		{"none", "-c", ""},
 		{"restored", "-lc", `,"shellSnapshot":{"scopeId":"s","shell":{"name":"bash","path":"/bin/bash"}}`},
@@ -122,9 +117,7 @@ func BenchmarkFlood(b *testing.B) {
 		benchSend(b, conn, `{"id":%d,"method":"process/start","params":{"processId":"%[1]d","argv":["/usr/bin/head","-c","%d","/dev/zero"],"cwd":"file:///","env":{},"tty":false}}`, id, size)
 		for closed := false; !closed; {
 			message, err := conn.Read()
-			if err != nil {
-				b.Fatal(err)
-			}
+			testrig.Must(b, err)
 			closed = hasMethod(string(message[:min(len(message), 64)]), protocol.MethodProcessClosed)
 			buffer.Recycle(message)
 		}
@@ -159,9 +152,7 @@ func BenchmarkKeystroke(b *testing.B) {
 func BenchmarkReadBlock(b *testing.B) {
 	const size = 1 << 20
 	path := filepath.Join(b.TempDir(), "f")
-	if err := os.WriteFile(path, make([]byte, size), 0o666); err != nil {
-		b.Fatal(err)
-	}
+	testrig.Must(b, os.WriteFile(path, make([]byte, size), 0o666))
 	r := newRig(b, Config{})
 	conn, _ := r.dial()
 	benchHello(b, conn)
@@ -184,13 +175,9 @@ func BenchmarkWalk(b *testing.B) {
 	root := b.TempDir()
 	for i := range 100 {
 		dir := filepath.Join(root, fmt.Sprint(i))
-		if err := os.Mkdir(dir, 0o777); err != nil {
-			b.Fatal(err)
-		}
+		testrig.Must(b, os.Mkdir(dir, 0o777))
 		for j := range 99 {
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666); err != nil {
-				b.Fatal(err)
-			}
+			testrig.Must(b, os.WriteFile(filepath.Join(dir, fmt.Sprint(j)), nil, 0o666))
 		}
 	}
 	r := newRig(b, Config{})
@@ -216,18 +203,14 @@ func benchHello(b *testing.B, conn rpc.Conn) {
 
 func benchSend(b *testing.B, conn rpc.Conn, format string, args ...any) {
 	b.Helper()
-	if err := conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-		b.Fatal(err)
-	}
+	testrig.Must(b, conn.Write(fmt.Appendf(nil, format, args...)))
 }
 
 // benchRead returns the next message, which must not be an error.
 func benchRead(b *testing.B, conn rpc.Conn) string {
 	b.Helper()
 	data, err := conn.Read()
-	if err != nil {
-		b.Fatal(err)
-	}
+	testrig.Must(b, err)
 	message := string(data)
 	buffer.Recycle(data)
 	if len(message) > 8 && message[:8] == `{"error"` {

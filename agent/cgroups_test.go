@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/procs"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestFailedStartLeavesNoCgroup: a start that is refused after its control group was made takes
@@ -15,9 +16,7 @@ func TestFailedStartLeavesNoCgroup(t *testing.T) {
 	if errors.Is(err, procs.ErrNotDelegated) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	c := newRig(t, Config{Cgroups: groups, RequireNetworkEnforcement: true, StateDir: t.TempDir() + "/state"}).attach("")
 	params := sh("p", "true")
 	params["sandbox"] = managed("enabled", special("root", "read"))

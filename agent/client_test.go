@@ -27,26 +27,24 @@ type note struct {
 // are about that use raw.
 type client struct {
 	t       testing.TB
+	rig     *rig
 	peer    *rpc.Peer
 	served  <-chan struct{} // closed when the agent is done with the connection
 	session string
 	ended   chan struct{}
 
-	mu     sync.Mutex
-	moved  sync.Cond
-	notes  []note
-	deaf   bool // reads nothing
-	silent bool // counts output and drops it
-	bytes  int  // of output and bodies so far
-	seq    uint64
-	gap    bool // in the numbers of the notifications, while silent
+	mu    sync.Mutex
+	moved sync.Cond
+	notes []note
+	deaf  bool // reads nothing
+	bytes int  // of output and bodies so far
 }
 
 func (r *rig) client() *client { return r.clientOn(r.dial()) }
 
 // clientOn returns a client on a connection that the agent serves.
 func (r *rig) clientOn(conn rpc.Conn, served <-chan struct{}) *client {
-	c := &client{t: r.t, served: served, ended: make(chan struct{})}
+	c := &client{t: r.t, rig: r, served: served, ended: make(chan struct{})}
 	c.moved.L = &c.mu
 	c.peer = rpc.NewPeer(conn, rpc.Config{Notification: c.take})
 	r.serve.Go(func() {
@@ -93,20 +91,9 @@ func (c *client) take(_ context.Context, method string, raw json.RawMessage) err
 	for c.deaf {
 		c.moved.Wait()
 	}
-	if c.silent && method == protocol.MethodProcessOutput {
-		var output protocol.OutputNotification
-		if err := protocol.UnmarshalParams(raw, &output); err != nil {
-			return err
-		}
-		c.bytes += len(output.Chunk)
-		c.gap = c.gap || output.Seq != c.seq+1
-		c.seq = output.Seq
-		return nil
-	}
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return err
 	}
-	c.seq = p.Seq
 	n := note{method, p.ProcessID + p.RequestID + p.SocketID, p.Seq, append(p.Chunk, p.DeltaBase64...), p.ExitCode, p.WatchID, p.Done}
 	c.bytes += len(n.data)
 	c.notes = append(c.notes, n)
@@ -120,21 +107,6 @@ func (c *client) listen(on bool) {
 	defer c.mu.Unlock()
 	c.deaf = !on
 	c.moved.Broadcast()
-}
-
-// quiet makes a client count output and drop it.
-func (c *client) quiet() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.silent = true
-}
-
-// received returns how many bytes of output there were, and whether the numbers of
-// the notifications had no gap.
-func (c *client) received() (bytes int, whole bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bytes, !c.gap
 }
 
 // await waits until the notes so far are enough.
@@ -203,17 +175,4 @@ func (c *client) read(id string, after uint64) *protocol.ReadResult {
 	var r protocol.ReadResult
 	c.must("process/read", object{"processId": id, "afterSeq": after}, &r)
 	return &r
-}
-
-// stuck is the number of the next event of a process whose client takes no
-// notification: the first event has reached the client, the second is being sent.
-const stuck = 3
-
-// standsStill waits until a process stands still because c does not listen.
-func (c *client) standsStill(p *process) {
-	c.t.Helper()
-	eventually(c.t, "the process waits for its client", func() bool {
-		_, _, _, next := p.State()
-		return next == stuck
-	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // outcome is how a process with a sandbox ended.
@@ -105,13 +106,9 @@ func TestProvidedTool(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	tool, err := ProvideTool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	t.Cleanup(func() {
-		if err := tool.Close(); err != nil {
-			t.Error(err)
-		}
+		testrig.Must(t, tool.Close())
 	})
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state", Tool: tool}).attach("")
 	var info protocol.EnvironmentInfo
@@ -140,9 +137,7 @@ func TestProvidedTool(t *testing.T) {
 	}
 	// Patches come from models, too.
 	script, put := b.repo+"/script", "*** Begin Patch\n*** Update File: script\n*** Move to: "+tool.folder().Dir()+"/apply_patch\n@@\n-a\n+b\n*** End Patch"
-	if err := os.WriteFile(script, []byte("a\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.WriteFile(script, []byte("a\n"), 0o700))
 	for method, params := range map[string]object{
 		"fs/applyPatch": {"patch": put, "cwd": uri(b.repo)},
 		"fs/remove":     {"path": uri(tool.folder().Dir()), "recursive": true},

@@ -42,9 +42,7 @@ prefix_rule(["rm"], "allow")
 		t.Fatal(err)
 	}
 	rules, err := execpolicy.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	const secret = "hunter2"
 	start := func(argv ...string) object {
 		params := sh("p", "")

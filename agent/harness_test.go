@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/helper"
-	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/sandbox"
 )
 
 // patience is how long a test waits for what must come, before it fails. The
@@ -34,15 +34,30 @@ type rig struct {
 
 	mu    sync.Mutex
 	conns []rpc.Conn
+	held  chan struct{} // nil, or what starts of fakes wait for
 	serve sync.WaitGroup
 }
+
+// The first agent finds out for all others what this host can enforce.
+var (
+	hostOnce   sync.Once
+	hostProbed func() sandbox.Host
+	hostJudges func() bool
+)
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	cfg.Confines = true // see TestMain
-	r := &rig{t: t, agent: New(cfg)}
+	r := rigOf(t, New(cfg))
+	hostOnce.Do(func() { hostProbed, hostJudges = r.agent.sandboxes.probed, r.agent.sandboxes.judges })
+	r.agent.sandboxes.probed, r.agent.sandboxes.judges = hostProbed, hostJudges
 	// A snapshot that takes too long is taken again, so startup files run more often.
 	r.agent.snapshotTime = patience
+	return r
+}
+
+func rigOf(t testing.TB, a *Agent) *rig {
+	r := &rig{t: t, agent: a}
 	t.Cleanup(r.close)
 	return r
 }
@@ -93,7 +108,7 @@ func (r *rig) process(session, id string) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.processes[id]
-	if p == nil || p.Process == nil {
+	if p == nil || p.proc == nil {
 		r.t.Fatalf("session %s has no process %q", session, id)
 	}
 	return p
@@ -132,12 +147,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-}
-
-// alive tells whether a process exists and is not a zombie.
-func alive(pid int) bool {
-	stat, err := linux.StatOf(pid)
-	return err == nil && !stat.Dead()
 }
 
 // wantCode fails unless err is a wire error of that code.

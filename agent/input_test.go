@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +16,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestTooManyHandles opens as many files as a connection may: one more is
@@ -26,9 +25,7 @@ func TestTooManyHandles(t *testing.T) {
 	t.Parallel()
 	c := newRig(t, Config{}).attach("")
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.WriteFile(path, []byte("x"), 0o666))
 	for i := range fsops.MaxHandles {
 		mode := []string{"read", "replace"}[i%2]
 		c.must("fs/open", object{"handleId": fmt.Sprint(i), "path": uri(path), "mode": mode}, nil)
@@ -39,44 +36,6 @@ func TestTooManyHandles(t *testing.T) {
 	}
 	c.must("fs/close", object{"handleId": "0"}, nil)
 	c.must("fs/open", object{"handleId": "more", "path": uri(path)}, nil)
-}
-
-// TestNumbers sends numbers at and beyond the ends of their ranges.
-func TestNumbers(t *testing.T) {
-	t.Parallel()
-	c := newRig(t, Config{}).attach("")
-	c.must("process/start", sh("p", "echo; read x"), nil)
-	c.awaitNote("process/output", "p")
-	const ok protocol.Code = 0
-	tests := []struct {
-		method, params string
-		want           protocol.Code
-	}{
-		{"process/read", `{"processId":"p","afterSeq":18446744073709551615}`, ok},
-		{"process/read", `{"processId":"p","afterSeq":18446744073709551616}`, protocol.CodeInvalidParams},
-		{"process/read", `{"processId":"p","maxBytes":18446744073709551615}`, ok},
-		{"process/read", `{"processId":"p","maxBytes":-1}`, protocol.CodeInvalidParams},
-		{"process/read", `{"processId":"p","waitMs":18446744073709551615}`, ok},
-		{"process/read", `{"processId":"p","waitMs":1e3}`, protocol.CodeInvalidParams},
-		{"process/read", `{"processId":"p","waitMs":0.5}`, protocol.CodeInvalidParams},
-		{"process/read", `{"processId":"p","waitMs":` + strings.Repeat("9", 5000) + `}`, protocol.CodeInvalidParams},
-		{"process/read", `{"processId":"p","waitMs":"5"}`, protocol.CodeInvalidParams},
-		{"process/resize", `{"processId":"p","rows":1,"cols":4294967297}`, protocol.CodeInvalidParams},
-		{"fs/walk", `{"path":"file:///proc/self/fd","options":{"maxDepth":18446744073709551615,"maxDirectories":1,"maxEntries":1,"followDirectorySymlinks":false}}`, protocol.CodeInvalidRequest},
-		{"fs/readBlock", `{"handleId":"h","offset":0,"len":18446744073709551615}`, protocol.CodeInvalidRequest},
-		{"fs/writeBlock", `{"handleId":"h","offset":18446744073709551615,"chunk":"YQ=="}`, protocol.CodeInvalidRequest},
-		{"fs/watchMissing", `{"watchId":18446744073709551615,"missing":[]}`, ok},
-		{"fs/watch", `{"watchId":"` + strings.Repeat("w", 129) + `","path":"file:///"}`, protocol.CodeInvalidParams},
-		{"fs/watch", `{"watchId":"w","path":"file:///` + strings.Repeat("a/", 300) + `"}`, protocol.CodeInternal},
-		{"fs/unwatch", `{"watchId":"` + strings.Repeat("w", 128) + `"}`, ok},
-		{"http/request", `{"method":"GET","url":"http://127.0.0.1:1/","requestId":"r","timeoutMs":18446744073709551615}`, protocol.CodeInternal},
-	}
-	for _, tt := range tests {
-		err := c.call(tt.method, json.RawMessage(tt.params), nil)
-		if e, isWire := errors.AsType[*protocol.Error](err); err != nil && (!isWire || e.Code != tt.want) || err == nil && tt.want != ok {
-			t.Errorf("%s %.120s: %v, want code %d", tt.method, tt.params, err, tt.want)
-		}
-	}
 }
 
 // TestLongArguments starts what execve(2) refuses.
@@ -147,16 +106,12 @@ func TestAnswersOfAConnection(t *testing.T) {
 			s.Release()
 		}
 		synctest.Wait()
-		if err := <-firstDone; err != nil {
-			t.Error(err)
-		}
+		testrig.Must(t, <-firstDone)
 		if len(secondDone) > 0 {
 			t.Error("two large answers are held at once")
 		}
 		first.Release()
-		if err := <-secondDone; err != nil {
-			t.Error(err)
-		}
+		testrig.Must(t, <-secondDone)
 
 		other := &answers.Share{Own: semaphore.NewWeighted(answers.MaxAnswers), Total: total}
 		began := time.Now()

@@ -59,15 +59,16 @@ var (
 	captureSteps = []step{(*launch).confine, (*launch).connect, (*launch).judge}
 )
 
-// start goes through the steps and executes the program. If that fails, nothing is left of it.
-func (l *launch) start(ctx context.Context, steps []step) (running *procs.Process, err error) {
+// begin goes through the steps of a launch and executes the program. If that fails, nothing is left
+// of it.
+func begin[P any](ctx context.Context, l *launch, steps []step, execute func(procs.Spec) (P, error)) (running P, err error) {
 	for _, step := range steps {
 		if err == nil {
 			err = step(l, ctx)
 		}
 	}
 	if err == nil {
-		running, err = procs.Start(l.spec)
+		running, err = execute(l.spec)
 	}
 	if err != nil {
 		_ = l.spec.Cgroup.Close() // no process is in it

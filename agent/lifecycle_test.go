@@ -6,12 +6,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestRequestBeforeInitialized: a request that was sent before initialized is
@@ -38,49 +38,15 @@ func TestRequestBeforeInitialized(t *testing.T) {
 		}()
 		for range 3 {
 			answer, err := conn.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Must(t, err)
 			m, err := protocol.Decode(answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Must(t, err)
 			if refused, want := m.Kind == protocol.KindError, m.ID == protocol.NumberID(2); refused != want {
 				t.Fatalf("answer %s", answer)
 			}
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, <-sent)
 		_ = conn.Close()
-	}
-}
-
-// TestStaleExpiry: when a session has been resumed and lost again, the timer of
-// the first loss does not end it.
-func TestStaleExpiry(t *testing.T) {
-	t.Parallel()
-	a := New(Config{SessionTTL: time.Hour})
-	defer a.Close()
-	first, second := &connection{}, &connection{}
-	s, _, err := a.open(first, opening{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.detach(first)
-	stale := s.attachments
-	if _, err := a.resume(s.id, second, opening{}); err != nil {
-		t.Fatal(err)
-	}
-	s.detach(second)
-	a.expire(s, stale)
-	if _, err := a.resume(s.id, first, opening{}); err != nil {
-		t.Errorf("resume after a stale expiry: %v", err)
-	}
-	s.detach(first)
-	a.expire(s, s.attachments)
-	if _, err := a.resume(s.id, second, opening{}); err == nil {
-		t.Error("resume after the expiry succeeded")
 	}
 }
 
@@ -99,9 +65,7 @@ func TestBodyMemory(t *testing.T) {
 		return r, nil
 	}
 	small, err := read(2 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	large, err := read(2<<20 + 1)
 	wantCode(t, "a body without room", err, protocol.CodeInternal)
 	large.Sent()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestListingMemory runs out of the memory for what clients have not read yet:
@@ -22,13 +23,10 @@ func TestListingMemory(t *testing.T) {
 	c := r.attach("")
 	b := newBox(t)
 	large := b.repo + "/large"
-	if err := os.Mkdir(large, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3000 {
-		if err := os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 200)), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	testrig.Must(t, os.Mkdir(large, 0o755))
+	const entries = 2000
+	for i := range entries {
+		testrig.Must(t, os.WriteFile(fmt.Sprintf("%s/%d%s", large, i, strings.Repeat("n", 240)), nil, 0o644))
 	}
 	list := func(path string) object { return object{"path": uri(path)} }
 	walk := func(path string) object {
@@ -43,12 +41,8 @@ func TestListingMemory(t *testing.T) {
 		{"list", "fs/readDirectory", list(large), list(b.repo + "/d")},
 		{"walk", "fs/walk", walk(large), walk(b.repo + "/d")},
 	}
-	free := func() bool {
-		ok := r.agent.content.TryAcquire(answers.DefaultBytes)
-		if ok {
-			r.agent.content.Release(answers.DefaultBytes)
-		}
-		return ok
+	take := func() { // waits until it is free
+		testrig.Must(t, r.agent.content.Acquire(t.Context(), answers.DefaultBytes))
 	}
 	for _, q := range requests {
 		for name, sandbox := range map[string]object{"host": nil, "full read": b.readOnly(), "confined": b.view()} {
@@ -57,17 +51,16 @@ func TestListingMemory(t *testing.T) {
 			if sandbox != nil {
 				params["sandbox"], small["sandbox"] = sandbox, sandbox
 			}
-			eventually(t, what+": the memory is free before", free)
-			r.agent.content.TryAcquire(answers.DefaultBytes)
+			take()
 			wantCode(t, what, c.call(q.method, params, nil), protocol.CodeInternal)
 			c.must(q.method, small, nil)
 			r.agent.content.Release(answers.DefaultBytes)
 			var got struct{ Entries []struct{} }
 			c.must(q.method, params, &got)
-			if len(got.Entries) != 3000 {
-				t.Errorf("%s: %d entries, want 3000", what, len(got.Entries))
+			if len(got.Entries) != entries {
+				t.Errorf("%s: %d entries, want %d", what, len(got.Entries), entries)
 			}
-			eventually(t, what+": the memory is free again", free)
 		}
 	}
+	take()
 }

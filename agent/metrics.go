@@ -94,7 +94,7 @@ func (s *Session) count(c *census) {
 	}
 	c.sessions[state]++
 	for _, p := range s.processes {
-		if p.Process == nil {
+		if p.proc == nil {
 			c.processes["starting"]++
 			continue
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/execagent/execagent/internal/egress"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // proxied returns the params of a start with a proxy that allows these patterns, also on local
@@ -65,9 +66,7 @@ func (c *client) proxyOf(t *testing.T, params object) *url.URL {
 	})
 	first, _, _ := strings.Cut(string(line), "\n")
 	u, err := url.Parse(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	return u
 }
 
@@ -79,18 +78,14 @@ func through(t *testing.T, proxy *url.URL, target string) (status int, refusal s
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	var blocked struct{ Reason string }
 	_ = json.Unmarshal(body, &blocked) // of a destination it is nothing of the kind
 	return resp.StatusCode, blocked.Reason
@@ -251,9 +246,7 @@ func TestNetworkOperator(t *testing.T) {
 	defer destination.Close()
 	compile := func(r rules.Rules) *Network {
 		p, err := rules.Compile(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err)
 		return &Network{&egress.Operator{Ceiling: p}}
 	}
 	r := newRig(t, Config{Network: compile(rules.Rules{Local: true, Domains: map[string]rules.Action{"127.0.0.1": rules.Allow}})})
@@ -272,11 +265,7 @@ func TestRequireNetworkEnforcement(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{RequireNetworkEnforcement: true})
 	c := r.attach("")
-	readAll := func(network string) object {
-		return object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-			{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": network},
-			"windowsSandboxLevel": "disabled", "cwd": "file:///"}
-	}
+	readAll := func(network string) object { return managed(network, special("root", "read")) }
 	for i, tt := range []struct {
 		name   string
 		change object
@@ -325,9 +314,7 @@ func TestNetworkEnforced(t *testing.T) {
 		(exec 4<>/dev/tcp/%[2]s/%[3]s) 2>/dev/null && echo open || echo shut`, place, host, port), "127.0.0.1")
 	params["argv"].([]string)[0] = "/bin/bash"
 	params["enforceManagedNetwork"] = true
-	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	params["sandbox"] = managed("restricted", special("root", "read"))
 	c := newRig(t, Config{}).attach("")
 	var r protocol.StartResult
 	c.must("process/start", params, &r)
@@ -413,15 +400,11 @@ func TestNetworkMasks(t *testing.T) {
 	c.awaitNote(protocol.MethodProcessClosed, "p")
 	placeholder := strings.Fields(c.output("p"))[1]
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, destination.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+placeholder)
 	transport := &http.Transport{Proxy: http.ProxyURL(second), DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	_ = resp.Body.Close()
 	mu.Lock()
 	if len(seen) != 1 || seen[0] != "Bearer "+placeholder || placeholder == secret {
@@ -431,9 +414,7 @@ func TestNetworkMasks(t *testing.T) {
 
 	params := masked("s", `[ -s "$SSL_CERT_FILE" ] && echo "the certificate is there"; (echo >>"$SSL_CERT_FILE") 2>/dev/null || echo "and stays"`, object{"TOK": secret})
 	params["enforceManagedNetwork"] = true
-	params["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "minimal"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///usr"}
+	params["sandbox"] = managed("restricted", special("minimal", "read"))
 	params["cwd"] = "file:///usr"
 	c.must("process/start", params, nil)
 	c.awaitNote(protocol.MethodProcessClosed, "s")
@@ -452,9 +433,7 @@ func TestNetworkHides(t *testing.T) {
 	c := newRig(t, Config{Network: &Network{&operator}, Environ: []string{"PATH=/usr/bin:/bin", "FORGE_TOKEN=" + secret}}).attach("")
 	plain := sh("plain", "env; echo end")
 	inSandbox := sh("sandbox", "env; echo end")
-	inSandbox["sandbox"] = object{"permissions": object{"type": "managed", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}, "network": "restricted"},
-		"windowsSandboxLevel": "disabled", "cwd": "file:///"}
+	inSandbox["sandbox"] = managed("restricted", special("root", "read"))
 	for id, params := range map[string]object{"plain": plain, "sandbox": inSandbox, "proxied": proxied("proxied", "env; echo end")} {
 		params["envPolicy"] = object{"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": object{}, "includeOnly": []string{}}
 		c.must("process/start", params, nil)

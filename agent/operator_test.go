@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/netproxy/rules"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // inForce is a policy without a folder.
@@ -21,15 +22,11 @@ func TestReadPolicy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(folder, "a.rules"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, os.WriteFile(filepath.Join(folder, "a.rules"), []byte(text), 0o600))
 	}
 	write(`prefix_rule(pattern=["id"], decision="forbidden")`)
 	p, err := ReadPolicy(Rules{Folder: folder, Enforce: "start"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	decision := func() string { return p.inForce().Policy().Start([]string{"id"}, nil).Decision.String() }
 	if got := decision(); got != "forbidden" || p.folder()[0] != folder {
 		t.Errorf("id is %s, hidden is %q", got, p.folder())
@@ -68,9 +65,7 @@ func TestNewNetwork(t *testing.T) {
 		{"a proxy", &NetworkPolicy{Upstream: "http://other.example.org:1"}, nil, true, true},
 	} {
 		n, err := NewNetwork(tt.policy, tt.environ)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err)
 		if o := n.operator; (o.Upstream != nil) != tt.upstream || o.Through != tt.through || (o.Ceiling == nil) != (tt.policy == nil) {
 			t.Errorf("%s: %+v", tt.name, o)
 		}
@@ -78,9 +73,7 @@ func TestNewNetwork(t *testing.T) {
 	n, err := NewNetwork(&NetworkPolicy{
 		Allow: []string{"*.example.org:443", "packages.example.net"}, Deny: []string{"internal.example.org"}, Ask: []string{"github.com"},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	for host, want := range map[string]rules.Action{
 		"packages.example.net": rules.Allow, "a.example.org": rules.Allow, "internal.example.org": rules.Deny, "github.com": rules.Ask,
 	} {

@@ -10,19 +10,16 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // sandboxOf reads a sandbox as a request brings it.
 func sandboxOf(t testing.TB, s object) *protocol.Sandbox {
 	t.Helper()
 	raw, err := json.Marshal(object{"path": "file:///", "sandbox": s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	var p protocol.PathParams
-	if err := protocol.UnmarshalParams(raw, &p); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, protocol.UnmarshalParams(raw, &p))
 	return p.Sandbox
 }
 
@@ -148,9 +145,7 @@ func TestKeptPolicySeesTheHost(t *testing.T) {
 	show := func(target string) {
 		t.Helper()
 		_ = os.Remove(link) // the first time there is none
-		if err := os.Symlink(target, link); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, os.Symlink(target, link))
 	}
 	policy := managed("restricted", at(link, "read"))
 	read := func(path string) error {
@@ -181,9 +176,7 @@ func BenchmarkPolicy(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := from().of(s, a.filePolicy); err != nil {
-					b.Fatal(err)
-				}
+				testrig.Must(b, testrig.Err(from().of(s, a.filePolicy)))
 			}
 		})
 	}

@@ -12,32 +12,17 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	programs "github.com/execagent/execagent/test/rig"
 )
 
-// asking returns a connection of a client that answers questions about commands, and the id of
-// its session.
+// asking returns a client that answers questions about commands, and the id of its session.
 func (r *rig) asking(t *testing.T, session string) (c *raw, id string, lose func()) {
 	t.Helper()
-	conn, served := r.dial()
-	c = r.rawOn(t, conn)
-	params := object{"clientName": "raw", "subcommandApprovals": true}
+	more := object{"subcommandApprovals": true}
 	if session != "" {
-		params["resumeSessionId"] = session
+		more["resumeSessionId"] = session
 	}
-	c.call("i", "initialize", params)
-	var m struct {
-		Result struct{ SessionID string }
-	}
-	if err := json.Unmarshal([]byte(c.Next(t)), &m); err != nil {
-		t.Fatal(err)
-	}
-	c.send(`{"method":"initialized"}`)
-	return c, m.Result.SessionID, func() {
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go of a connection")
-	}
+	return r.opens(t, more)
 }
 
 // heard is what a server says in these tests.
@@ -240,30 +225,21 @@ func TestQuestionTaken(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, Config{})
-			opens := func() (*raw, rpc.Conn) {
-				conn, _ := r.dial()
-				c := r.rawOn(t, conn)
-				c.call("i", "initialize", object{"clientName": "raw", "subcommandApprovals": true, "sessionName": "n", "take": true})
-				if h := c.hears(); h.Error != nil {
-					t.Fatal(h.Error)
-				}
-				c.send(`{"method":"initialized"}`)
-				return c, conn
-			}
-			first, conn := opens()
+			named := object{"subcommandApprovals": true, "sessionName": "n", "take": true}
+			first, _, _ := r.opens(t, named)
 			q := first.asks(prompts("p", "read go; exit 3", nil))
 			if tt.first != "" {
 				first.replies(q, tt.first)
 				first.until(protocol.MethodExecDecision) // it has been heard
 			}
-			second, _ := opens()
+			second, _, _ := r.opens(t, named)
 			first.until(protocol.MethodSessionTaken)
 			if tt.first == "" {
 				again, _ := second.until(protocol.MethodExecApproval)
 				if again.Params.ApprovalID != q.Params.ApprovalID {
 					t.Errorf("asked as %s and %s", q.Params.ApprovalID, again.Params.ApprovalID)
 				}
-				_ = conn.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
+				_ = first.Write(fmt.Appendf(nil, `{"id":%s,"result":{"decision":"accept"}}`, q.ID)) // the agent may have hung up
 				second.replies(again, `"decline"`)
 			}
 			second.call("w", "process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("go\n")})
@@ -324,9 +300,7 @@ func TestQuestionReports(t *testing.T) {
 }
 
 // readOnly is a sandbox in which nothing can be written.
-var readOnly = object{"windowsSandboxLevel": "disabled", "permissions": object{
-	"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": []object{
-		{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}}}}}
+var readOnly = managed("enabled", special("root", "read"))
 
 // treeRules are those of an operator who has every program judged.
 func treeRules(t *testing.T) Config {
@@ -335,9 +309,7 @@ func treeRules(t *testing.T) Config {
 prefix_rule(pattern=["id"], decision="prompt")
 prefix_rule(pattern=["uname"], decision="prompt")
 `}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Must(t, err)
 	return Config{ExecPolicy: inForce(execpolicy.NewCurrent(&execpolicy.Policy{Rules: rules, Enforce: execpolicy.InTree}, nil))}
 }
 
@@ -400,16 +372,12 @@ func TestAcceptedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"tool", "linked"} {
-		if err := programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")); err != nil {
-			t.Fatal(err)
-		}
+		programs.Must(t, programs.WriteProgram(dir+"/"+name, []byte("#!/bin/sh\necho one\n")))
 	}
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: `prefix_rule(pattern=["/bin/sh"])
 prefix_rule(pattern=[["/usr/bin/sh", "/usr/bin/dash", "ln"]])
 `}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs.Must(t, err)
 	operator := &execpolicy.Policy{Rules: rules, Unmatched: rule.Prompt, Enforce: execpolicy.InTree}
 	for answer, script := range map[string]string{
 		`"acceptForProcess"`: "./tool; ./tool; echo 'echo two' >> tool; ./tool",
@@ -457,14 +425,10 @@ func TestAcceptedProgram(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			tool := func(at string) {
-				if err := programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")); err != nil {
-					t.Error(err)
-				}
+				programs.Check(t, programs.WriteProgram(dir+"/"+at+"/tool", []byte("#!/bin/sh\necho "+at+"\n")))
 			}
 			for _, at := range []string{"first", "second"} {
-				if err := os.Mkdir(dir+"/"+at, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				programs.Must(t, os.Mkdir(dir+"/"+at, 0o700))
 			}
 			tool("second")
 			c, _, _ := newRig(t, Config{}).asking(t, "")

@@ -2,11 +2,12 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/test/rawclient"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // raw is a client that sends messages without waiting for their answers. Its
@@ -17,16 +18,31 @@ type raw struct {
 }
 
 func (r *rig) raw(t *testing.T) *raw {
-	conn, _ := r.dial()
-	c := r.rawOn(t, conn)
-	c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
-	c.next()
-	c.send(`{"method":"initialized"}`)
+	c, _, _ := r.opens(t, nil)
 	return c
 }
 
-// rawOn returns a client before its handshake.
-func (r *rig) rawOn(t *testing.T, conn rpc.Conn) *raw { return &raw{rawclient.New(conn), t} }
+// opens returns a client that has sent initialize, with more params than it needs, the id of its
+// session, and what loses its connection.
+func (r *rig) opens(t *testing.T, more object) (c *raw, session string, lose func()) {
+	t.Helper()
+	conn, served := r.dial()
+	c = &raw{rawclient.New(conn), t}
+	params := object{"clientName": "raw"}
+	maps.Copy(params, more)
+	c.call("i", "initialize", params)
+	m := c.next()
+	if m.Error != nil {
+		t.Fatal(m.Error)
+	}
+	var result struct{ SessionID string }
+	testrig.Must(t, json.Unmarshal(m.Result, &result))
+	c.send(`{"method":"initialized"}`)
+	return c, result.SessionID, func() {
+		_ = conn.Close()
+		waitFor(t, served, "the agent to let go of a connection")
+	}
+}
 
 func (c *raw) send(format string, args ...any) {
 	c.t.Helper()
@@ -36,9 +52,7 @@ func (c *raw) send(format string, args ...any) {
 func (c *raw) call(id any, method string, params object) {
 	c.t.Helper()
 	data, err := json.Marshal(object{"id": id, "method": method, "params": params})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testrig.Must(c.t, err)
 	c.send("%s", data)
 }
 

@@ -8,15 +8,14 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // policyOf returns a policy with rules in a file of this text.
 func policyOf(t *testing.T, text string, change func(*execpolicy.Policy)) *execpolicy.Policy {
 	t.Helper()
 	rules, err := execpolicy.ParseClient([]execpolicy.ClientFile{{Name: "t", Text: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	p := &execpolicy.Policy{Rules: rules}
 	if change != nil {
 		change(p)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestRootBecomesLink: a command replaces a directory by a symbolic link. A later
@@ -15,20 +17,14 @@ func TestRootBecomesLink(t *testing.T) {
 	c := newRig(t, Config{StateDir: t.TempDir() + "/state"}).attach("")
 	workspace := func(root string) object { return managed("restricted", special("root", "read"), at(root, "write")) }
 	for _, dir := range []string{b.repo + "/pkg", b.root + "/home", b.root + "/store"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, os.Mkdir(dir, 0o755))
 	}
-	if err := os.Symlink(b.root+"/store", b.root+"/home/src"); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.Symlink(b.root+"/store", b.root+"/home/src"))
 	write := func(path string, sandbox object) error {
 		return c.call("fs/writeFile", object{"path": uri(path), "dataBase64": "eA==", "sandbox": sandbox}, nil)
 	}
 	// Before: the directory itself, and a link of the user's own.
-	if err := write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")); err != nil {
-		t.Error(err)
-	}
+	testrig.Must(t, write(b.repo+"/pkg/before", workspace(b.repo+"/pkg")))
 	plant := "mv pkg pkg.old && ln -s " + b.out + " pkg"
 	if o := c.runIn("plant", plant, b.repo, workspace(b.repo)); o.exit != 0 {
 		t.Fatalf("exit %d, %s", o.exit, o.output)

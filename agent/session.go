@@ -6,6 +6,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/execagent/execagent/agent/internal/audit"
@@ -58,11 +59,45 @@ type Session struct {
 	forgetting sync.WaitGroup
 }
 
+// proc is what a session needs of a [procs.Process]. Tests of what a session does have others.
+type proc interface {
+	Begin()
+	TryWrite(id string, data []byte) (procs.WriteStatus, error)
+	Write(ctx context.Context, id string, data []byte) (procs.WriteStatus, error)
+	CloseStdin() (procs.WriteStatus, error)
+	Signal(sig syscall.Signal)
+	Resize(size procs.Winsize) error
+	Terminate() (running bool)
+	Close() error
+
+	Read(after uint64, maxBytes *uint64) procs.Snapshot
+	Kept() int64
+	Ready(after uint64) bool
+	Wait(ctx context.Context, after uint64) error
+	WaitExit(ctx context.Context) error
+	State() (exited bool, exitCode int, closed bool, nextSeq uint64)
+	ExitedAt() time.Time
+
+	PID() int
+	Argv() []string
+	TTY() bool
+	StartedAt() time.Time
+}
+
+// execute is [procs.Start] as an agent begins with it.
+func execute(spec procs.Spec) (proc, error) {
+	p, err := procs.Start(spec)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
 // process is one process of a session.
 type process struct {
-	*procs.Process // nil while it is being started
-	id             string
-	order          uint64
+	proc  // nil while it is being started
+	id    string
+	order uint64
 	// started is closed when the start has succeeded or failed.
 	started chan struct{}
 	// doomed tells that the process is to be terminated as soon as it has started;
@@ -223,17 +258,13 @@ func (s *Session) end() {
 	}
 	var all []*process
 	for id, p := range s.processes {
-		if p.Process != nil {
+		if p.proc != nil {
 			all = append(all, p)
 			delete(s.processes, id)
 		}
 	}
 	s.mu.Unlock()
-	running := make([]*procs.Process, len(all))
-	for i, p := range all {
-		running[i] = p.Process
-	}
-	procs.KillGroups(running...)
+	killGroups(all)
 	s.sockets.CloseAll()
 	s.snapshots.Close()
 	for _, p := range all {
@@ -241,6 +272,17 @@ func (s *Session) end() {
 	}
 	s.forgetting.Wait()
 	s.reports.Close()
+}
+
+// killGroups kills the groups of processes, which for all of them takes one look at the host.
+func killGroups(all []*process) {
+	var running []*procs.Process
+	for _, p := range all {
+		if real, ok := p.proc.(*procs.Process); ok {
+			running = append(running, real)
+		}
+	}
+	procs.KillGroups(running...)
 }
 
 // dispose ends a process that is not in the session any more, and gives back
@@ -267,7 +309,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	defer s.settle(p)
 	began := time.Now()
 	l.spec.Sink = func(e procs.Event) { s.deliver(p, e) }
-	running, err := l.start(ctx, startSteps)
+	running, err := begin(ctx, l, startSteps, s.agent.start)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +317,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	s.mu.Lock()
 	ended, doomed := s.ended, p.doomed
 	if !ended {
-		p.Process, p.resources = running, l.resources
+		p.proc, p.resources = running, l.resources
 		p.audit = s.audit.Started(l.spec.Argv[0], running.PID(), l.spec.TTY, p.box.Names())
 		p.approvals = s.desk.Open(l.plan, p.id, runner{p}, p.questions())
 	}
@@ -304,7 +346,7 @@ func (p *process) kill() (running bool) {
 // settle ends the start of p. If it has failed, the id is free again.
 func (s *Session) settle(p *process) {
 	s.mu.Lock()
-	failed := p.Process == nil
+	failed := p.proc == nil
 	if failed {
 		delete(s.processes, p.id)
 		s.closedLocked()
@@ -340,7 +382,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 			s.mu.Unlock()
 			return p, nil
 		}
-		exists := other.Process != nil
+		exists := other.proc != nil
 		s.mu.Unlock()
 		if exists {
 			return nil, protocol.InvalidRequest("process %.256s already exists", id)
@@ -375,7 +417,7 @@ func (s *Session) process(ctx context.Context, id string) (*process, error) {
 	for {
 		s.mu.Lock()
 		p := s.processes[id]
-		starting := p != nil && p.Process == nil
+		starting := p != nil && p.proc == nil
 		s.mu.Unlock()
 		if !starting {
 			return p, nil
@@ -391,7 +433,7 @@ func (s *Session) process(ctx context.Context, id string) (*process, error) {
 func (s *Session) terminate(ctx context.Context, id string) (running bool, err error) {
 	s.mu.Lock()
 	p := s.processes[id]
-	starting := p != nil && p.Process == nil
+	starting := p != nil && p.proc == nil
 	if starting {
 		p.doomed = true
 	}
@@ -425,7 +467,7 @@ func (s *Session) list(ctx context.Context) ([]*process, error) {
 			}
 		}
 	}
-	return slices.DeleteFunc(all, func(p *process) bool { return p.Process == nil }), nil
+	return slices.DeleteFunc(all, func(p *process) bool { return p.proc == nil }), nil
 }
 
 // deliver takes one event of a process. It blocks while the attached client does not read: then the

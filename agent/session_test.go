@@ -2,10 +2,9 @@ package agent
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,130 +13,170 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestDetachWhileReading loses a connection while a process/read waits on it:
 // the session can be resumed at once (rpc.md 3.3).
 func TestDetachWhileReading(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	a := r.attach("")
-	a.must("process/start", sh("p", "read x; echo $x"), nil)
-	waiting := make(chan error, 1)
-	go func() {
-		waiting <- a.call("process/read", object{"processId": "p", "waitMs": uint64(600_000)}, nil)
-	}()
-	// An answer to a later request shows that the read waits.
-	a.must("process/write", object{"processId": "p", "writeId": "0", "chunk": ""}, nil)
-	a.drop()
-	if err := <-waiting; err == nil {
-		t.Error("a read on a lost connection was answered")
-	}
-
-	b := r.attach(a.session)
-	b.must("process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("back\n")}, nil)
-	if got := b.awaitNote("process/output", "p"); string(got.data) != "back\n" || got.seq != 1 {
-		t.Errorf("after the resume: output %q with seq %d, want %q with 1", got.data, got.seq, "back\n")
-	}
-}
-
-// TestMissedOutput: a session without a connection keeps output for
-// process/read, and notifications go on with the next number.
-func TestMissedOutput(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, Config{})
-	a := r.attach("")
-	gate := filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(gate, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a.must("process/start", sh("p", "echo one; read x <"+gate+"; echo two; read x; echo three"), nil)
-	a.awaitNote("process/output", "p")
-	a.drop()
-	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
-		t.Fatal(err)
-	}
-	p := r.process(a.session, "p")
-	eventually(t, "the process goes on without a client", func() bool {
-		_, _, _, next := p.State()
-		return next == 3
-	})
-
-	b := r.attach(a.session)
-	var missed protocol.ReadResult
-	b.must("process/read", object{"processId": "p", "afterSeq": 1, "waitMs": 10_000}, &missed)
-	if len(missed.Chunks) != 1 || string(missed.Chunks[0].Chunk) != "two\n" || missed.Chunks[0].Seq != 2 {
-		t.Fatalf("missed chunks %+v, want one, \"two\\n\" with seq 2", missed.Chunks)
-	}
-	b.must("process/write", object{"processId": "p", "writeId": "2", "chunk": []byte("\n")}, nil)
-	b.awaitNote("process/closed", "p")
-	notes := b.await("three notifications", func(n []note) bool { return len(n) >= 3 })
-	if len(notes) != 3 || string(notes[0].data) != "three\n" || notes[0].seq != 3 {
-		t.Errorf("after the resume: notifications %+v, want output \"three\\n\" with seq 3, exited, closed", notes)
-	}
-}
-
-// family starts a process whose leader and child write their pids to a file,
-// and returns them.
-func family(t *testing.T, c *client, id, command string) (pids []int) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "pids")
-	c.must("process/start", sh(id, strings.ReplaceAll(command, "PIDS", file)), nil)
-	eventually(t, "two pids", func() bool {
-		data, _ := os.ReadFile(file)
-		pids = nil
-		for word := range strings.FieldsSeq(string(data)) {
-			pid, err := strconv.Atoi(word)
-			if err != nil {
-				return false
-			}
-			pids = append(pids, pid)
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		a := r.attach("")
+		p := a.starts("p")
+		waiting := a.later("process/read", object{"processId": "p", "waitMs": uint64(600_000)})
+		synctest.Wait()
+		a.drop()
+		if got := <-waiting; got.err == nil {
+			t.Error("a read on a lost connection was answered")
 		}
-		return len(pids) == 2
+		b := r.attach(a.session)
+		p.prints("back\n")
+		if got := b.awaitNote("process/output", "p"); string(got.data) != "back\n" || got.seq != 1 {
+			t.Errorf("after the resume: output %q with seq %d, want %q with 1", got.data, got.seq, "back\n")
+		}
 	})
-	return pids
 }
 
-// both is the command of a leader and a child that both live on.
-const both = "sleep 600 & echo $$ $! >PIDS; wait"
+// TestTooManyReads: of one connection so many reads may wait; the next one is refused.
+func TestTooManyReads(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		a := r.attach("")
+		p := a.starts("p")
+		read := object{"processId": "p", "waitMs": 600_000}
+		var waiting []<-chan reply
+		for range 1024 {
+			waiting = append(waiting, a.later("process/read", read))
+		}
+		synctest.Wait()
+		wantCode(t, "one more", a.call("process/read", read, nil), protocol.CodeInvalidRequest)
+		p.prints("x")
+		for _, done := range waiting {
+			testrig.Must(t, (<-done).err)
+		}
+	})
+}
 
-// left is the command of a leader that exits and leaves a child, which has
-// closed the pipes.
-const left = "sleep 600 <&- >&- 2>&- & echo $$ $! >PIDS"
+// family starts a process that has a child, and another whose leader exits and leaves one. It
+// returns what ends with the last of their processes.
+func family(t *testing.T, c *client) (ended <-chan struct{}) {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "held")
+	testrig.Must(t, syscall.Mkfifo(fifo, 0o600))
+	c.must("process/start", sh("both", "exec 3>"+fifo+"; sleep 600 & echo; wait"), nil)
+	c.must("process/start", sh("left", "exec 3>"+fifo+"; sleep 600 <&- >&- 2>&- & echo"), nil)
+	held, err := os.OpenFile(fifo, os.O_RDONLY, 0)
+	testrig.Must(t, err)
+	c.awaitNote("process/output", "both")
+	c.awaitNote("process/closed", "left")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, held) // to the end of all that hold the other end
+		_ = held.Close()
+	}()
+	return done
+}
 
-func gone(pids []int) func() bool {
-	return func() bool {
-		return !slices.ContainsFunc(pids, alive)
+// TestSessionEndsProcesses: the end of a session kills all of its process groups, also what a
+// leader has left behind.
+func TestSessionEndsProcesses(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(r *rig, c *client){
+		"expired": func(r *rig, c *client) {
+			s := r.session(c.session)
+			c.drop()
+			r.agent.expire(s, 1)
+		},
+		"agent closed": func(r *rig, _ *client) { _ = r.agent.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{})
+			c := r.attach("")
+			ended := family(t, c)
+			select {
+			case <-ended:
+				t.Fatal("the processes have ended before their session")
+			default:
+			}
+			end(r, c)
+			waitFor(t, ended, "the end of every process group")
+		})
 	}
 }
 
-// TestExpiry lets a detached session end: all of its process groups are killed,
-// also what a leader left behind, and nobody can resume it (rpc.md 3.3).
+// TestAgentClose: Close ends the processes of attached and of detached sessions, and no session
+// is made any more.
+func TestAgentClose(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		a, b := r.attach(""), r.attach("")
+		p, q := a.starts("p"), b.starts("q")
+		b.drop()
+		if err := r.agent.Close(); err != nil || p.runs() || q.runs() {
+			t.Errorf("%v; the processes run: %v, %v", err, p.runs(), q.runs())
+		}
+		wantCode(t, "initialize after Close", r.client().hello(""), protocol.CodeInvalidRequest)
+	})
+}
+
+// TestExpiry: a session ends when it was detached for its time, and nobody can resume it (rpc.md
+// 3.3). One that is resumed before lives on, and the timer of its first loss does not end it.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{SessionTTL: 300 * time.Millisecond})
-	a := r.attach("")
-	pids := family(t, a, "both", both)
-	pids = append(pids, family(t, a, "left", left)[1])
-	a.drop()
-	eventually(t, "the groups of an expired session are killed", gone(pids))
-	b := r.client()
-	wantCode(t, "resume of an expired session", b.hello(a.session), protocol.CodeInvalidRequest)
-	if err := b.hello(""); err != nil {
-		t.Errorf("initialize after a refused resume: %v", err)
-	}
+	const ttl = time.Minute
+	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *rig) {
+		a := r.attach("")
+		p := a.starts("p")
+		a.drop()
+		time.Sleep(ttl - time.Second)
+		b := r.attach(a.session)
+		time.Sleep(2 * ttl)
+		b.drop()
+		r.agent.expire(r.session(a.session), 1) // a timer that was stopped too late
+		time.Sleep(ttl - time.Second)
+		synctest.Wait()
+		if !p.runs() || r.session(a.session) == nil {
+			t.Fatal("it has ended before its time")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if p.runs() {
+			t.Error("the process of an expired session runs")
+		}
+		c := r.client()
+		wantCode(t, "resume of an expired session", c.hello(a.session), protocol.CodeInvalidRequest)
+		if err := c.hello(""); err != nil {
+			t.Errorf("initialize after a refused resume: %v", err)
+		}
+	})
 }
 
-// revocable is a connection that ends because its client has lost the right to
-// it.
-type revocable struct{ rpc.Conn }
+// known is a connection of which the agent knows who is at the other end, and by whose right. It
+// may end because that right is lost.
+type known struct {
+	rpc.Conn
+	principal, holder string
+	revoked           bool
+}
 
-func (c revocable) Read() ([]byte, error) {
+func (c known) Principal() string { return c.principal }
+func (c known) Holder() string    { return c.holder }
+
+func (c known) Read() ([]byte, error) {
 	message, err := c.Conn.Read()
-	if err != nil {
+	if err != nil && c.revoked {
 		err = rpc.ErrRevoked
 	}
 	return message, err
+}
+
+// by returns a client of such a connection, before its handshake.
+func (r *rig) by(who known) *client {
+	ours, theirs := rpc.Pipe()
+	who.Conn = theirs
+	return r.clientOn(ours, r.accept(ours, who))
 }
 
 // TestRevoked: a client that may not come back loses its session at once, and
@@ -145,160 +184,315 @@ func (c revocable) Read() ([]byte, error) {
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
-		t.Run(fmt.Sprint("keep ", keep), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, Config{KeepRevoked: keep})
-			innocent := r.attach("")
-			others := family(t, innocent, "both", both)
-			ours, theirs := rpc.Pipe()
-			a := r.clientOn(ours, r.accept(ours, revocable{theirs}))
-			if err := a.hello(""); err != nil {
-				t.Fatal(err)
-			}
-			pids := family(t, a, "both", both)
-			pids = append(pids, family(t, a, "left", left)[1])
+		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
+			other := r.attach("").starts("p")
+			a := r.by(known{revoked: true})
+			testrig.Must(t, a.hello(""))
+			p := a.starts("p")
 			a.drop()
-			b := r.client()
-			if keep {
-				if err := b.hello(a.session); err != nil {
-					t.Errorf("resume: %v", err)
-				}
-				if gone(pids)() {
-					t.Error("the commands were killed")
-				}
-			} else {
-				wantCode(t, "resume of a revoked session", b.hello(a.session), protocol.CodeInvalidRequest)
-				eventually(t, "the groups of a revoked session are killed", gone(pids))
+			synctest.Wait()
+			if p.runs() != keep || !other.runs() {
+				t.Errorf("keep %v: the process runs: %v; that of another session: %v", keep, p.runs(), other.runs())
 			}
-			for _, pid := range others {
-				if !alive(pid) {
-					t.Error("commands of another session were killed")
+			if err := r.client().hello(a.session); (err == nil) != keep {
+				t.Errorf("keep %v: resume: %v", keep, err)
+			}
+		})
+	}
+}
+
+// TestRevokedHolder: what a holder has left running ends when its right is revoked, in
+// sessions with a name and without a client, too, and in one that another holder has made.
+// Those of others go on.
+func TestRevokedHolder(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{false, true} {
+		inBubble(t, Config{KeepRevoked: keep}, func(t *testing.T, r *rig) {
+			running := map[string]*fake{}
+			for _, s := range []struct{ name, maker, starter string }{
+				{"left", "bad", "bad"}, {"guest", "good", "bad"}, {"other", "good", "good"}, {"unknown", "", ""},
+			} {
+				c := r.by(known{holder: s.maker}).named(s.name, protocol.InitializeParams{})
+				if s.starter != s.maker {
+					c.drop()
+					c = r.by(known{holder: s.starter}).named(s.name, protocol.InitializeParams{Existing: true, Take: true})
+				}
+				running[s.name] = c.starts("p")
+				c.drop()
+			}
+			if got := len(r.agent.Holders()); got != 2 {
+				t.Errorf("%d holders have something, want 2", got)
+			}
+			r.agent.Revoke("nobody")
+			r.agent.Revoke("bad")
+			synctest.Wait()
+			names := map[string]bool{}
+			for _, s := range r.by(known{holder: "good"}).named("new", protocol.InitializeParams{}).sessions() {
+				names[s.Name] = true
+			}
+			for name, p := range running {
+				want := keep || name == "other" || name == "unknown"
+				if p.runs() != want || names[name] != want {
+					t.Errorf("keep %v: session %s is there: %v, its process: %v", keep, name, names[name], p.runs())
 				}
 			}
 		})
 	}
 }
 
-// TestResumeStopsExpiry: a session that is resumed within the TTL outlives it.
-func TestResumeStopsExpiry(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const ttl = time.Minute
-		a := New(Config{SessionTTL: ttl})
-		defer a.Close()
-		first, second := &connection{}, &connection{}
-		s, _, err := a.open(first, opening{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.detach(first)
-		time.Sleep(ttl - time.Second)
-		if _, err := a.resume(s.id, second, opening{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * ttl)
-		synctest.Wait()
-		if s.ended || a.sessions[s.id] != s {
-			t.Error("a resumed session has ended")
-		}
-		s.detach(second)
-		time.Sleep(ttl + time.Second)
-		synctest.Wait()
-		if !s.ended || a.sessions[s.id] != nil {
-			t.Error("a session that was lost again lives on")
-		}
-	})
-}
-
 // TestEndedProcess: an ended process is known for the TTL. Then its id is free,
 // and what is left of its group is killed (rpc.md 4.8).
 func TestEndedProcess(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{SessionTTL: time.Hour})
-	c := r.attach("")
-	pids := family(t, c, "p", left)
-	c.awaitNote("process/closed", "p")
-	if got := c.read("p", 0); !got.Closed || got.ExitCode == nil || *got.ExitCode != 0 {
-		t.Errorf("read of an ended process: %+v, want it closed with exit code 0", got)
-	}
-	wantCode(t, "start of an id that is kept", c.call("process/start", sh("p", ":"), nil), protocol.CodeInvalidRequest)
-	if !alive(pids[1]) {
-		t.Error("the child that was left behind did not live until its process was forgotten")
-	}
-	p := r.process(c.session, "p")
-	eventually(t, "an ended process has its time", func() bool {
-		s := r.session(c.session)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return p.expiry != nil && p.expiry.Reset(0) // the hour is over
-	})
-	eventually(t, "what is left of the group is killed", gone(pids))
-	eventually(t, "the id is free", func() bool {
-		return c.call("process/read", object{"processId": "p"}, nil) != nil
-	})
-	wantCode(t, "read of a forgotten process", c.call("process/read", object{"processId": "p"}, nil), protocol.CodeInvalidRequest)
-	c.must("process/start", sh("p", ":"), nil)
-}
-
-// TestIDsPerSession runs two sessions with the same process id: neither hears
-// or reaches the other's (rpc.md 3.3).
-func TestIDsPerSession(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, Config{})
-	a, b := r.attach(""), r.attach("")
-	if a.session == b.session {
-		t.Fatalf("two connections share session %s", a.session)
-	}
-	a.must("process/start", sh("p", "read x; echo a$x"), nil)
-	b.must("process/start", sh("p", "read x; echo b$x"), nil)
-	a.must("process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("1\n")}, nil)
-	a.awaitNote("process/closed", "p")
-	if got := b.read("p", 0); got.Exited || len(got.Chunks) != 0 {
-		t.Errorf("a write to one session's process reached the other's: %+v", got)
-	}
-	b.must("process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("2\n")}, nil)
-	b.awaitNote("process/closed", "p")
-	for c, want := range map[*client]string{a: "a1\n", b: "b2\n"} {
-		notes := c.await("the end", func(n []note) bool { return len(n) >= 3 })
-		if len(notes) != 3 || string(notes[0].data) != want {
-			t.Errorf("notifications %+v, want three, the first with %q", notes, want)
+	const ttl = time.Minute
+	inBubble(t, Config{SessionTTL: ttl}, func(t *testing.T, r *rig) {
+		c := r.attach("")
+		p := c.starts("p")
+		p.exit(0)
+		time.Sleep(ttl - time.Second)
+		if got := c.read("p", 0); !got.Closed || got.ExitCode == nil || *got.ExitCode != 0 {
+			t.Errorf("read of an ended process: %+v, want it closed with exit code 0", got)
 		}
-	}
+		wantCode(t, "start of an id that is kept", c.call("process/start", sh("p", ""), nil), protocol.CodeInvalidRequest)
+		if p.closes() {
+			t.Error("its group did not live until the process was forgotten")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !p.closes() {
+			t.Error("its group lives on")
+		}
+		wantCode(t, "read of a forgotten process", c.call("process/read", object{"processId": "p"}, nil), protocol.CodeInvalidRequest)
+		c.starts("p")
+	})
 }
 
-// TestAgentClose: Close kills the processes of attached and of detached
-// sessions, and what ended leaders left behind.
-func TestAgentClose(t *testing.T) {
+// TestManyEnded: of ended processes so many are kept, of all sessions together.
+func TestManyEnded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
-	a, b := r.attach(""), r.attach("")
-	pids := family(t, a, "both", both)
-	pids = append(pids, family(t, b, "both", both)...)
-	pids = append(pids, family(t, b, "left", left)[1])
-	b.drop()
-	a.drop()
-	if err := r.agent.Close(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "Close kills every group", gone(pids))
-	wantCode(t, "initialize after Close", r.client().hello(""), protocol.CodeInvalidRequest)
+	inBubble(t, Config{SessionTTL: time.Hour}, func(t *testing.T, r *rig) {
+		a, b := r.attach(""), r.attach("")
+		first := a.starts("p")
+		first.exit(0)
+		r.agent.ended = append(r.agent.ended, make([]endedProcess, maxEnded-1)...)
+		if first.closes() {
+			t.Error("the first is forgotten too early")
+		}
+		b.starts("p").exit(0)
+		if !first.closes() || len(r.agent.ended) != maxEnded {
+			t.Errorf("%d are kept, the first was forgotten: %v", len(r.agent.ended), first.closes())
+		}
+	})
 }
 
 // TestForgetUnderLoad ends sessions while their processes end, over and over:
 // nothing stays in the agent's list of ended processes.
 func TestForgetUnderLoad(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{SessionTTL: time.Millisecond})
-	for range 30 {
-		c := r.attach("")
-		for i := range 4 {
-			c.must("process/start", sh(fmt.Sprint(i), ":"), nil)
+	inBubble(t, Config{SessionTTL: time.Millisecond}, func(t *testing.T, r *rig) {
+		for range 30 {
+			c := r.attach("")
+			for i := range 4 {
+				go c.starts(fmt.Sprint(i)).exit(0)
+			}
+			c.drop()
+			time.Sleep(time.Millisecond)
 		}
-		c.drop()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if len(r.agent.sessions) != 0 || len(r.agent.ended) != 0 {
+			t.Errorf("%d sessions and %d ended processes are left", len(r.agent.sessions), len(r.agent.ended))
+		}
+	})
+}
+
+// TestSlowClient: the process of a client that does not read stands still, another client notices
+// nothing, and nothing is lost once the slow one reads on (rpc.md 4.8). If its connection is lost
+// instead, the process goes on.
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		inBubble(t, Config{}, func(t *testing.T, r *rig) {
+			slow, other := r.attach(""), r.attach("")
+			slow.listen(false)
+			p := slow.starts("p")
+			const words = 100
+			go func() {
+				for range words {
+					p.prints("word ")
+				}
+				p.exit(0)
+			}()
+			slow.standsStill("p")
+			for range 300 {
+				other.must("fs/getMetadata", object{"path": "file:///"}, nil)
+			}
+			other.starts("q").exit(0)
+			other.awaitNote("process/closed", "q")
+			slow.standsStill("p")
+			if lost {
+				slow.drop()
+				synctest.Wait()
+				if got := r.attach(slow.session).read("p", 0); len(got.Chunks) != words || !got.Closed {
+					t.Errorf("%d words, closed: %v", len(got.Chunks), got.Closed)
+				}
+				return
+			}
+			slow.listen(true)
+			if end := slow.awaitNote("process/closed", "p"); slow.bytes != words*len("word ") || end.seq != words+2 {
+				t.Errorf("a client that paused got %d bytes and then event %d", slow.bytes, end.seq)
+			}
+		})
 	}
-	eventually(t, "no session and no ended process is left", func() bool {
-		r.agent.mu.Lock()
-		defer r.agent.mu.Unlock()
-		return len(r.agent.sessions) == 0 && len(r.agent.ended) == 0
+}
+
+// standsStill fails the test unless a process waits for c: the first event has reached the client,
+// and the second is being sent.
+func (c *client) standsStill(id string) {
+	c.t.Helper()
+	synctest.Wait()
+	if _, _, _, next := c.rig.process(c.session, id).State(); next != 3 {
+		c.t.Fatalf("the process has gone on to event %d", next)
+	}
+}
+
+// later makes a call and returns at once; the reply comes on the channel.
+func (c *client) later(method string, params object) <-chan reply {
+	done := make(chan reply, 1)
+	go func() {
+		var o reply
+		o.err = c.call(method, params, &o.result)
+		done <- o
+	}()
+	return done
+}
+
+// reply is how a call ended.
+type reply struct {
+	err    error
+	result object
+}
+
+// loseStart begins to start a process, which the caller holds, loses the connection and resumes the
+// session on another one.
+func (r *rig) loseStart(start object) *client {
+	r.t.Helper()
+	a := r.attach("")
+	lost := a.later("process/start", start)
+	synctest.Wait()
+	a.peer.Close()
+	if got := <-lost; got.err == nil {
+		r.t.Fatal("a start that is held was answered")
+	}
+	synctest.Wait()
+	return r.attach(a.session)
+}
+
+// TestStartUnderWay resumes a session while a start is under way: every request
+// about that process waits for it, and no other does.
+func TestStartUnderWay(t *testing.T) {
+	t.Parallel()
+	named := func(name string, value any) object { return object{"processId": "p", name: value} }
+	for _, tt := range []struct {
+		method string
+		params object
+		code   protocol.Code // 0: it succeeds
+		result string
+	}{
+		{"process/read", named("afterSeq", 0), 0, "exited:false"},
+		{"process/write", object{"processId": "p", "writeId": "1", "chunk": []byte("x")}, 0, "status:accepted"},
+		{"process/closeStdin", object{"processId": "p"}, 0, "status:accepted"},
+		{"process/resize", object{"processId": "p", "rows": 1, "cols": 1}, protocol.CodeInvalidParams, ""},
+		{"process/signal", named("signal", "user1"), 0, ""},
+		{"process/terminate", object{"processId": "p"}, 0, "running:true"},
+		{"process/start", sh("p", ""), protocol.CodeInvalidRequest, ""},
+		{"process/list", object{}, 0, "processId:p"},
+	} {
+		inBubble(t, Config{}, func(t *testing.T, r *rig) {
+			release := r.holdStarts()
+			c := r.loseStart(sh("p", ""))
+			done := c.later(tt.method, tt.params)
+			c.must("fs/getMetadata", object{"path": "file:///"}, nil)
+			synctest.Wait()
+			if len(done) > 0 {
+				t.Fatalf("%s was answered while the start is under way: %v", tt.method, <-done)
+			}
+			release()
+			got := <-done
+			if tt.code != 0 {
+				wantCode(t, tt.method, got.err, tt.code)
+			} else if text := fmt.Sprint(got.result); got.err != nil || !strings.Contains(text, tt.result) {
+				t.Errorf("%s: %s, %v, want %s", tt.method, text, got.err, tt.result)
+			}
+			synctest.Wait()
+			p := r.process(c.session, "p").proc.(*fake)
+			input, signals := p.heard()
+			if input != "" && tt.method != "process/write" || (len(signals) == 1) != (tt.method == "process/signal") || p.runs() == (tt.method == "process/terminate") {
+				t.Errorf("%s: the process has heard %q and %v, and runs: %v", tt.method, input, signals, p.runs())
+			}
+		})
+	}
+}
+
+// TestTerminateUnderWay sends a terminate during a start and loses its
+// connection, too: the process is killed all the same.
+func TestTerminateUnderWay(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		release := r.holdStarts()
+		b := r.loseStart(sh("p", ""))
+		b.later("process/terminate", object{"processId": "p"})
+		synctest.Wait()
+		b.drop()
+		c := r.attach(b.session)
+		release()
+		var read protocol.ReadResult
+		c.must("process/read", object{"processId": "p", "exitOnly": true, "waitMs": 10_000}, &read)
+		if read.ExitCode == nil || *read.ExitCode != 137 {
+			t.Errorf("read %+v, want exit code 137", read)
+		}
+	})
+}
+
+// TestStartThatFails repeats a start while the first one is under way. The
+// first one fails, and the second one starts the process.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		release := r.holdStarts()
+		c := r.loseStart(sh("p", noProgram))
+		again := c.later("process/start", sh("p", ""))
+		synctest.Wait()
+		if len(again) > 0 {
+			t.Error("answered while the first start is under way")
+		}
+		release()
+		if got := <-again; got.err != nil || c.read("p", 0).Exited {
+			t.Errorf("the repeated start: %v", got.err)
+		}
+	})
+}
+
+// TestLateStart has a start wait for its turn until its connection is lost. It
+// must not run any more: the client may be back, and have been told that there
+// is no such process.
+func TestLateStart(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{ConcurrentRequests: 1}, func(t *testing.T, r *rig) {
+		release := r.holdStarts()
+		a := r.attach("")
+		first, second := a.later("process/start", sh("p", "")), a.later("process/start", sh("q", ""))
+		synctest.Wait()
+		a.peer.Close()
+		<-first
+		<-second
+		c := r.attach(a.session)
+		release()
+		waitFor(t, a.served, "the agent to let go of the lost connection")
+		var list protocol.ListResult
+		c.must("process/list", object{}, &list)
+		if len(list.Processes) != 1 || list.Processes[0].Exited {
+			t.Errorf("%+v, want the process whose start was under way", list)
+		}
 	})
 }

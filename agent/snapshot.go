@@ -97,7 +97,7 @@ func (c *capture) run(ctx context.Context) (*snapshot.State, error) {
 
 // begin starts the shell, and has its questions served.
 func (c *capture) begin(ctx context.Context) (*procs.Process, error) {
-	p, err := c.start(ctx, captureSteps)
+	p, err := begin(ctx, &c.launch, captureSteps, procs.Start)
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,25 @@ func TestSocketPressure(t *testing.T) {
 	}
 }
 
+// TestSocketReset: the end of a connection that is reset is an error, and told as one.
+func TestSocketReset(t *testing.T) {
+	t.Parallel()
+	address := "tcp://" + listenFor(t, func(conn net.Conn) {
+		_, err := conn.Read(make([]byte, 1))
+		testrig.Check(t, err, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+	})
+	c := newRig(t, Config{}).raw(t)
+	c.call("o", "socket/open", object{"socketId": "s", "address": address})
+	c.call("w", "socket/write", object{"socketId": "s", "offset": 0, "chunk": []byte("x")})
+	said := ""
+	for range 3 { // two answers, and the end
+		said += c.Next(t)
+	}
+	if !strings.Contains(said, `"error":"Connection reset by peer (os error 104)"`) {
+		t.Errorf("it says %s", said)
+	}
+}
+
 // TestSocketDeaf: a client that reads nothing holds up nobody else.
 func TestSocketDeaf(t *testing.T) {
 	t.Parallel()
@@ -194,9 +213,7 @@ func TestSocketOwnPath(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"own", "other"} {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err)
 		t.Cleanup(func() { l.Close() })
 	}
 	c := newRig(t, Config{Listening: []Listening{{Path: filepath.Join(dir, "own"), Authenticated: true}}}).attach("")
@@ -276,18 +293,14 @@ func TestSocketConfinedDials(t *testing.T) {
 	box := managed("enabled", special("root", "read"))
 	open := func(c *client, id string) *rpc.Pending {
 		p, err := c.peer.Begin("socket/open", object{"socketId": id, "address": address, "sandbox": box})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err)
 		return p
 	}
 	dials := r.agent.sandboxes.dials
 	if !dials.TryAcquire(maxConfinedDials - 1) {
 		t.Fatal("somebody connects already")
 	}
-	if err := open(c, "last").Wait(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, open(c, "last").Wait(t.Context(), nil))
 	// Its place is free again once the process has ended, which the answer waits for.
 	if !dials.TryAcquire(1) {
 		t.Fatal("more connect than there are sockets being opened")
@@ -307,9 +320,7 @@ func TestSocketConfinedDials(t *testing.T) {
 	}
 	dials.Release(maxConfinedDials)
 	for _, p := range append(waiting[1:], other) {
-		if err := p.Wait(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
+		testrig.Must(t, p.Wait(t.Context(), nil))
 	}
 	if !dials.TryAcquire(maxConfinedDials) {
 		t.Error("a place was not given back")

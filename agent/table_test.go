@@ -18,15 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/execagent/execagent/protocol"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // parsed returns the files of package protocol without its tests.
 func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob("../protocol/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -34,9 +33,7 @@ func parsed(t *testing.T) (*token.FileSet, []*ast.File) {
 			continue
 		}
 		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testrig.Must(t, err)
 		files = append(files, f)
 	}
 	return fset, files
@@ -58,9 +55,7 @@ func methods(t *testing.T) map[string]string {
 				t.Fatalf("%s is no literal", spec.Names[0].Name)
 			}
 			value, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Must(t, err)
 			found[spec.Names[0].Name] = value
 			return true
 		})
@@ -95,9 +90,7 @@ func TestTableConfines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
-	if err := os.WriteFile(source, []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.WriteFile(source, []byte("x"), 0o666))
 	paths := object{
 		"path": uri(target), "sourcePath": uri(source), "destinationPath": uri(target),
 		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source), "address": "unix://" + source,
@@ -164,9 +157,7 @@ func TestTableConfines(t *testing.T) {
 		t.Errorf("%d methods take a sandbox, want at least %d", confined, want)
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	if len(entries) != 1 || entries[0].Name() != "source" {
 		t.Errorf("the folder holds %v, want the source alone", entries)
 	}
@@ -189,9 +180,7 @@ func TestDocsNameOurFlags(t *testing.T) {
 				line := fset.Position(field.Pos()).Line
 				if len(ours) > 0 || last > 0 && line > last+1 {
 					tag, err := strconv.Unquote(field.Tag.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testrig.Must(t, err)
 					ours = append(ours, reflect.StructTag(tag).Get("json"))
 				}
 				last = line
@@ -200,9 +189,7 @@ func TestDocsNameOurFlags(t *testing.T) {
 		})
 	}
 	page, err := os.ReadFile("../docs/compatibility.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	_, table, found := strings.Cut(string(page), "| flag | adds |\n|---|---|\n")
 	if !found || len(ours) == 0 {
 		t.Fatalf("the page has a table of flags: %v; flags of ours: %v", found, ours)

@@ -51,9 +51,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testrig.Must(t, err)
 			head, script, ok := strings.Cut(string(data), "-- script --\n")
 			prose, config, _ := strings.Cut(head, "-- config --\n")
 			if !ok || strings.TrimSpace(prose) == "" {
@@ -61,9 +59,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			script = newPlayer(t, config).play(script)
 			if *update && !t.Failed() {
-				if err := os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				testrig.Must(t, os.WriteFile(file, []byte(head+"-- script --\n"+script), 0o666))
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	testrig "github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
@@ -21,14 +22,10 @@ import (
 // meanwhile, and the first ones get all answers once they read.
 func TestOthersOfUnreadAnswers(t *testing.T) {
 	t.Parallel()
-	const size = 16 << 20
+	const size = 4 << 20
 	big := filepath.Join(t.TempDir(), "big")
-	if err := os.WriteFile(big, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(big, size); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.WriteFile(big, nil, 0o600))
+	testrig.Must(t, os.Truncate(big, size))
 	request := func(method string, length int) []byte {
 		return fmt.Appendf(nil, `{"id":7,"method":%q,"params":{"path":"file://%s"}%s}`, method, big, strings.Repeat(" ", length))
 	}
@@ -36,31 +33,25 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 		method           string
 		requests, length int
 	}{
-		"long requests": {"fs/readFile", 2, 16 << 20},
-		"many requests": {"fs/getMetadata", 130, 60 << 10},
+		"long requests": {"fs/readFile", 2, 4 << 20},
+		"many requests": {"fs/getMetadata", 40, 60 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The clients answer no ping before they read, and see none, which on a busy machine
 			// is late.
 			const peerTimeout = time.Hour
-			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(32 << 20), PeerTimeout: peerTimeout})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0", Budget: rpc.NewBudget(8 << 20), PeerTimeout: peerTimeout})
+			testrig.Must(t, err)
 			r := newRig(t, Config{})
 			served := make(chan error, 1)
 			go func() { served <- r.agent.Serve(t.Context(), l) }()
 			dial := func() rpc.Conn {
 				c, err := transport.Dial(t.Context(), l.URL(), transport.DialConfig{PeerTimeout: peerTimeout})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testrig.Must(t, err)
 				t.Cleanup(func() { c.Close() })
 				ask(t, c, []byte(`{"id":7,"method":"initialize","params":{"clientName":"x"}}`))
-				if err := c.Write([]byte(`{"method":"initialized"}`)); err != nil {
-					t.Fatal(err)
-				}
+				testrig.Must(t, c.Write([]byte(`{"method":"initialized"}`)))
 				return c
 			}
 			var clients []rpc.Conn
@@ -79,7 +70,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					written <- err
 				}()
 			}
-			for range 50 {
+			for range 20 {
 				other := dial()
 				data := base64.StdEncoding.EncodeToString(make([]byte, 100<<10))
 				ask(t, other, fmt.Appendf(nil, `{"id":7,"method":"fs/writeFile","params":{"path":"file://%s","dataBase64":%q}}`,
@@ -93,9 +84,7 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 					}
 					buffer.Recycle(answer)
 				}
-				if err := <-written; err != nil {
-					t.Error(err)
-				}
+				testrig.Must(t, <-written)
 			}
 			for _, c := range clients {
 				c.Close()
@@ -109,13 +98,9 @@ func TestOthersOfUnreadAnswers(t *testing.T) {
 // ask sends a request and waits for its answer, which must not be an error.
 func ask(t *testing.T, c rpc.Conn, request []byte) {
 	t.Helper()
-	if err := c.Write(request); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, c.Write(request))
 	answer, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	if m, err := protocol.Decode(answer); err != nil || m.Kind != protocol.KindResult {
 		t.Fatalf("%.200s, %v", answer, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/execagent/execagent/rpc"
-	"github.com/execagent/execagent/test/rawclient"
+	testrig "github.com/execagent/execagent/test/rig"
 )
 
 // TestVanish lets a client disappear in the middle of things. The agent ends
@@ -23,12 +23,10 @@ func TestVanish(t *testing.T) {
 	server := httptest.NewServer(webHandler())
 	defer server.Close()
 	tree := t.TempDir()
-	for i := range 60 {
+	for i := range 20 {
 		dir := filepath.Join(tree, fmt.Sprint(i))
-		for j := range 100 {
-			if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777); err != nil {
-				t.Fatal(err)
-			}
+		for j := range 50 {
+			testrig.Must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(j)), 0o777))
 		}
 	}
 	chunk := object{"processId": "p", "chunk": make([]byte, 256<<10)}
@@ -95,19 +93,14 @@ func TestVanish(t *testing.T) {
 	}
 	vanish := func(t *testing.T, do func(c *raw), read bool) {
 		r := newRig(t, Config{SessionTTL: 10 * time.Millisecond})
-		conn, served := r.dial()
-		c := &raw{rawclient.New(conn), t}
-		c.send(`{"id":"i","method":"initialize","params":{"clientName":"raw"}}`)
-		c.next()
-		c.send(`{"method":"initialized"}`)
+		c, _, lose := r.opens(t, nil)
 		do(c)
 		if read { // give the last request time to begin
 			c.call("last", "environment/status", object{})
 			for m := c.next(); m.ID != "last"; m = c.next() {
 			}
 		}
-		_ = conn.Close()
-		waitFor(t, served, "the agent to let go")
+		lose()
 		r.attach("").must("environment/status", object{}, nil)
 		r.close()
 		server.CloseClientConnections()
@@ -126,9 +119,7 @@ func TestVanish(t *testing.T) {
 				goroutines := goleak.IgnoreCurrent()
 				files := descriptors(t)
 				vanish(t, tt.do, read)
-				if err := goleak.Find(goroutines); err != nil {
-					t.Error(err)
-				}
+				testrig.Must(t, goleak.Find(goroutines))
 				eventually(t, "no descriptor is left", func() bool { return descriptors(t) <= files })
 				eventually(t, "no process is left", func() bool { return len(children(t)) == 0 })
 			})
@@ -139,9 +130,7 @@ func TestVanish(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	return len(entries)
 }
 
@@ -149,9 +138,7 @@ func descriptors(t *testing.T) int {
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, err)
 	for _, list := range lists {
 		data, _ := os.ReadFile(list) // the thread may have ended
 		pids = append(pids, strings.Fields(string(data))...)

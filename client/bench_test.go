@@ -42,26 +42,20 @@ func BenchmarkCall(b *testing.B) {
 		b.ReportAllocs()
 		before := cpu(b)
 		for b.Loop() {
-			if err := call(); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, call())
 		}
 		b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 	}
 	b.Run("client", func(b *testing.B) {
 		c, err := client.DialURL(b.Context(), url)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		defer c.Close()
 		var r protocol.StatusResult
 		measure(b, func() error { return c.Call(b.Context(), protocol.MethodEnvironmentStatus, protocol.Empty{}, &r) })
 	})
 	b.Run("bare", func(b *testing.B) {
 		conn, err := transport.Dial(b.Context(), url, transport.DialConfig{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		defer conn.Close()
 		ask := func(message string) error {
 			if err := conn.Write([]byte(message)); err != nil {
@@ -71,12 +65,8 @@ func BenchmarkCall(b *testing.B) {
 			buffer.Recycle(answer)
 			return err
 		}
-		if err := ask(`{"id":1,"method":"initialize","params":{"clientName":"bare","resumeSessionId":null}}`); err != nil {
-			b.Fatal(err)
-		}
-		if err := conn.Write([]byte(`{"method":"initialized","params":{}}`)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, ask(`{"id":1,"method":"initialize","params":{"clientName":"bare","resumeSessionId":null}}`))
+		rig.Must(b, conn.Write([]byte(`{"method":"initialized","params":{}}`)))
 		measure(b, func() error { return ask(`{"id":2,"method":"environment/status","params":{}}`) })
 	})
 }
@@ -89,17 +79,13 @@ func BenchmarkStdout(b *testing.B) {
 	argv := []string{"head", "-c", fmt.Sprint(size), "/dev/zero"}
 	b.Run("client", func(b *testing.B) {
 		c, err := client.DialURL(b.Context(), url)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		defer c.Close()
 		b.SetBytes(size)
 		before := cpu(b)
 		for b.Loop() {
 			p, err := c.Spawn(b.Context(), client.Spec{Argv: argv})
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			if code, err := p.CopyOutput(b.Context(), io.Discard, io.Discard); code != 0 || err != nil {
 				b.Fatal(code, err)
 			}
@@ -108,13 +94,9 @@ func BenchmarkStdout(b *testing.B) {
 	})
 	b.Run("bare", func(b *testing.B) {
 		conn, err := transport.Dial(b.Context(), url, transport.DialConfig{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		write := func(format string, args ...any) {
-			if err := conn.Write(fmt.Appendf(nil, format, args...)); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, conn.Write(fmt.Appendf(nil, format, args...)))
 		}
 		write(`{"id":1,"method":"initialize","params":{"clientName":"bare","resumeSessionId":null}}`)
 		write(`{"method":"initialized","params":{}}`)
@@ -125,9 +107,7 @@ func BenchmarkStdout(b *testing.B) {
 			write(`{"id":%d,"method":"process/start","params":{"processId":"p%d","argv":["head","-c","%d","/dev/zero"],"cwd":"file:///","env":{"PATH":"/bin:/usr/bin"},"tty":false,"pipeStdin":false}}`, n+1, n, size)
 			for closed := false; !closed; {
 				message, err := conn.Read()
-				if err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, err)
 				// Only the last message is so short and names this method.
 				closed = len(message) < 200 && string(message[:min(len(message), 26)]) == `{"method":"process/closed"`
 				buffer.Recycle(message)
@@ -150,21 +130,15 @@ func BenchmarkRecovery(b *testing.B) {
 		conn = ws
 		return ws, nil
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	defer c.Close()
 	p, err := c.Spawn(b.Context(), client.Spec{Argv: []string{"sleep", "1000"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	p.Discard()
 	for b.Loop() {
 		_, changed := c.State()
 		_ = conn.Close()
 		<-changed
-		if _, err := c.Processes(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(c.Processes(b.Context())))
 	}
 }

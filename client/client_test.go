@@ -14,12 +14,29 @@ import (
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/helper"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/execagent/execagent/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asAgent is the argument with which this program is an agent on its standard streams.
+const asAgent = "serve-stdio"
+
+// TestMain also runs that agent, and the helpers of agents that confine.
+func TestMain(m *testing.M) {
+	if code, ok := helper.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	if len(os.Args) == 2 && os.Args[1] == asAgent {
+		a := agent.New(agent.Config{Environ: os.Environ()})
+		_ = a.ServeConn(context.Background(), transport.Stdio(os.Stdin, os.Stdout, nil)) // the client sees how it ends
+		_ = a.Close()
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long it may take to connect on a machine that has much else to do.
 const patience = 5 * time.Minute
@@ -31,9 +48,7 @@ func newAgent(t testing.TB) *agent.Agent {
 	t.Helper()
 	a := agent.New(agent.Config{Version: "0.169.0+execagent.test", Environ: os.Environ()})
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, a.Close())
 	})
 	return a
 }
@@ -60,17 +75,13 @@ func overPipe(t testing.TB, a *agent.Agent) dialFunc {
 func overWebSocket(t testing.TB, a *agent.Agent) dialFunc {
 	t.Helper()
 	listener, err := transport.Listen(transport.Config{URL: "ws://127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, <-served)
 	})
 	return func(ctx context.Context) (rpc.Conn, error) {
 		conn, err := transport.Dial(ctx, listener.URL(), transport.DialConfig{HandshakeTimeout: patience})
@@ -103,13 +114,9 @@ func reach(t testing.TB, dial dialFunc) *client.Client {
 func connect(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, c.Close())
 	})
 	return c
 }
@@ -118,9 +125,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		info, err := c.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if info.ExecutorVersion != "0.169.0+execagent.test" || !info.Capabilities.ProcessSignals {
 			t.Errorf("Info is %+v", info)
 		}
@@ -146,9 +151,7 @@ func TestResume(t *testing.T) {
 	dial := overPipe(t, a)
 	first := connect(t, client.Config{Dial: dial})
 	p, err := first.Start(t.Context(), shell("sleep 100"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 
 	_, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	if !isAttached(err) {
@@ -159,16 +162,12 @@ func TestResume(t *testing.T) {
 		t.Errorf("resuming an unknown session gives %v, want %s", err, want)
 	}
 
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, first.Close())
 	second, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	for isAttached(err) { // the agent has not seen the end of the first connection
 		second, err = client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer second.Close()
 	if second.SessionID() != first.SessionID() {
 		t.Errorf("resumed %s as %s", first.SessionID(), second.SessionID())
@@ -207,12 +206,8 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p, err := c.Start(t.Context(), shell("sleep 100"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, c.Close())
 		<-c.Done()
 		for name, err := range map[string]error{
 			"Status": second(c.Status(t.Context())),

@@ -2,12 +2,12 @@ package client_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,50 +18,66 @@ import (
 var goBlock = regexp.MustCompile("(?ms)^```go (run|build)\n(.*?)^```$")
 
 // TestPrograms builds the programs of README.md and the pages of docs, and runs those that
-// say so against an agent whose connections are cut meanwhile.
+// say so against an agent whose connections are cut meanwhile. All are linked at once, as packages
+// of one program that is told which to be, because each link takes longer than all else here.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	rig.Must(t, err)
+	replace := map[string]string{}
+	write := func(name, text string) {
+		copied := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+		replace[filepath.Join(root, "client/programs", name)] = copied
+		rig.Must(t, os.WriteFile(copied, []byte(text), 0o600))
+	}
+	imports, cases, run := "import \"os\"\n", "", []string(nil)
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%q, %v", pages, err)
 	}
 	for _, page := range append(pages, "../README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		blocks := goBlock.FindAllStringSubmatch(string(text), -1)
 		if len(blocks) != strings.Count(string(text), "\n```go") && page != "../docs/api.md" { // test/embed builds that one
 			t.Errorf("%s has %d programs that say go run or go build", page, len(blocks))
 		}
-		for i, block := range blocks {
-			t.Run(filepath.Base(page)+"/"+strconv.Itoa(i+1), func(t *testing.T) {
-				t.Parallel()
-				dir := t.TempDir()
-				source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-				if err := os.WriteFile(source, []byte(block[2]), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				build := exec.CommandContext(t.Context(), "go", "build", "-o", program, source)
-				build.Dir = ".."
-				if out, err := build.CombinedOutput(); err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-				if block[1] == "run" {
-					runBesideCuts(t, program)
-				}
-			})
+		for _, block := range blocks {
+			name := fmt.Sprint("p", len(replace))
+			write(name+"/main.go", strings.NewReplacer("package main\n", "package "+name+"\n", "func main() {", "func Main() {").Replace(block[2]))
+			imports += fmt.Sprintf("import %q\n", "github.com/execagent/execagent/client/programs/"+name)
+			cases += fmt.Sprintf("case %q:\n%s.Main()\n", name, name)
+			if block[1] == "run" {
+				run = append(run, name)
+			}
 		}
+	}
+	write("main.go", "package main\n"+imports+"func main() {\nswitch os.Args[1] {\n"+cases+"}\n}\n")
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	program := filepath.Join(dir, "program")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./client/programs")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range run {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runBesideCuts(t, program, name)
+		})
 	}
 }
 
 // runBesideCuts runs a program that prints 300 lines of an agent's, and cuts each of its
 // connections after some bytes.
-func runBesideCuts(t *testing.T, program string) {
+func runBesideCuts(t *testing.T, program, name string) {
 	t.Helper()
 	proxy := rig.NewProxy(t, strings.TrimPrefix(listen(t, ""), "ws://"))
 	defer proxy.CutEach(4000)()
-	cmd := exec.CommandContext(t.Context(), program)
+	cmd := exec.CommandContext(t.Context(), program, name)
 	cmd.Env = append(os.Environ(), "AGENT_URL=ws://"+proxy.Address())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // fake is a server in memory with one session, which outlives its connections. The test
@@ -79,6 +80,7 @@ type tester interface {
 	Error(args ...any)
 	Errorf(format string, args ...any)
 	Cleanup(func())
+	Fatalf(format string, args ...any)
 }
 
 // newFake makes a fake that ends with the test.
@@ -427,9 +429,7 @@ func (f *fake) answer(l *link, r request) any {
 		return map[string]any{"status": 200, "headers": []string{}, "bodyBase64": ""}
 	case protocol.MethodFSWatch:
 		var params protocol.WatchParams
-		if err := json.Unmarshal(r.Params, &params); err != nil {
-			f.t.Error(err)
-		}
+		rig.Check(f.t, json.Unmarshal(r.Params, &params))
 		return protocol.WatchResult{Path: params.Path}
 	case protocol.MethodFSReadBlock:
 		return map[string]any{"chunk": "", "eof": true}
@@ -443,9 +443,7 @@ func (f *fake) answer(l *link, r request) any {
 	switch r.Method {
 	case protocol.MethodProcessRead:
 		var params protocol.ReadParams
-		if err := json.Unmarshal(r.Params, &params); err != nil {
-			f.t.Error(err)
-		}
+		rig.Check(f.t, json.Unmarshal(r.Params, &params))
 		after := uint64(0)
 		if params.AfterSeq != nil {
 			after = *params.AfterSeq
@@ -456,9 +454,7 @@ func (f *fake) answer(l *link, r request) any {
 			Chunk   []byte
 			WriteID string
 		}
-		if err := json.Unmarshal(r.Params, &params); err != nil {
-			f.t.Error(err)
-		}
+		rig.Check(f.t, json.Unmarshal(r.Params, &params))
 		if p.stdin {
 			return map[string]string{"status": string(protocol.WriteStdinClosed)}
 		}

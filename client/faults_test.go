@@ -15,6 +15,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // server is a server that breaks the rules of the protocol where its table says so.
@@ -206,9 +207,7 @@ func TestGap(t *testing.T) {
 	lost, kept := start(t, c, bad), start(t, c, good)
 	notify := func(method string, params any) {
 		t.Helper()
-		if err := s.Notify(method, params); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Notify(method, params))
 	}
 	for seq := uint64(2); seq < 300; seq++ {
 		notify(protocol.MethodProcessOutput, &protocol.OutputNotification{
@@ -281,15 +280,11 @@ func TestMalformed(t *testing.T) {
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	f, err := c.FS(nil).Open(t.Context(), "/a", protocol.OpenRead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := f.ReadAt(make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decoding the result") {
 		t.Errorf("a malformed answer gives %v", err)
 	}
-	if err := s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Notify(protocol.MethodProcessOutput, json.RawMessage(`{"processId":1}`)))
 	<-c.Done()
 	if _, err := c.Status(t.Context()); !isProtocolError(err) {
 		t.Errorf("after a malformed notification: %v", err)
@@ -307,9 +302,7 @@ func TestLoss(t *testing.T) {
 	err := s.Notify(protocol.MethodProcessOutput, &protocol.OutputNotification{
 		ProcessID: "p", OutputChunk: protocol.OutputChunk{Seq: 1, Stream: protocol.StreamStdout, Chunk: []byte("last words")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.Close()
 	var got strings.Builder
 	_, err = p.CopyOutput(t.Context(), &got, io.Discard)
@@ -341,22 +334,14 @@ func TestBodySequence(t *testing.T) {
 	})
 	c := connect(t, client.Config{Dial: dial, Single: true})
 	r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://localhost/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, seq := range []uint64{1, 3} {
-		if err := s.Notify(protocol.MethodHTTPBodyDelta, &protocol.HTTPBodyDelta{RequestID: "http-1", Seq: seq, DeltaBase64: []byte("x")}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Notify(protocol.MethodHTTPBodyDelta, &protocol.HTTPBodyDelta{RequestID: "http-1", Seq: seq, DeltaBase64: []byte("x")}))
 	}
 	got, err := io.ReadAll(r.Body)
 	if !isProtocolError(err) || string(got) != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := r.Body.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := c.Status(t.Context()); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, r.Body.Close())
+	rig.Check(t, rig.Err(c.Status(t.Context())))
 }

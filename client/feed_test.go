@@ -8,6 +8,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestFeed: what is written arrives in order and once, also where answers are lost one after the
@@ -22,15 +23,13 @@ func TestFeed(t *testing.T) {
 			if i%17 == 3 {
 				f.lose(protocol.MethodProcessWrite)
 			}
-			text := strings.Repeat(string(rune('a'+i%26)), 1+i*1000)
+			text := strings.Repeat(string(rune('a'+i%26)), 1+i*500)
 			want.WriteString(text)
 			if n, err := in.Write([]byte(text)); n != len(text) || err != nil {
 				t.Fatalf("write %d: %d, %v", i, n, err)
 			}
 		}
-		if err := in.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, in.Close())
 		if got := f.input("p"); got != want.String() {
 			t.Errorf("the process got %d bytes, want %d", len(got), want.Len())
 		}
@@ -46,9 +45,7 @@ func TestFeedFails(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
 		p := start(t, c, named("p"))
-		if err := p.CloseStdin(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.CloseStdin(t.Context()))
 		in := p.Feed(t.Context())
 		var err error
 		for range 20 {

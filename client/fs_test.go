@@ -16,6 +16,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestFS(t *testing.T) {
@@ -23,14 +24,10 @@ func TestFS(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		ctx, files := t.Context(), c.FS(nil)
 		dir, err := files.Canonicalize(ctx, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		do := func(err error) {
 			t.Helper()
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		}
 		do(files.Mkdir(ctx, dir+"/a/b", true))
 		do(files.Mkdir(ctx, dir+"/a/b", true))
@@ -82,9 +79,7 @@ func TestFS(t *testing.T) {
 		want := []protocol.DirectoryEntry{
 			{FileName: "b", IsDirectory: true}, {FileName: "empty", IsFile: true}, {FileName: "one ü", IsFile: true},
 		}
-		if diff := cmp.Diff(want, entries); diff != "" {
-			t.Errorf("ReadDir (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "ReadDir", want, entries)
 		walked, err := files.Walk(ctx, dir, protocol.WalkOptions{MaxDepth: 9, MaxDirectories: 99, MaxEntries: 99})
 		do(err)
 		wantWalk := &protocol.WalkResult{Entries: []protocol.WalkEntry{
@@ -92,21 +87,15 @@ func TestFS(t *testing.T) {
 			{Path: dir + "/a/b", Directory: true}, {Path: dir + "/a/empty"}, {Path: dir + "/a/one ü"},
 			{Path: dir + "/copy/b", Directory: true}, {Path: dir + "/copy/one ü"}, {Path: dir + "/copy/b/moved"},
 		}}
-		if diff := cmp.Diff(wantWalk, walked); diff != "" {
-			t.Errorf("Walk (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "Walk", wantWalk, walked)
 		if err := files.Remove(ctx, dir+"/a"); err == nil {
 			t.Error("Remove has removed a directory that was not empty")
 		}
 		do(files.Remove(ctx, dir+"/a/empty"))
 		do(files.RemoveAll(ctx, dir+"/a"))
 		do(files.RemoveAll(ctx, dir+"/a"))
-		if err := files.Remove(ctx, dir+"/a"); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("removing what is not there gives %v", err)
-		}
-		if _, err := files.Stat(ctx, "relative"); !errors.Is(err, fs.ErrInvalid) {
-			t.Errorf("a relative path gives %v", err)
-		}
+		rig.Is(t, files.Remove(ctx, dir+"/a"), fs.ErrNotExist, "removing what is not there")
+		rig.Is(t, rig.Err(files.Stat(ctx, "relative")), fs.ErrInvalid, "a relative path")
 	})
 }
 
@@ -116,24 +105,18 @@ func TestFile(t *testing.T) {
 		ctx, path := t.Context(), filepath.Join(t.TempDir(), "file")
 		data := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // three blocks
 		out, err := c.FS(nil).Open(ctx, path, protocol.OpenReplace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if n, err := out.WriteAt(data, 4); n != len(data) || err != nil {
 			t.Errorf("WriteAt gives %d, %v", n, err)
 		}
-		if err := errors.Join(out.Close(), out.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, errors.Join(out.Close(), out.Close()))
 		want := append(make([]byte, 4), data...)
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("the file holds %d bytes, %v, want %d", len(got), err, len(want))
 		}
 
 		in, err := c.FS(nil).Open(ctx, path, protocol.OpenRead)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, tt := range []struct {
 			offset, length int
 			err            error
@@ -153,12 +136,8 @@ func TestFile(t *testing.T) {
 		if _, err := in.WriteAt([]byte("x"), 0); err == nil {
 			t.Error("a file opened for reading can be written")
 		}
-		if err := in.Close(); err != nil {
-			t.Error(err)
-		}
-		if _, err := in.ReadAt(make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("reading a closed file gives %v", err)
-		}
+		rig.Must(t, in.Close())
+		rig.Is(t, rig.Err(in.ReadAt(make([]byte, 1), 0)), fs.ErrNotExist, "reading a closed file")
 	})
 }
 
@@ -168,9 +147,7 @@ func TestLargeFile(t *testing.T) {
 	c := reach(t, overWebSocket(t, newAgent(t)))
 	path := filepath.Join(t.TempDir(), "file")
 	want := bytes.Repeat([]byte("0123456789abcde\n"), 33<<16)
-	if err := c.FS(nil).WriteFile(t.Context(), path, want); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.FS(nil).WriteFile(t.Context(), path, want))
 	got, err := c.FS(nil).ReadFile(t.Context(), path)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("read %d bytes, %v, want %d", len(got), err, len(want))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestHTTP(t *testing.T) {
@@ -31,9 +32,7 @@ func TestHTTP(t *testing.T) {
 			Method: "POST", URL: server.URL + "/echo", BodyBase64: []byte("body"),
 			Headers: []protocol.HTTPHeader{{Name: "x-sent", Value: "sent"}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		body, err := io.ReadAll(r.Body)
 		if r.Status != http.StatusTeapot || string(body) != "body" || err != nil || r.Body.Close() != nil {
 			t.Errorf("got %d, %q, %v", r.Status, body, err)
@@ -49,15 +48,11 @@ func TestHTTP(t *testing.T) {
 		}
 
 		r, err = c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: server.URL + "/large"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if body, err = io.ReadAll(r.Body); err != nil || !bytes.Equal(body, large) {
 			t.Errorf("got %d bytes, %v, want %d", len(body), err, len(large))
 		}
-		if err := r.Body.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, r.Body.Close())
 
 		if _, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "ftp://127.0.0.1/"}); err == nil {
 			t.Error("ftp works")
@@ -77,9 +72,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		r, err := c.HTTP(ctx, protocol.HTTPRequestParams{Method: "GET", URL: server.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		first := make([]byte, 5)
 		if _, err := io.ReadFull(r.Body, first); string(first) != "first" || err != nil {
 			t.Errorf("read %q, %v", first, err)
@@ -88,9 +81,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		if _, err := r.Body.Read(first); err != cause {
 			t.Errorf("then %v", err)
 		}
-		if err := r.Body.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, r.Body.Close())
 		if _, err := r.Body.Read(first); err == nil {
 			t.Error("a closed body can be read")
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // modelled is a process of TestModel: what has happened in it, and what the client told of it.
@@ -56,9 +57,7 @@ func TestModel(t *testing.T) {
 func checkModel(t *rapid.T) {
 	f := newFake(t)
 	c, err := client.Connect(t.Context(), client.Config{Dial: f.dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()

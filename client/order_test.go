@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // log is what a server keeps of a process.
@@ -155,9 +156,7 @@ func TestOrderFromTheMiddle(t *testing.T) {
 		l.done = rapid.IntRange(0, len(l.events)).Draw(t, "done")
 		l.first = rapid.IntRange(0, l.done).Draw(t, "first")
 		k := taker{order: order{fresh: true}, behind: true}
-		if err := k.merge(l.read(0)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, k.merge(l.read(0)))
 		for _, e := range l.events[l.done:] {
 			k.accept(e)
 		}

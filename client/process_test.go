@@ -8,18 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func start(t testing.TB, c *client.Client, params protocol.StartParams) *client.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 
@@ -51,9 +48,7 @@ func TestEvents(t *testing.T) {
 		var kinds []client.EventKind
 		var seq uint64
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if seq++; e.Seq != seq {
 				t.Errorf("event %d comes where %d should", e.Seq, seq)
 			}
@@ -61,9 +56,7 @@ func TestEvents(t *testing.T) {
 				kinds = append(kinds, e.Kind)
 			}
 		}
-		if diff := cmp.Diff([]client.EventKind{client.Exited, client.Closed}, kinds); diff != "" {
-			t.Errorf("after the output (-want +got):\n%s", diff)
-		}
+		rig.Same(t, "after the output", []client.EventKind{client.Exited, client.Closed}, kinds)
 	})
 }
 
@@ -76,9 +69,7 @@ func TestEventsGoOn(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got.Write(e.Data)
 			break
 		}
@@ -89,13 +80,9 @@ func TestEventsGoOn(t *testing.T) {
 				t.Errorf("with a context that has ended: %v", err)
 			}
 		}
-		if err := p.Write(t.Context(), []byte("\n")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, p.Write(t.Context(), []byte("\n")))
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got.Write(e.Data)
 		}
 		if got.String() != "1\n2\n" {
@@ -122,9 +109,7 @@ func TestStdin(t *testing.T) {
 		if code != 0 || err != nil || !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("got %d, %v and %d bytes, want %d", code, err, got.Len(), len(want))
 		}
-		if err := <-written; err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, <-written)
 	})
 }
 
@@ -176,16 +161,10 @@ func TestTerminal(t *testing.T) {
 		p := start(t, c, params)
 		var got strings.Builder
 		for e, err := range p.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if got.Write(e.Data); got.String() == "33 101\r\n" {
-				if err := p.Resize(t.Context(), 7, 9); err != nil {
-					t.Error(err)
-				}
-				if err := p.Write(t.Context(), []byte("\n")); err != nil {
-					t.Error(err)
-				}
+				rig.Must(t, p.Resize(t.Context(), 7, 9))
+				rig.Must(t, p.Write(t.Context(), []byte("\n")))
 			}
 		}
 		if want := "33 101\r\n\r\n7 9\r\n"; got.String() != want {
@@ -256,13 +235,9 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		p := start(t, c, shell("echo out"))
-		if _, err := p.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(p.Wait(t.Context())))
 		r, err := p.Read(t.Context(), protocol.ReadParams{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if len(r.Chunks) != 1 || string(r.Chunks[0].Chunk) != "out\n" || !r.Closed {
 			t.Errorf("got %+v", r)
 		}
@@ -274,9 +249,7 @@ func BenchmarkTrue(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p := start(b, c, protocol.StartParams{Argv: []string{"/bin/true"}, Cwd: protocol.NewPathURI("/")})
-		if _, err := p.Wait(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(p.Wait(b.Context())))
 	}
 }
 

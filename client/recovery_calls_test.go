@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // lose makes the next request of a method be carried out, and its connection end before
@@ -368,9 +369,7 @@ func TestWriteLost(t *testing.T) {
 		p := start(t, c, named("p"))
 		f.lose(protocol.MethodProcessWrite)
 		for _, text := range []string{"one,", "two,", "three"} {
-			if err := p.Write(t.Context(), []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, p.Write(t.Context(), []byte(text)))
 		}
 		if got := f.input("p"); got != "one,two,three" {
 			t.Errorf("the process got %q", got)
@@ -379,9 +378,7 @@ func TestWriteLost(t *testing.T) {
 		for _, r := range f.requests {
 			if r.Method == protocol.MethodProcessWrite {
 				var params struct{ WriteID string }
-				if err := json.Unmarshal(r.Params, &params); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, json.Unmarshal(r.Params, &params))
 				ids = append(ids, params.WriteID)
 			}
 		}
@@ -412,19 +409,13 @@ func TestStreamsEnd(t *testing.T) {
 	faked(t, func(t *testing.T, f *fake) {
 		c := f.connect(t)
 		r, err := c.HTTP(t.Context(), protocol.HTTPRequestParams{Method: "GET", URL: "http://h/"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		f.current().notify(protocol.MethodHTTPBodyDelta, map[string]any{
 			"requestId": "http-1", "seq": 1, "deltaBase64": []byte("begun"), "done": false, "error": nil,
 		})
 		file, err := c.FS(nil).Open(t.Context(), "/f", protocol.OpenReplace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, rig.Err(file.WriteAt([]byte("x"), 0)))
 		f.meets(hang)
 		f.cut()
 		got, err := io.ReadAll(r.Body)
@@ -443,9 +434,7 @@ func TestStreamsEnd(t *testing.T) {
 			}
 		}
 		wants(t, c, client.Connected)
-		if err := errors.Join(file.Close(), r.Body.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, errors.Join(file.Close(), r.Body.Close()))
 		for method, want := range map[string]int{
 			protocol.MethodFSOpen: 1, protocol.MethodFSWriteBlock: 1, protocol.MethodFSReadBlock: 0,
 			protocol.MethodFSClose: 0, protocol.MethodHTTPRequest: 1,

@@ -12,6 +12,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // cuttable dials, and cuts what it has dialled.
@@ -91,16 +92,12 @@ func TestNamedSession(t *testing.T) {
 	waited := make(chan int, 1)
 	go func() {
 		code, err := o.Wait(t.Context(), "p")
-		if err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, err)
 		waited <- code
 	}()
 	var seen []string
 	for r, err := range o.Follow(t.Context(), "p", 0, true) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, chunk := range r.Chunks {
 			if chunk.AtMs == nil || time.UnixMilli(*chunk.AtMs).Before(begun.Truncate(time.Millisecond)) {
 				t.Errorf("a chunk is from %v", chunk.AtMs)
@@ -109,9 +106,7 @@ func TestNamedSession(t *testing.T) {
 		}
 		if len(seen) == 2 { // and nothing is left: from here on it waits, over a cut
 			way.cut()
-			if err := o.Signal(t.Context(), "p", protocol.SignalTerminate); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, o.Signal(t.Context(), "p", protocol.SignalTerminate))
 		}
 	}
 	if got := strings.Join(seen[2:], "|"); got != "stdout end\n" || <-waited != 3 {
@@ -123,9 +118,7 @@ func TestNamedSession(t *testing.T) {
 	// What is kept is read without waiting, from anywhere.
 	n := 0
 	for r, err := range o.Follow(t.Context(), "p", 2, false) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		n += len(r.Chunks)
 	}
 	if n != 1 {
@@ -134,9 +127,7 @@ func TestNamedSession(t *testing.T) {
 	if running, err := o.Terminate(t.Context(), "p"); running || err != nil {
 		t.Errorf("Terminate: %v, %v", running, err)
 	}
-	if err := second.EndSession(t.Context(), s.SessionID); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, second.EndSession(t.Context(), s.SessionID))
 	if all, err := second.Sessions(t.Context()); len(all) > 0 || err != nil {
 		t.Errorf("there is still %+v, %v", all, err)
 	}
@@ -248,9 +239,7 @@ func TestEndSessionLost(t *testing.T) {
 			l.close()
 			return silence{}
 		})
-		if err := c.EndSession(t.Context(), "n"); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, c.EndSession(t.Context(), "n"))
 		if err := c.EndSession(t.Context(), "n"); err == nil {
 			t.Error("an unknown session has ended")
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -37,28 +38,18 @@ func TestSocket(t *testing.T) {
 			serveEach(t, "unix", filepath.Join(t.TempDir(), "s"), rig.Echo),
 		} {
 			s, err := c.DialSocket(t.Context(), address, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Write([]byte("hello")); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
+			rig.Must(t, rig.Err(s.Write([]byte("hello"))))
 			got := make([]byte, 5)
 			if _, err := io.ReadFull(s, got); err != nil || string(got) != "hello" {
 				t.Fatalf("read %q, %v", got, err)
 			}
-			if err := s.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.SetReadDeadline(time.Now().Add(time.Millisecond)))
 			if n, err := s.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("after the deadline: %d, %v", n, err)
 			}
-			if err := s.SetReadDeadline(time.Time{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.SetReadDeadline(time.Time{}))
+			rig.Must(t, s.CloseWrite())
 			if rest, err := io.ReadAll(s); len(rest) != 0 || err != nil {
 				t.Errorf("after half a close: %q, %v", rest, err)
 			}
@@ -68,12 +59,8 @@ func TestSocket(t *testing.T) {
 			if got := s.RemoteAddr(); got.Network()+"://"+got.String() != address {
 				t.Errorf("the address is %v", got)
 			}
-			if err := errors.Join(s.Close(), s.Close()); err != nil {
-				t.Error(err)
-			}
-			if _, err := s.Read(got); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("after Close: %v", err)
-			}
+			rig.Must(t, errors.Join(s.Close(), s.Close()))
+			rig.Is(t, rig.Err(s.Read(got)), net.ErrClosed, "after Close")
 		}
 	})
 }
@@ -83,9 +70,7 @@ func TestSocketRefused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, client.Config{Dial: overPipe(t, newAgent(t))})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l.Close()
 	for address, want := range map[string]string{
 		"tcp://" + l.Addr().String(): "Connection refused (os error 111)",
@@ -104,13 +89,9 @@ func TestSocketRefused(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
 	s, err := c.DialSocket(t.Context(), reset, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer s.Close()
-	if _, err := s.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(s.Write([]byte("x"))))
 	_, err = io.ReadAll(s)
 	if e, ok := errors.AsType[*client.SocketError](err); !ok || e.Text != "Connection reset by peer (os error 104)" {
 		t.Errorf("a connection that was reset: %v", err)
@@ -135,13 +116,9 @@ func TestSocketPressure(t *testing.T) {
 	defer writers.Wait()
 	for range 20 {
 		s, err := c.DialSocket(t.Context(), flood, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		w, err := c.DialSocket(t.Context(), deaf, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		writers.Go(func() {
 			for {
 				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -153,7 +130,7 @@ func TestSocketPressure(t *testing.T) {
 		defer w.SetWriteDeadline(time.Unix(1, 0))
 	}
 	for range 20 {
-		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 3<<20)
+		roundTrip(t, c, serveEach(t, "tcp", "127.0.0.1:0", rig.Echo), 300<<10)
 		r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "here"}}, nil)
 		if err != nil || string(r.Stdout) != "here\n" {
 			t.Fatalf("%s, %v", r.Stdout, err)
@@ -184,9 +161,7 @@ func roundTrip(t testing.TB, c *client.Client, address string, n int) {
 			}
 			left -= len(piece)
 		}
-		if err := s.CloseWrite(); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, s.CloseWrite())
 	})
 	got, err := io.Copy(came, s)
 	writing.Wait()
@@ -209,13 +184,11 @@ func TestSocketCuts(t *testing.T) {
 	for err != nil && client.Retryable(err) {
 		c, err = client.Connect(t.Context(), cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	var trips sync.WaitGroup
 	for i := range 4 {
-		trips.Go(func() { roundTrip(t, c, address, 800_000+i) })
+		trips.Go(func() { roundTrip(t, c, address, 400_000+i) })
 		trips.Go(func() {
 			for j := range 5 {
 				roundTrip(t, c, address, 1+1000*j)
@@ -233,7 +206,9 @@ func TestSocketCuts(t *testing.T) {
 // TestSocketSandbox: a socket with a sandbox is refused where a command in it could not connect.
 func TestSocketSandbox(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	a := agent.New(agent.Config{Confines: true})
+	t.Cleanup(func() { _ = a.Close() })
+	c := connect(t, client.Config{Dial: overPipe(t, a)})
 	address := serveEach(t, "tcp", "127.0.0.1:0", rig.Echo)
 	for _, network := range []string{protocol.NetworkEnabled, protocol.NetworkRestricted} {
 		box := &protocol.Sandbox{
@@ -248,9 +223,7 @@ func TestSocketSandbox(t *testing.T) {
 		s, err := c.DialSocket(t.Context(), address, box)
 		switch network {
 		case protocol.NetworkEnabled:
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			s.Close()
 		default:
 			refused, ok := errors.AsType[*client.ServerError](err)
@@ -269,22 +242,16 @@ func TestSocketsBounded(t *testing.T) {
 	var all []*client.Socket
 	for range 256 {
 		s, err := c.DialSocket(t.Context(), address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		all = append(all, s)
 	}
 	if _, err := c.DialSocket(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("at most ", 256)) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := all[0].Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, all[0].Close())
 	roundTrip(t, c, address, 100)
 	for _, s := range all {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, s.Close())
 	}
 }
 
@@ -333,9 +300,13 @@ func TestSocketCutAt(t *testing.T) {
 						conn, err := dial(ctx)
 						return cutAt{conn, `"` + method + `"`, after, &armed}, err
 					}})
-					roundTrip(t, c, address, 3_000_000)
-					if n := seen.Load(); n != 1 || c.Generation() != 2 {
-						t.Errorf("%d connections were made there, and %d to the agent", n, c.Generation())
+					trips := int32(0)
+					for trips == 0 || armed.Load() > 0 { // a busy machine acknowledges more at once, and less often
+						roundTrip(t, c, address, 3_000_000)
+						trips++
+					}
+					if n := seen.Load(); n != trips || c.Generation() != 2 {
+						t.Errorf("%d connections were made there for %d trips, and %d to the agent", n, trips, c.Generation())
 					}
 				})
 			}
@@ -366,14 +337,10 @@ func TestSocketLies(t *testing.T) {
 			})
 			c := connect(t, client.Config{Dial: dial, Single: true})
 			socket, err := c.DialSocket(t.Context(), "tcp://h:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			// The id is the client's choice, and in the request.
 			data.SocketID = socket.ID()
-			if err := s.Notify(protocol.MethodSocketData, &data); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.Notify(protocol.MethodSocketData, &data))
 			if _, err := io.ReadAll(socket); err == nil || !strings.Contains(err.Error(), "protocol error") {
 				t.Errorf("reading gives %v", err)
 			}

@@ -57,17 +57,13 @@ func TestDialURL(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	url := listen(t, token)
 	c, err := client.DialURL(t.Context(), url, client.Token(token), client.Settings(client.Config{ClientName: "test"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer c.Close()
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"echo", "hello"}}, nil)
 	if err != nil || string(r.Stdout) != "hello\n" {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Close())
 	for _, tt := range []struct {
 		name, url string
 		options   []client.Option
@@ -91,7 +87,7 @@ func TestDialURL(t *testing.T) {
 // TestCommand: a program that speaks by its standard streams, and is not started again.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	c := connect(t, client.Command(rig.Agent(t), "--listen", "stdio"))
+	c := connect(t, client.Command(os.Args[0], asAgent))
 	r, err := c.Run(t.Context(), client.Spec{Argv: []string{"sh", "-c", "exit 7"}}, nil)
 	if err != nil || r.ExitCode != 7 {
 		t.Errorf("got %+v, %v", r, err)
@@ -187,9 +183,7 @@ func TestRunGivenUp(t *testing.T) {
 	}
 	for {
 		listed, err := c.Processes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		running := false
 		for _, p := range listed {
 			running = running || p.ProcessID == "p" && !p.Exited
@@ -206,21 +200,15 @@ func TestReaders(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		const lines = 50_000
 		p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "seq 50000; seq 50000 >&2; read x; echo $x"}, PipeStdin: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		var stdout, stderr []byte
 		var errs [2]error
 		var reading sync.WaitGroup
 		reading.Go(func() { stdout, errs[0] = io.ReadAll(p.Stdout()) })
 		reading.Go(func() { stderr, errs[1] = io.ReadAll(p.Stderr()) })
-		if _, err := io.WriteString(p.Stdin(), "last\n"); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(io.WriteString(p.Stdin(), "last\n")))
 		reading.Wait()
-		if err := errors.Join(errs[:]...); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, errors.Join(errs[:]...))
 		all := strings.TrimSuffix(string(stdout), "last\n")
 		if all != string(stderr) || strings.Count(all, "\n") != lines {
 			t.Errorf("got %d and %d bytes", len(stdout), len(stderr))
@@ -236,12 +224,8 @@ func TestReaderClosed(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
 	p, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"sh", "-c", "head -c 20000000 /dev/zero; echo end >&2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stdout().Close(); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, p.Stdout().Close())
 	if got, err := io.ReadAll(p.Stderr()); string(got) != "end\n" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -250,12 +234,8 @@ func TestReaderClosed(t *testing.T) {
 	}
 	// A handle that is given up ends its readers, also one that is full.
 	q, err := c.Spawn(t.Context(), client.Spec{Argv: []string{"cat", "/dev/zero"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(q.Stdout(), make([]byte, 1<<20)); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, err)
+	rig.Check(t, rig.Err(io.ReadFull(q.Stdout(), make([]byte, 1<<20))))
 	defer q.Terminate(context.Background())
 	q.Close()
 	if _, err := io.ReadAll(q.Stdout()); err == nil {
@@ -268,18 +248,12 @@ func TestTree(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"a.txt": "alpha", "sub/b.txt": "beta", "sub/deep/c.txt": "gamma"} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		tree := c.FS(nil).Tree(t.Context(), dir)
-		if err := fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, fstest.TestFS(tree, "a.txt", "sub/b.txt", "sub/deep/c.txt", "empty"))
 		_, err := fs.ReadFile(tree, "missing")
 		named, ok := errors.AsType[*fs.PathError](err)
 		if !errors.Is(err, fs.ErrNotExist) || !ok || named.Path != "missing" {
@@ -303,23 +277,17 @@ func TestAttach(t *testing.T) {
 	dial := overPipe(t, newAgent(t))
 	first := connect(t, client.Config{Dial: dial})
 	p, err := first.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"sh", "-c", "seq 3; read x; echo $x; exit 5"}, PipeStdin: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got strings.Builder
 	var seen uint64
 	for e, err := range p.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got.Write(e.Data)
 		if seen = e.Seq; got.String() == "1\n2\n3\n" {
 			break
 		}
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, first.Close())
 	resumed := func() *client.Client {
 		for {
 			c, err := client.Connect(t.Context(), client.Config{Dial: dial, ResumeSessionID: first.SessionID()})
@@ -342,22 +310,16 @@ func TestAttach(t *testing.T) {
 	if _, err := second.Attach(t.Context(), "p"); !isProtocolError(err) {
 		t.Errorf("a second handle gives %v", err)
 	}
-	if err := again.Write(t.Context(), []byte("word\n")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, again.Write(t.Context(), []byte("word\n")))
 	var all strings.Builder
 	if code, err := again.CopyOutput(t.Context(), &all, io.Discard); code != 5 || err != nil || all.String() != "1\n2\n3\nword\n" {
 		t.Errorf("got %q, %d, %v", all.String(), code, err)
 	}
-	if err := second.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, second.Close())
 	third := resumed()
 	defer third.Close()
 	rest, err := third.AttachAfter(t.Context(), "p", seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var later strings.Builder
 	if code, err := rest.CopyOutput(t.Context(), &later, io.Discard); code != 5 || err != nil || later.String() != "word\n" {
 		t.Errorf("got %q, %d, %v", later.String(), code, err)
@@ -370,27 +332,19 @@ func TestAttachAfterLoss(t *testing.T) {
 	t.Parallel()
 	c := reach(t, overWebSocket(t, newAgent(t)))
 	p, err := c.Spawn(t.Context(), client.Spec{ID: "p", Argv: []string{"head", "-c", "2500000", "/dev/zero"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p.Discard()
-	if _, err := p.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(p.Wait(t.Context())))
 	_, err = c.AttachAfter(t.Context(), "p", 1)
 	gap, ok := errors.AsType[*client.GapError](err)
 	if !ok || gap.After != 1 || gap.Through < 2 {
 		t.Errorf("got %v", err)
 	}
 	q, err := c.Attach(t.Context(), "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	n, last := 0, q.Skipped()
 	for e, err := range q.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if last++; e.Seq != last {
 			t.Errorf("event %d comes as %d", e.Seq, last)
 		}

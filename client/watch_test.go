@@ -11,10 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // changes notifies of changes, each "kind path" or "renamed path from", as the connection of the
@@ -36,9 +35,7 @@ func (f *fake) changes(id string, overflow bool, lines ...string) {
 func watch(t *testing.T, c *client.Client, path string) *client.Watch {
 	t.Helper()
 	w, err := c.FS(nil).Watch(t.Context(), path, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return w
 }
 
@@ -62,9 +59,7 @@ func told(t *testing.T, w *client.Watch) (lines []string) {
 
 func wantTold(t *testing.T, w *client.Watch, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, told(t, w)); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
+	rig.Same(t, "told", want, told(t, w))
 }
 
 func TestWatch(t *testing.T) {
@@ -89,9 +84,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("fs/watch came %d times, want 4", n)
 		}
 
-		if err := errors.Join(one.Close(), one.Close()); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, errors.Join(one.Close(), one.Close()))
 		wantTold(t, one, "watch /one: file already closed")
 		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
 			t.Errorf("fs/unwatch came %d times, want 1", n)
@@ -102,9 +95,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("a closed watch was asked for again: fs/watch came %d times", n)
 		}
 		c.Close()
-		if _, err := two.Next(t.Context()); !errors.Is(err, client.ErrClosed) {
-			t.Errorf("with a closed client: %v", err)
-		}
+		rig.Is(t, rig.Err(two.Next(t.Context())), client.ErrClosed, "with a closed client")
 	})
 }
 
@@ -116,9 +107,7 @@ func TestWatchAsked(t *testing.T) {
 		w := watch(t, c, "/one")
 		f.changes("w1", false, "created /one/a")
 		wantTold(t, w, "created /one/a")
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, w.Close())
 	})
 }
 
@@ -129,9 +118,7 @@ func TestWatchGivenUp(t *testing.T) {
 		f.once(protocol.MethodFSWatch, func(*link, request) any { return silence{} })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.FS(nil).Watch(ctx, "/one", false); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		rig.Is(t, rig.Err(c.FS(nil).Watch(ctx, "/one", false)), context.DeadlineExceeded, "the error")
 		synctest.Wait()
 		if n := f.count(protocol.MethodFSUnwatch); n != 1 {
 			t.Errorf("fs/unwatch came %d times, want 1", n)
@@ -161,9 +148,7 @@ func TestWatchRefused(t *testing.T) {
 		if _, err := c.FS(nil).Watch(t.Context(), "/one", false); !isRefusal(err) {
 			t.Errorf("a refusal at first gives %v", err)
 		}
-		if _, err := c.FS(nil).Watch(t.Context(), "one", false); !errors.Is(err, fs.ErrInvalid) {
-			t.Errorf("a relative path gives %v", err)
-		}
+		rig.Is(t, rig.Err(c.FS(nil).Watch(t.Context(), "one", false)), fs.ErrInvalid, "a relative path")
 	})
 }
 
@@ -196,9 +181,7 @@ func TestWatchBounds(t *testing.T) {
 		wantTold(t, w, "overflow")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("with an ended context: %v", err)
-		}
+		rig.Is(t, rig.Err(w.Next(ctx)), context.Canceled, "with an ended context")
 	})
 }
 
@@ -243,12 +226,8 @@ func TestWatchAgent(t *testing.T) {
 	eachTransport(t, func(t *testing.T, c *client.Client) {
 		dir := t.TempDir()
 		w := watch(t, c, dir)
-		if err := os.MkdirAll(dir+"/a/b", 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.FS(nil).WriteFile(t.Context(), dir+"/a/b/c", nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(dir+"/a/b", 0o777))
+		rig.Must(t, c.FS(nil).WriteFile(t.Context(), dir+"/a/b/c", nil))
 		want := map[string]bool{"created " + w.Path() + "/a": true, "created " + w.Path() + "/a/b": true, "created " + w.Path() + "/a/b/c": true}
 		for len(want) > 0 {
 			for _, line := range told(t, w) {
@@ -257,9 +236,7 @@ func TestWatchAgent(t *testing.T) {
 				}
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, w.Close())
 	})
 }
 

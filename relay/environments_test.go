@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/execagent/execagent/auth"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestListEnvironments: what a registry may answer, and what is made of it.
@@ -59,9 +58,7 @@ func TestListEnvironments(t *testing.T) {
 			if (tt.fails == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), tt.fails) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("%v, want %q", err, tt.fails)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			rig.Same(t, "the result", tt.want, got)
 		})
 	}
 	if _, err := Environments(t.Context(), RegistryConfig{BaseURL: "http://192.0.2.1", Tokens: auth.Bearer("x")}); err == nil {

@@ -22,14 +22,13 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func newDialer(t *testing.T, s *service, timing timing) *Dialer {
 	t.Helper()
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	t.Cleanup(func() { s.log.checkSecrets(t) })
 	return &Dialer{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing}
 }
@@ -46,9 +45,7 @@ func newAnswering(t *testing.T, timing timing) *answering {
 	t.Helper()
 	s := newService(t)
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.executorKey = id.PublicKey()
 	return &answering{t: t, s: s, d: newDialer(t, s, timing), id: id}
 }
@@ -177,9 +174,7 @@ func TestDialRepeats(t *testing.T) {
 		}
 	}
 	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	closed.Close()
 	tests := map[string]struct {
 		prepare func(x *answering)
@@ -381,9 +376,7 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 	t.Parallel()
 	x := newAnswering(t, timing{})
 	c, p, stream, keys := x.open()
-	if err := c.Write([]byte(`"last words"`)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Write([]byte(`"last words"`)))
 	if err := c.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
@@ -403,9 +396,7 @@ func TestHarnessCloseFreesTheStream(t *testing.T) {
 func (x *answering) proven() (rpc.Conn, *peer, string) {
 	x.t.Helper()
 	c, p, stream, keys := x.open()
-	if err := c.Write([]byte(`"one"`)); err != nil {
-		x.t.Fatal(err)
-	}
+	rig.Must(x.t, c.Write([]byte(`"one"`)))
 	p.read()
 	p.send(&relaypb.RelayMessageFrame{StreamId: stream, Ack: 0,
 		Body: &relaypb.RelayMessageFrame_AckFrame{AckFrame: &relaypb.RelayAck{}}})
@@ -417,9 +408,7 @@ func (x *answering) proven() (rpc.Conn, *peer, string) {
 func TestHarnessPinsTheExecutor(t *testing.T) {
 	t.Parallel()
 	other, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	tests := map[string]func(answer *wire.ConnectResponse, w http.ResponseWriter) bool{
 		"another key": func(answer *wire.ConnectResponse, _ http.ResponseWriter) bool {
 			answer.ExecutorPublicKey = other.PublicKey()
@@ -455,9 +444,7 @@ func TestDialPinsTheExecutor(t *testing.T) {
 	x.open()
 	x.open()
 	other, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	x.id, x.s.executorKey = other, other.PublicKey()
 	dialed, p, stream, message1 := x.dial(t.Context())
 	x.respond(p, stream, message1)

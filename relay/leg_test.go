@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/relaypb"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // script is a harness that a test plays by hand, on the executor's websocket.
@@ -33,9 +34,7 @@ type script struct {
 func newScript(t *testing.T, s *service, l *Link) *script {
 	t.Helper()
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	s.mu.Lock()
 	s.harnessKey = id.PublicKey()
 	s.mu.Unlock()
@@ -207,9 +206,7 @@ func TestLinkFrames(t *testing.T) {
 			i := x.begin(id, testAuthority)
 			x.p.send(resumeFrame(id, 0))
 			x.answered(id, i)
-			if _, err := x.l.Accept(); err != nil {
-				x.t.Error(err)
-			}
+			rig.Check(x.t, rig.Err(x.l.Accept()))
 		}},
 		{"handshake on an active stream", func(x *script, id string) {
 			keys, c := x.open(id)
@@ -242,9 +239,7 @@ func TestLinkFrames(t *testing.T) {
 		{"handshake for another stream", func(x *script, id string) {
 			_, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
 				noise.Prologue(testEnvironment, testRegistration, []byte("other")), []byte(testAuthority))
-			if err != nil {
-				x.t.Fatal(err)
-			}
+			rig.Must(x.t, err)
 			x.p.send(handshakeFrame(id, message1))
 			x.wantReset(id)
 		}},
@@ -261,9 +256,7 @@ func TestLinkFrames(t *testing.T) {
 		{"bad framing", func(x *script, id string) {
 			keys, c := x.open(id)
 			record, err := keys.Seal(nil, make([]byte, 4))
-			if err != nil {
-				x.t.Fatal(err)
-			}
+			rig.Must(x.t, err)
 			x.p.send(dataFrame(id, 0, record))
 			x.wantReset(id)
 			wantEnd(x.t, c, nil)
@@ -298,12 +291,8 @@ func TestLinkFrames(t *testing.T) {
 		}},
 		{"local end", func(x *script, id string) {
 			keys, c := x.open(id)
-			if err := c.Write([]byte(`"last words"`)); err != nil {
-				x.t.Error(err)
-			}
-			if err := c.Close(); err != nil {
-				x.t.Error(err)
-			}
+			rig.Check(x.t, c.Write([]byte(`"last words"`)))
+			rig.Check(x.t, c.Close())
 			f := x.p.read()
 			if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
 				x.t.Errorf("record: got %q, %v", text, err)
@@ -328,9 +317,7 @@ func TestLinkFrames(t *testing.T) {
 			x.p.send(&relaypb.RelayMessageFrame{StreamId: id})
 			x.p.send(handshakeFrame(id, nil))
 			x.p.send(dataFrame(id, 0, nil))
-			if err := x.p.ws.WriteMessage(websocket.TextMessage, []byte("text")); err != nil {
-				x.t.Error(err)
-			}
+			rig.Check(x.t, x.p.ws.WriteMessage(websocket.TextMessage, []byte("text")))
 			x.quiet()
 			x.say(keys, id, 0, `"alive"`)
 			wantMessage(x.t, c, `"alive"`)
@@ -364,9 +351,7 @@ func TestLinkLimitOfHandshakes(t *testing.T) {
 	x := newScript(t, s, startLink(t, s, timing{}))
 	await(t, "the link", x.l.Ready)
 	for i := range maxPending {
-		if _, err := x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(x.l.streams.admit(fmt.Append(nil, "hangs ", i), anyInitiation, func() {})))
 	}
 	for range 3 { // more of them are refused
 		id := uuid.NewString()
@@ -388,17 +373,13 @@ func (x *script) fill(sessions []*noise.Session) {
 	for i, keys := range sessions {
 		id := fmt.Sprint("filled ", i)
 		h, err := x.l.streams.admit([]byte(id), anyInitiation, func() {})
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		rig.Must(x.t, err)
 		x.l.streams.mu.Lock()
 		m := &member{id: id, lane: x.l.streams.leg.socket.NewLane(0)}
 		x.l.streams.mu.Unlock()
 		m.stream = newStream(streamConfig{id: []byte(id), session: keys, send: m.lane.Send,
 			ended: func(s *stream, err error) { x.l.streamEnded(id, s, err) }})
-		if err := x.l.streams.activate(h, m); err != nil {
-			x.t.Fatal(err)
-		}
+		rig.Must(x.t, x.l.streams.activate(h, m))
 		x.l.streams.released()
 	}
 }
@@ -478,9 +459,7 @@ func TestLinkBadHandshakes(t *testing.T) {
 					f = x.p.read()
 				}
 				if f.StreamId == id && f.GetHandshake() != nil {
-					if _, err := i.Finish(f.GetHandshake().Payload); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, rig.Err(i.Finish(f.GetHandshake().Payload)))
 					t.Logf("attempt %d came through", n+1)
 					return
 				}

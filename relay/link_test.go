@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,9 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func startLink(t *testing.T, s *service, timing timing) *Link {
 	t.Helper()
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger(), timing: timing})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -93,9 +92,7 @@ func TestLinkUpgrade(t *testing.T) {
 func TestLinkURL(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	closed.Close()
 	tests := []struct{ name, url string }{
 		{"empty", ""},
@@ -238,9 +235,7 @@ func TestLinkRegistration(t *testing.T) {
 					return true
 				}
 				id, err := noise.NewIdentity()
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				l := NewLink(LinkConfig{Registry: s.client(), Identity: id, Logger: s.log.logger()})
 				err = l.Run(t.Context())
 				if refused, ok := errors.AsType[*RegistryError](err); !ok || refused.Status != status {
@@ -262,9 +257,7 @@ func TestLinkEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -274,9 +267,7 @@ func TestLinkEnd(t *testing.T) {
 	if l.Addr() != nil || !l.Ready() {
 		t.Errorf("Addr %v, Ready %v; want nil, true", l.Addr(), l.Ready())
 	}
-	if err := c.Write([]byte(`"last words"`)); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, c.Write([]byte(`"last words"`)))
 	cancel()
 	f := x.p.read()
 	if text, err := keys.Open(f.GetData().GetPayload()); err != nil || string(text[4:]) != `"last words"` {
@@ -300,9 +291,7 @@ func TestLinkEndsBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l := NewLink(LinkConfig{Registry: s.client(), Identity: id, timing: timing{farewell: 50 * time.Millisecond}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestSilentPeer: to a peer that never acknowledges, nothing goes out unasked or a
@@ -38,9 +39,7 @@ func TestSilentPeer(t *testing.T) {
 		// A resume frame and an acknowledgement of what was never sent mean
 		// nothing, as in the reference.
 		for _, f := range []frame.Frame{{Body: frame.Resume}, {Body: frame.Resume, Ack: 99}, {Body: frame.Ack, Ack: 17}, {Body: frame.Ack, Ack: 1<<32 - 1, AckBits: 1<<32 - 1}} {
-			if err := r.stream.receive(&f); err != nil {
-				t.Error(err)
-			}
+			rig.Must(t, r.stream.receive(&f))
 		}
 		pass(time.Minute)
 		r.wantSent()
@@ -84,9 +83,7 @@ func TestProof(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
 			r.write("0", "1", "2")
-			if err := r.stream.receive(&tt.frame); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.stream.receive(&tt.frame))
 			if got := r.stream.provenPeer(); got != tt.proven {
 				t.Errorf("proven: %v", got)
 			}
@@ -122,9 +119,7 @@ func TestAcknowledge(t *testing.T) {
 			r.prove()
 			r.messages(3, 1)
 			r.write("{}")
-			if err := r.ack(2, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(2, 0))
 			pass(time.Minute)
 			r.wantSent("data 0 (2 0)", "data 1 (3 0)")
 		})
@@ -135,9 +130,7 @@ func TestAcknowledge(t *testing.T) {
 			r.prove()
 			r.messages(0, 1)
 			r.write("{}")
-			if err := r.ack(2, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(2, 0))
 			pass(time.Minute)
 			r.wantSent("data 0 (0 0)", "data 1 (0 0)", "ack (0 0)")
 		})
@@ -159,9 +152,7 @@ func TestAcknowledge(t *testing.T) {
 		bubble(t, false, func(t *testing.T, r *remote) {
 			r.prove()
 			for seq := range uint32(5) {
-				if err := r.data(seq, r.record(framed(strings.Repeat("x", 60_000)))); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, r.data(seq, r.record(framed(strings.Repeat("x", 60_000)))))
 			}
 			synctest.Wait()
 			r.wantSent("data 0 (0 0)", "ack (4 0)")
@@ -173,15 +164,11 @@ func TestAcknowledge(t *testing.T) {
 			r.prove()
 			records := r.records(6)
 			for _, seq := range []uint32{1, 5, 3} {
-				if err := r.data(seq, records[seq]); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, r.data(seq, records[seq]))
 			}
 			pass(ackDelay) // without record 0 no acknowledgement can say what is here
 			r.wantSent("data 0 (0 0)")
-			if err := r.data(0, records[0]); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(0, records[0]))
 			pass(ackDelay)
 			r.wantSent("ack (1 1010)")
 			if err := r.data(0, records[0]); err != nil { // the acknowledgement was lost
@@ -190,9 +177,7 @@ func TestAcknowledge(t *testing.T) {
 			pass(ackDelay)
 			r.wantSent("ack (1 1010)")
 			for _, seq := range []uint32{2, 4} {
-				if err := r.data(seq, records[seq]); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, r.data(seq, records[seq]))
 			}
 			pass(ackDelay)
 			r.wantSent("ack (5 0)")
@@ -219,17 +204,13 @@ func TestHarnessPushesBack(t *testing.T) {
 	t.Parallel()
 	flood := func(r *remote) {
 		for seq := range uint32(maxUnread) {
-			if err := r.data(seq, r.record(framed("{}"))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, r.record(framed("{}"))))
 		}
 	}
 	bubble(t, true, func(t *testing.T, r *remote) {
 		flood(r)
 		// One record may hold more messages than there is room for.
-		if err := r.data(maxUnread, r.record(framed("{}", "{}", "{}"))); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.data(maxUnread, r.record(framed("{}", "{}", "{}"))))
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
@@ -242,9 +223,7 @@ func TestHarnessPushesBack(t *testing.T) {
 				t.Fatal("did not wait for room")
 			default:
 			}
-			if _, err := r.stream.Read(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(r.stream.Read()))
 		}
 		r.wantRead("{}")
 		<-waited

@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRecords are the rows of remote.md section 7.
@@ -82,9 +83,7 @@ func TestCiphertexts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
-			if err := r.data(0, spoil(r.record(framed("{}")))); !errors.Is(err, noise.ErrRecord) {
-				t.Errorf("got %v, want %v", err, noise.ErrRecord)
-			}
+			rig.Is(t, r.data(0, spoil(r.record(framed("{}")))), noise.ErrRecord, "the error")
 			r.wantEnd(noise.ErrRecord)
 		})
 	}
@@ -105,9 +104,7 @@ func TestWriteRecords(t *testing.T) {
 	} {
 		r := newRemote(t, false)
 		message := bytes.Repeat([]byte("0123456789"), tt.size/10+1)[:tt.size]
-		if err := r.stream.Write(message); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.stream.Write(message))
 		sent, _ := r.frames()
 		var sizes []int
 		var text []byte
@@ -116,9 +113,7 @@ func TestWriteRecords(t *testing.T) {
 				t.Fatalf("frame %d: %+v", i, f)
 			}
 			plaintext, err := r.keys.Open(f.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			sizes = append(sizes, len(plaintext))
 			text = append(text, plaintext...)
 		}
@@ -254,9 +249,7 @@ func TestBudget(t *testing.T) {
 	shared := rpc.NewBudget(size)
 	// Somebody else's message takes all there is, and the place beyond it too.
 	other := rpc.NewIntake(shared, 0, nil)
-	if _, err := other.Space(2*size, 2*size); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(other.Space(2*size, 2*size)))
 	keys, peer := pairOfSessions()
 	moved := make(chan progress, 1)
 	var in inbound
@@ -265,13 +258,9 @@ func TestBudget(t *testing.T) {
 	receive := func(plaintext string) progress {
 		t.Helper()
 		record, err := peer.Seal(nil, []byte(plaintext))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		got, err := in.receive(seq, record, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		seq++
 		return got
 	}
@@ -316,9 +305,7 @@ func TestCloseWaits(t *testing.T) {
 				const size = 512 << 10
 				shared := rpc.NewBudget(size)
 				other := rpc.NewIntake(shared, 0, nil)
-				if _, err := other.Space(2*size, 2*size); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, rig.Err(other.Space(2*size, 2*size)))
 				keys, peer := pairOfSessions()
 				release := make(chan struct{})
 				var in inbound
@@ -327,12 +314,8 @@ func TestCloseWaits(t *testing.T) {
 				for seq := uint32(0); len(rest) > 0; seq++ {
 					n := min(50<<10, len(rest))
 					record, err := peer.Seal(nil, []byte(rest[:n]))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := in.receive(seq, record, true); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, err)
+					rig.Must(t, rig.Err(in.receive(seq, record, true)))
 					rest = rest[n:]
 				}
 				if !in.waits {
@@ -389,15 +372,11 @@ func (s *sender) send(length, n int) {
 	const size = 60_000
 	for sent := 0; sent < n; sent += size {
 		m, err := sealRecord(s.keys, frame.DataHeader{StreamID: testStreamID, Seq: s.seq}, length, make([]byte, min(size, n-sent)))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		rig.Must(s.t, err)
 		length = 0
 		s.seq++
 		var f frame.Frame
-		if err := frame.Decode(m.Bytes, &f); err != nil {
-			s.t.Fatal(err)
-		}
+		rig.Must(s.t, frame.Decode(m.Bytes, &f))
 		_ = s.to.receive(&f)
 		m.Release()
 	}
@@ -492,9 +471,7 @@ func TestRevokedBesideFullOrder(t *testing.T) {
 			t.Fatalf("%d bytes are unread: it is read further", in)
 		}
 		executor.revoke()
-		if err := <-closing; !errors.Is(err, rpc.ErrRevoked) {
-			t.Errorf("it ends with %v, want %v", err, rpc.ErrRevoked)
-		}
+		rig.Is(t, <-closing, rpc.ErrRevoked, "its end")
 		_ = harness.Close()
 		ends.Wait()
 	})

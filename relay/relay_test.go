@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // meeting is a link and a dialer whose connections go through a router.
@@ -297,9 +297,7 @@ func TestRelayGrace(t *testing.T) {
 	s.router.drop(true)
 	s.router.drop(false)
 	for _, c := range []rpc.Conn{a, b} {
-		if _, err := c.Read(); !errors.Is(err, errNoWebsocket) {
-			t.Errorf("Read: got %v, want %v", err, errNoWebsocket)
-		}
+		rig.Is(t, rig.Err(c.Read()), errNoWebsocket, "Read")
 	}
 	await(t, "a place for another stream", func() bool {
 		j.l.streams.mu.Lock()
@@ -332,16 +330,10 @@ func TestRelayHidesEverything(t *testing.T) {
 	j := join(t)
 	a, b := j.pair(t)
 	for range 3 {
-		if err := a.Write([]byte(`"` + marker + `"`)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, a.Write([]byte(`"`+marker+`"`)))
 		wantMessage(t, b, `"`+marker+`"`)
-		if err := b.Write([]byte(`"` + marker + strings.Repeat(" ", 100_000) + marker + `"`)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Read(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, b.Write([]byte(`"`+marker+strings.Repeat(" ", 100_000)+marker+`"`)))
+		rig.Must(t, rig.Err(a.Read()))
 	}
 	for _, secret := range []string{marker, testAuthority} {
 		if j.s.router.saw(secret) {

@@ -26,6 +26,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/relaypb"
 	"github.com/execagent/execagent/internal/relay/wire"
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const (
@@ -495,9 +496,7 @@ func (j *journal) delays(t *testing.T) []time.Duration {
 	var all []time.Duration
 	for _, found := range regexp.MustCompile(` delay=(\S+)`).FindAllStringSubmatch(j.String(), -1) {
 		d, err := time.ParseDuration(found[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		all = append(all, d)
 	}
 	return all

@@ -9,6 +9,7 @@ import (
 
 	"github.com/execagent/execagent/internal/relay/frame"
 	"github.com/execagent/execagent/internal/relay/noise"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // records seals n records, each with one short message.
@@ -113,9 +114,7 @@ func TestOldFrames(t *testing.T) {
 func TestEarlyGarbage(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
-	if err := r.data(1, []byte("garbage")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, r.data(1, []byte("garbage")))
 	if err := r.data(0, r.record(framed("{}"))); !errors.Is(err, noise.ErrRecord) {
 		t.Fatalf("got %v", err)
 	}
@@ -133,9 +132,7 @@ func TestUnread(t *testing.T) {
 		}
 	}
 	r.wantRead("{}")
-	if err := r.data(maxUnread, r.record(framed("last"))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, r.data(maxUnread, r.record(framed("last"))))
 	if err := r.data(maxUnread+1, r.record(framed("{}")[:5])); err != nil {
 		t.Fatalf("part of a message: %v", err)
 	}
@@ -163,17 +160,13 @@ func TestPatientPeer(t *testing.T) {
 		r.prove()
 		records := r.records(66)
 		for _, seq := range []uint32{65, 64} {
-			if err := r.data(seq, records[seq]); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, records[seq]))
 		}
 		if r.stream.in.early.has(65) || !r.stream.in.early.has(64) {
 			t.Error("the wrong frame was dropped")
 		}
 		for seq := range uint32(66) {
-			if err := r.data(seq, records[seq]); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, records[seq]))
 		}
 		for i := range records {
 			r.wantRead(fmt.Sprint("message ", i))
@@ -184,9 +177,7 @@ func TestPatientPeer(t *testing.T) {
 		r := newRemote(t, false)
 		r.prove()
 		for seq := uint32(1); seq < 30; seq++ {
-			if err := r.data(seq, make([]byte, 65_535)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, make([]byte, 65_535)))
 		}
 		if in, _ := r.stream.held(); in > 2<<20 {
 			t.Errorf("%d bytes are held", in)
@@ -199,9 +190,7 @@ func TestPatientPeer(t *testing.T) {
 			r.prove()
 			const n = 200
 			for seq := range uint32(n) {
-				if err := r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, r.data(seq, r.record(framed(fmt.Sprint("message ", seq)))))
 			}
 			pass(2 * ackDelay)
 			sent, _ := r.frames()
@@ -229,12 +218,8 @@ func TestPatientPeer(t *testing.T) {
 		for i := range 5000 {
 			all = append(all, fmt.Sprint(i))
 		}
-		if err := r.data(0, r.record(framed(all...))); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.data(1, r.record("")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.data(0, r.record(framed(all...))))
+		rig.Must(t, r.data(1, r.record("")))
 		if in, _ := r.stream.held(); in > 130<<10 {
 			t.Errorf("%d bytes are held", in)
 		}
@@ -250,13 +235,9 @@ func TestPatientPeer(t *testing.T) {
 		r := newRemote(t, false)
 		r.prove()
 		for seq := range uint32(maxUnread) {
-			if err := r.data(seq, r.record(framed("{}"))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, r.record(framed("{}"))))
 		}
-		if err := r.data(maxUnread, r.record(framed("last", "")+"rest")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.data(maxUnread, r.record(framed("last", "")+"rest")))
 		for range maxUnread {
 			r.wantRead("{}")
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/relay/frame"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pass lets time pass in a bubble.
@@ -61,9 +62,7 @@ func (r *remote) wantSent(want ...string) [][]byte {
 func (r *remote) messages(seq, n int) {
 	r.t.Helper()
 	for i := range n {
-		if err := r.data(uint32(seq+i), r.record(framed("{}"))); err != nil {
-			r.t.Fatal(err)
-		}
+		rig.Must(r.t, r.data(uint32(seq+i), r.record(framed("{}"))))
 		r.wantRead("{}")
 	}
 }
@@ -85,18 +84,14 @@ func TestResendAfterLoss(t *testing.T) {
 				t.Fatal("not the same frame again")
 			}
 		}
-		if err := r.ack(2, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(2, 0))
 		synctest.Wait() // the next one may be lost as well
 		if again := r.wantSent("data 2 (0 0)"); len(again) == 1 && !bytes.Equal(again[0], raw[1]) {
 			t.Error("not the same frame again")
 		}
 		pass(resendAfter)
 		r.wantSent("data 2 (0 0)")
-		if err := r.ack(3, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(3, 0))
 		pass(time.Hour)
 		r.wantSent()
 		if _, out := r.stream.held(); out != 0 {
@@ -129,9 +124,7 @@ func TestResendHoles(t *testing.T) {
 		if err := r.ack(1, 0b1010); err != nil {   // an old one, delayed
 			t.Fatal(err)
 		}
-		if err := r.ack(6, 0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.ack(6, 0))
 		pass(time.Hour)
 		r.wantSent()
 	})
@@ -180,9 +173,7 @@ func TestPeerResumes(t *testing.T) {
 		r.prove()
 		r.write("1", "2")
 		r.frames()
-		if err := r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1, NextSeq: 1}); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.stream.receive(&frame.Frame{Body: frame.Resume, Ack: 1, NextSeq: 1}))
 		synctest.Wait()
 		r.wantSent("ack (0 0)", "data 2 (0 0)")
 	})
@@ -192,9 +183,7 @@ func TestPeerResumes(t *testing.T) {
 			r.prove()
 			r.write("1")
 			r.frames()
-			if err := r.stream.receive(&frame.Frame{Body: frame.Resume}); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.stream.receive(&frame.Frame{Body: frame.Resume}))
 			synctest.Wait()
 			r.wantSent("data 1 (0 0)")
 		})
@@ -218,9 +207,7 @@ func TestForgottenFrames(t *testing.T) {
 		bubble(t, false, func(t *testing.T, r *remote) {
 			flood(r)
 			r.write("40")
-			if err := r.ack(40, 0); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(40, 0))
 			if !r.stream.suspend() {
 				t.Error("does not wait for a websocket")
 			}
@@ -262,9 +249,7 @@ func TestForgottenFrames(t *testing.T) {
 		t.Parallel()
 		bubble(t, false, func(t *testing.T, r *remote) {
 			flood(r)
-			if err := r.ack(1, 1); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.ack(1, 1))
 			pass(time.Minute)
 			if ends := r.told(); len(ends) != 0 {
 				t.Errorf("ended was told %v", ends)
@@ -301,13 +286,9 @@ func TestWindow(t *testing.T) {
 					r.stream.resume(r.send)
 				}
 				synctest.Wait()
-				if err := r.data(0, r.record(framed("{}"))); err != nil {
-					t.Error(err)
-				}
+				rig.Must(t, r.data(0, r.record(framed("{}"))))
 				before := written
-				if err := r.ack(11, 0); err != nil {
-					t.Error(err)
-				}
+				rig.Must(t, r.ack(11, 0))
 				synctest.Wait()
 				if written != before+10 {
 					t.Errorf("10 acknowledged, %d more written", written-before)
@@ -328,9 +309,7 @@ func TestLostLane(t *testing.T) {
 		t.Parallel()
 		bubble(t, false, func(t *testing.T, r *remote) {
 			r.errOf = lost
-			if err := r.stream.Write([]byte("{}")); !errors.Is(err, lost) {
-				t.Errorf("got %v", err)
-			}
+			rig.Is(t, r.stream.Write([]byte("{}")), lost, "the error")
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				if err := r.stream.Write([]byte("{}")); err != errLaneLost {

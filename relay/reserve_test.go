@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/execagent/execagent/internal/relay/socket"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // hogs is how many streams take what they can get in these tests.
@@ -96,9 +97,7 @@ func TestReserveOfInput(t *testing.T) {
 			peers[i], streams[i] = joined(t, shared)
 			passing.Go(func() {
 				for range each / (100 << 10) {
-					if err := peers[i].Write(make([]byte, 100<<10)); err != nil {
-						t.Error(err)
-					}
+					rig.Check(t, peers[i].Write(make([]byte, 100<<10)))
 				}
 			})
 			passing.Go(func() {

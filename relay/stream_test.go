@@ -18,6 +18,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 var testStreamID = []byte("4faa9b06-fef2-463f-8e45-a01233809670")
@@ -129,9 +130,7 @@ func joined(t testing.TB, change ...func(*streamConfig)) (harness, executor *str
 func introduce(t testing.TB, harness, executor *stream) {
 	t.Helper()
 	for _, step := range []struct{ from, to *stream }{{harness, executor}, {executor, harness}, {harness, executor}, {executor, harness}, {harness, executor}} {
-		if err := step.from.Write([]byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, step.from.Write([]byte("{}")))
 		message, err := step.to.Read()
 		if err != nil || string(message) != "{}" {
 			t.Fatalf("got %q, %v", message, err)
@@ -216,9 +215,7 @@ func (r *remote) told() []error {
 // record seals plaintext; records must be received in the order of sealing.
 func (r *remote) record(plaintext string) []byte {
 	record, err := r.keys.Seal(nil, []byte(plaintext))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	rig.Must(r.t, err)
 	return record
 }
 
@@ -279,9 +276,7 @@ func TestPeerEnds(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t, false)
 			for seq := range uint32(3) {
-				if err := r.data(seq, r.record(framed(fmt.Sprintf("message %d", seq)))); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, r.data(seq, r.record(framed(fmt.Sprintf("message %d", seq)))))
 			}
 			r.stream.end(tt.end)
 			r.stream.end(errors.New("a second end"))
@@ -289,9 +284,7 @@ func TestPeerEnds(t *testing.T) {
 				r.wantRead(fmt.Sprintf("message %d", seq))
 			}
 			r.wantEnd(tt.read)
-			if err := r.stream.Write([]byte("{}")); !errors.Is(err, tt.write) {
-				t.Errorf("Write: %v, want %v", err, tt.write)
-			}
+			rig.Is(t, r.stream.Write([]byte("{}")), tt.write, "Write")
 			if err := r.data(3, []byte("nothing")); err != nil {
 				t.Errorf("a frame after the end: %v", err)
 			}
@@ -310,9 +303,7 @@ func TestPeerEnds(t *testing.T) {
 func TestLocalEnd(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, false)
-	if err := r.data(0, r.record(framed("unread"))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, r.data(0, r.record(framed("unread"))))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() { r.stream.Close() })
@@ -320,9 +311,7 @@ func TestLocalEnd(t *testing.T) {
 	wg.Wait()
 	r.stream.end(nil)
 	r.wantEnd(net.ErrClosed)
-	if err := r.stream.Write([]byte("{}")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Write: %v", err)
-	}
+	rig.Is(t, r.stream.Write([]byte("{}")), net.ErrClosed, "Write")
 	if ends := r.told(); !slices.Equal(ends, []error{nil}) {
 		t.Errorf("ended was told %v, want one nil", ends)
 	}
@@ -375,9 +364,7 @@ func TestWriteKeepsNothing(t *testing.T) {
 	r := newRemote(t, false)
 	message := bytes.Repeat([]byte("abc"), 5000)
 	want := bytes.Clone(message)
-	if err := r.stream.Write(message); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, r.stream.Write(message))
 	if !bytes.Equal(message, want) {
 		t.Error("Write has changed its slice")
 	}
@@ -406,9 +393,7 @@ func TestBlockedWriters(t *testing.T) {
 		if len(lane.frames) != cap(lane.frames) {
 			t.Fatalf("%d frames were sent", len(lane.frames))
 		}
-		if err := r.data(0, r.record(framed("hello"))); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, r.data(0, r.record(framed("hello"))))
 		r.wantRead("hello")
 		r.stream.Close()
 		wg.Wait()
@@ -476,9 +461,7 @@ func TestIdleStream(t *testing.T) {
 		r := newRemote(t, true)
 		r.write("{}", "{}")
 		for seq := range uint32(200) {
-			if err := r.data(seq, r.record(framed("{}"))); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, r.data(seq, r.record(framed("{}"))))
 			r.wantRead("{}")
 		}
 		r.write("{}", "{}")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // anyInitiation is of a size that message 1 can have.
@@ -90,9 +91,7 @@ func TestStreamsLimits(t *testing.T) {
 				t.Errorf("%d bytes: got %v, want %v", n, err, noise.ErrInitiationSize)
 			}
 		}
-		if _, err := s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, rig.Err(s.admit([]byte("id"), make([]byte, noise.InitiationSize+wire.MaxAuthorization), nil)))
 	})
 	t.Run("stream id", func(t *testing.T) {
 		t.Parallel()
@@ -124,9 +123,7 @@ func TestStreamsDrop(t *testing.T) {
 			t.Parallel()
 			s := table()
 			h, cancelled := begin(t, s, "id")
-			if err := tt.drop(s); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, tt.drop(s))
 			if !*cancelled {
 				t.Error("the validation goes on")
 			}

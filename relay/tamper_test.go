@@ -10,6 +10,7 @@ import (
 
 	"github.com/execagent/execagent/internal/relay/noise"
 	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestRelayTampering: whatever a malicious rendezvous does, each end gets nothing
@@ -18,17 +19,13 @@ func TestRelayTampering(t *testing.T) {
 	t.Parallel()
 	decode := func(message []byte) *relaypb.RelayMessageFrame {
 		f := &relaypb.RelayMessageFrame{}
-		if err := proto.Unmarshal(message, f); err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, proto.Unmarshal(message, f))
 		return f
 	}
 	encode := func(f *relaypb.RelayMessageFrame) []byte {
 		f.Version = 1
 		message, err := proto.Marshal(f)
-		if err != nil {
-			t.Error(err)
-		}
+		rig.Check(t, err)
 		return message
 	}
 	flip := func(toExecutor bool, seq uint32) func(bool, []byte) [][]byte {
@@ -176,9 +173,7 @@ func TestRelayTampering(t *testing.T) {
 func TestRelayImpostor(t *testing.T) {
 	t.Parallel()
 	rogue, err := noise.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	message2 := func(t *testing.T, id string, message1 []byte) []byte {
 		t.Helper()
 		r, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), message1)
@@ -195,9 +190,7 @@ func TestRelayImpostor(t *testing.T) {
 		t.Parallel()
 		s := newService(t)
 		real, err := noise.NewIdentity()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		s.executorKey = real.PublicKey()
 		d := newDialer(t, s, timing{})
 		done := make(chan error, 1)
@@ -207,9 +200,7 @@ func TestRelayImpostor(t *testing.T) {
 		// The rendezvous cannot read message 1, so it takes one that a rogue
 		// harness made.
 		_, own, err := noise.Initiate(rogue, rogue.PublicKey(), noise.Prologue(testEnvironment, testRegistration, []byte(id)), []byte("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if f := p.read(); f.GetHandshake() == nil {
 			t.Fatalf("got %.300s, want a handshake", f)
 		} else if _, err := noise.ReadInitiation(rogue, noise.Prologue(testEnvironment, testRegistration, []byte(id)), f.GetHandshake().Payload); err == nil {
@@ -235,20 +226,14 @@ func TestRelayImpostor(t *testing.T) {
 		x := newScript(t, s, startLink(t, s, timing{}))
 		i, message1, err := noise.Initiate(x.id, x.l.cfg.Identity.PublicKey(),
 			noise.Prologue(testEnvironment, testRegistration, []byte("stream")), []byte(testAuthority))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		x.p.send(handshakeFrame("stream", message1))
 		keys := x.answered("stream", i)
 		c, err := x.l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		x.say(keys, "stream", 0, `"said once"`)
 		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x01"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		wantMessage(t, c, `"said once"`)
 		// On the active stream, on another one, and after its end: there is
 		// a new stream then, but with keys that nobody else has.
@@ -262,9 +247,7 @@ func TestRelayImpostor(t *testing.T) {
 			t.Fatalf("got %.300s, want a handshake", f)
 		}
 		again, err := x.l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		x.p.send(dataFrame("stream", 0, record))
 		x.wantReset("stream")
 		if m, err := again.Read(); err == nil {
@@ -278,9 +261,7 @@ func TestRelayImpostor(t *testing.T) {
 		keys, _ := x.open("one")
 		_, other := x.open("two")
 		record, err := keys.Seal(nil, []byte("\x00\x00\x00\x02{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		x.p.send(dataFrame("two", 0, record))
 		x.wantReset("two")
 		if m, err := other.Read(); err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // join makes two peers that serve each other until the benchmark ends.
@@ -34,9 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			p, _ := join(b, rpc.Config{}, rpc.Config{Table: rpc.Table{"m": {Handle: handle, Order: order}}})
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := p.Call(b.Context(), "m", nil, nil); err != nil {
-					b.Fatal(err)
-				}
+				rig.Must(b, p.Call(b.Context(), "m", nil, nil))
 			}
 		})
 	}
@@ -49,8 +48,6 @@ func BenchmarkNotify64K(b *testing.B) {
 	b.SetBytes(int64(len(n.Chunk)))
 	for b.Loop() {
 		n.Seq++
-		if err := p.Notify(protocol.MethodProcessOutput, n); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, p.Notify(protocol.MethodProcessOutput, n))
 	}
 }

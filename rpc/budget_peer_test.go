@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // metered is a Conn whose messages take from a budget.
@@ -86,9 +87,7 @@ func meteredPeer(t *testing.T, b *Budget) (client Conn, end chan struct{}) {
 // send sends a request of about so many bytes.
 func send(t *testing.T, c Conn, id int, method string, size int) {
 	t.Helper()
-	if err := c.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"p":%q}}`, id, method, strings.Repeat("x", size))); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, c.Write(fmt.Appendf(nil, `{"id":%d,"method":%q,"params":{"p":%q}}`, id, method, strings.Repeat("x", size))))
 }
 
 // TestServedRequestIsGivenBack: what a request takes is given back when it has
@@ -109,9 +108,7 @@ func TestServedRequestIsGivenBack(t *testing.T) {
 			if used := b.account(size).used; used != 0 {
 				t.Errorf("%d bytes count for a request of %d that has been served", used, size)
 			}
-			if _, err := client.Read(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(client.Read()))
 		})
 	}
 }
@@ -141,29 +138,21 @@ func TestWaitingRequestWithoutMemory(t *testing.T) {
 				synctest.Wait()
 				end <- struct{}{} // of the first; the second blocks now
 				refused = 3
-				if _, err := client.Read(); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, rig.Err(client.Read()))
 			} else {
 				send(t, client, 1, "block", 1)
 				synctest.Wait()
 				send(t, client, 2, "wait", large)
 			}
 			answer, err := client.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			m, err := protocol.Decode(answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if m.ID != protocol.NumberID(int64(refused)) || m.Kind != protocol.KindError || m.Error.Code != protocol.CodeInvalidRequest {
 				t.Errorf("answer %s, want that %d is refused", answer, refused)
 			}
 			close(end)
-			if _, err := client.Read(); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, rig.Err(client.Read()))
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 const testMost = 64 << 20 // the longest message
@@ -475,9 +477,7 @@ func TestBudgetGate(t *testing.T) {
 		const size = 1 << 10
 		serve := func(in *Intake) []byte {
 			t.Helper()
-			if err := in.Begin(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, in.Begin())
 			mustFill(t, in, size)
 			return in.Message()
 		}
@@ -507,17 +507,13 @@ func TestBudgetGate(t *testing.T) {
 		}
 		begun := waits(other)
 		other.Recycle(others[0])
-		if err := <-begun; err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, <-begun)
 		others[0] = serve(other)
 		begun = waits(other)
 		for _, message := range held { // until there is room for all
 			in.Recycle(message)
 		}
-		if err := <-begun; err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, <-begun)
 		for _, message := range others {
 			other.Recycle(message)
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // model runs a sequence and keeps its own books, in the plainest way.
@@ -141,9 +143,7 @@ func TestSequenceProperties(t *testing.T) {
 		}
 		suspend := func(to state) func(*rapid.T) {
 			return func(t *rapid.T) {
-				if err := m.s.suspend(pick(t, running, blocked), to); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, m.s.suspend(pick(t, running, blocked), to))
 				m.startAll()
 			}
 		}
@@ -154,9 +154,7 @@ func TestSequenceProperties(t *testing.T) {
 				size:  rapid.IntRange(1, 9).Draw(t, "size"),
 			}
 			m.all = append(m.all, k)
-			if err := m.s.enter(k); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, m.s.enter(k))
 			m.startAll()
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // orders are the kinds of request in the scripts of TestSequence.
@@ -219,9 +220,7 @@ func TestSequenceWaitingLimits(t *testing.T) {
 			t.Parallel()
 			s := &sequence{slots: 1, queues: map[string]*queue{}}
 			all := enterAll(t, s, 1, Order{}, "q", tt.size)
-			if err := s.suspend(all[0], blocked); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, s.suspend(all[0], blocked))
 			all = append(all, enterAll(t, s, tt.n-1, Order{}, "q", tt.size)...)
 			if err := s.enter(&ticket{queue: "q", size: tt.size}); err == nil {
 				t.Error("one more was let in")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestNotify(t *testing.T) {
@@ -38,9 +39,7 @@ func TestBegin(t *testing.T) {
 		var calls []*rpc.Pending
 		for i := range 3 {
 			call, err := p.Begin("m", map[string]int{"n": i})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			calls = append(calls, call)
 		}
 		f.expect(`{"id":1,"method":"m","params":{"n":0}}`, `{"id":2,"method":"m","params":{"n":1}}`, `{"id":3,"method":"m","params":{"n":2}}`)
@@ -53,9 +52,7 @@ func TestBegin(t *testing.T) {
 			}
 		}
 		p.Close()
-		if err := calls[1].Wait(t.Context(), nil); !errors.Is(err, rpc.ErrUnanswered) {
-			t.Errorf("a call without an answer: %v", err)
-		}
+		rig.Is(t, calls[1].Wait(t.Context(), nil), rpc.ErrUnanswered, "a call without an answer")
 		if _, err := p.Begin("m", nil); err == nil {
 			t.Error("a call has begun on a connection that has ended")
 		}
@@ -238,9 +235,7 @@ func TestEndUnblocksCalls(t *testing.T) {
 			p, f := serve(t, rpc.Config{}, false)
 			errs := make(chan error, 3)
 			go func() { errs <- p.Call(t.Context(), "answered never", nil, nil) }()
-			if _, err := f.conn.Read(); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, rig.Err(f.conn.Read()))
 			go func() { errs <- p.Call(t.Context(), "read never", nil, nil) }()
 			go func() { errs <- p.Notify("read never", nil) }()
 			synctest.Wait()
@@ -285,9 +280,7 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 				near, conn := rpc.Pipe()
 				var served sync.WaitGroup
 				served.Go(func() { _ = rpc.NewPeer(broken{near}, rpc.Config{Table: table}).Serve(context.Background()) })
-				if err := conn.Write([]byte(in)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, conn.Write([]byte(in)))
 				if m, err := conn.Read(); !errors.Is(err, io.EOF) {
 					t.Errorf("Read: %s, %v, want %v", m, err, io.EOF)
 				}

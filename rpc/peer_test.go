@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestServe(t *testing.T) {
@@ -187,9 +188,7 @@ func TestServeReturns(t *testing.T) {
 					err = p.Serve(ctx)
 					s.record("served")
 				}()
-				if err := conn.Write([]byte(`{"id":1,"method":"slow"}`)); err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, conn.Write([]byte(`{"id":1,"method":"slow"}`)))
 				s.expect()
 				tt.end(p, conn, cancel)
 				if got := s.count(); got != 2 { // cancelled and closing, in either order
@@ -204,9 +203,7 @@ func TestServeReturns(t *testing.T) {
 				if tt.want != (err != nil) {
 					t.Errorf("Serve: %v", err)
 				}
-				if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, rpc.ErrClosed) {
-					t.Errorf("Call afterwards: %v, want %v", err, rpc.ErrClosed)
-				}
+				rig.Is(t, p.Call(t.Context(), "m", nil, nil), rpc.ErrClosed, "Call afterwards")
 				if err := p.Notify("m", nil); err == nil {
 					t.Error("Notify afterwards: no error")
 				}
@@ -332,9 +329,7 @@ func TestRejecter(t *testing.T) {
 		p := rpc.NewPeer(conn, rpc.Config{})
 		ended := make(chan error, 1)
 		go func() { ended <- p.Serve(t.Context()) }()
-		if err := far.Write([]byte(message)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, far.Write([]byte(message)))
 		if err := <-ended; err == nil {
 			t.Errorf("%q: Serve ended without an error", message)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/execagent/execagent/internal/buffer"
 	"github.com/execagent/execagent/internal/rpctest"
 	"github.com/execagent/execagent/rpc"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestPipe(t *testing.T) {
@@ -99,13 +100,9 @@ func BenchmarkPipe(b *testing.B) {
 	defer near.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := near.Write([]byte(`{}`)); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, near.Write([]byte(`{}`)))
 		message, err := near.Read()
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		buffer.Recycle(message)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/judge"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,13 +51,9 @@ func TestBounds(t *testing.T) {
 	var programs sync.WaitGroup
 	begin := func(id string) (end func()) {
 		ours, theirs, err := judge.Pair()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, id, quiet{}, ours)
 		p.Begin()
 		for i := range each {

@@ -11,6 +11,7 @@ import (
 	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/internal/sandbox/judge"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestJudgeGone: when the judge has ended, as with an init that was killed, its questions end: nobody
@@ -30,13 +31,9 @@ func TestJudgeGone(t *testing.T) {
 	}
 	desk.Attach(true)
 	ours, theirs, err := judge.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	j, err := judge.New(execpolicy.AppendPacked(nil, policy), nil, theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p := desk.Open(&Plan{timeout: defaultTimeout, Policy: policy}, "p", quiet{}, ours)
 	p.Begin()
 	decided := make(chan error, 1)

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/execagent/execagent/test/rig"
@@ -51,10 +52,11 @@ func run(m *testing.M) (code int, err error) {
 		agentURL = *flagURL
 		return m.Run(), nil
 	}
+	syscall.Umask(0o022) // the cases were recorded with it
 	err = rig.Outside(context.Background(), func(t rig.T) {
 		// Not rig.Agent: with -race it is an agent of another kind.
 		program = filepath.Join(t.TempDir(), "agent")
-		build := exec.Command("go", "build", "-o", program)
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program)
 		if raceEnabled() {
 			build.Args = append(build.Args, "-race") // a race then ends the agent with status 66
 		}
@@ -95,9 +97,7 @@ func TestCases(t *testing.T) {
 // replay replays the cases of a file, and notes their names.
 func replay(t *testing.T, file string, want int, names map[string]bool) {
 	lines, err := loadScripts(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if len(lines) != want {
 		t.Errorf("%s has %d cases, want %d", file, len(lines), want)
 	}
@@ -113,14 +113,10 @@ func replay(t *testing.T, file string, want int, names map[string]bool) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			var c script
 			line := bytes.ReplaceAll(line, []byte("@DIR@"), []byte(filepath.Join(dir, "w")))
-			if err := json.Unmarshal(line, &c); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, json.Unmarshal(line, &c))
 			url := agentURL
 			if c.Home {
 				url = homeAgent(t, filepath.Join(dir, "w"), c.Before)
@@ -134,9 +130,7 @@ func replay(t *testing.T, file string, want int, names map[string]bool) {
 					t.Skip(reason)
 				}
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 }
@@ -149,9 +143,7 @@ func homeAgent(t *testing.T, dir, before string) (url string) {
 		t.Skip("needs an agent of its own")
 	}
 	for _, name := range []string{"home", "codex", "ws"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	if before != "" {
 		if out, err := exec.CommandContext(t.Context(), "sh", "-c", before).CombinedOutput(); err != nil {
@@ -193,9 +185,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	}
 	expect := func(id int, result any) json.RawMessage {
 		data, err := json.Marshal(map[string]any{"id": id, "result": result})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		return data
 	}
 	// initialize reports the same object as environment/info.

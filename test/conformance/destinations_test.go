@@ -37,9 +37,7 @@ func listen(t *testing.T, dir string) *destinations {
 	var listeners []net.Listener
 	start := func(name, network, address string, serve func(net.Conn)) {
 		l, err := net.Listen(network, address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		listeners = append(listeners, l)
 		d.values[name] = l.Addr().String()
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {

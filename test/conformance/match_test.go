@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // wildcard, as a whole value, matches anything; inside a string it matches any run of characters.
@@ -94,13 +96,9 @@ func TestMatch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			want, err := decode([]byte(tt.want))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			got, err := decode([]byte(tt.got))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if ok := match(want, got); ok != tt.ok {
 				t.Errorf("match(%s, %s) = %v, want %v", tt.want, tt.got, ok, tt.ok)
 			}

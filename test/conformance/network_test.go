@@ -41,7 +41,11 @@ func TestNetworkCasesSupervised(t *testing.T) {
 	launcher := rig.Launcher(t, t.TempDir())
 	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
 	url := agent.Line(t)
-	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, otherSupervised, "net-sandbox-", "net-mask-in-sandbox") })
+	prefixes := []string{"net-mask-in-sandbox", "net-sandbox-all-"} // the short form
+	if rig.Runs(rig.Merge) {
+		prefixes[1] = "net-sandbox-"
+	}
+	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, otherSupervised, prefixes...) })
 	agent.Terminate(t)
 }
 
@@ -49,9 +53,7 @@ func TestNetworkCasesSupervised(t *testing.T) {
 // some of them in another way, for the reasons given.
 func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
 	lines, err := loadScripts("network-cases.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if want := 147; len(lines) != want {
 		t.Errorf("%d cases, want %d", len(lines), want)
 	}
@@ -71,14 +73,10 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			d := listen(t, dir)
 			var c script
-			if err := json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
 			err = playNetwork(t.Context(), url, c.Steps, d)
 			if reason := other[c.Name]; reason != "" && *flagURL == "" {
 				if err == nil {
@@ -86,9 +84,7 @@ func replayNetwork(t *testing.T, url string, other map[string]string, prefixes .
 				}
 				t.Skip(reason)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 		})
 	}
 	for name := range other {

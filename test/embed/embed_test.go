@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // maxLines is how long the program may be: it is what a reader of docs/api.md sees first.
@@ -20,9 +22,7 @@ const module = "github.com/execagent/execagent"
 func TestEmbed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	_, program, _ := strings.Cut(string(page), "\n```go\n")
 	program, _, _ = strings.Cut(program, "```\n")
 	if n := strings.Count(program, "\n"); n == 0 || n > maxLines {
@@ -48,21 +48,15 @@ func TestEmbed(t *testing.T) {
 func outside(t *testing.T, program string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	dir := t.TempDir()
 	write := func(name string, text []byte) {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	write("main.go", []byte(program))
 	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, which are here
 		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		write(name, text)
 	}
 	goTool(t, dir, "mod", "edit", "-module=example.com/embed", "-require="+module+"@v0.0.0", "-replace="+module+"="+root)
@@ -74,7 +68,7 @@ func goTool(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	command := exec.Command("go", args...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath", "GOPROXY=off", "GOWORK=off", "CGO_ENABLED=0")
+	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath -buildvcs=false", "GOPROXY=off", "GOWORK=off", "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/execagent/execagent/internal/fswatch"
 	"github.com/execagent/execagent/internal/inotify"
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,12 +51,8 @@ func open(t testing.TB, dir string, refuse error) *Discovery {
 
 func write(t testing.TB, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	rig.Must(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func writeSkill(t testing.TB, folder, description string) {
@@ -66,9 +63,7 @@ func writeSkill(t testing.TB, folder, description string) {
 func installed(t testing.TB, d *Discovery, s *protocol.Sandbox) (r protocol.DiscoverInstalledResult) {
 	t.Helper()
 	encoded, err := d.Installed(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if err := json.Unmarshal(encoded, &r); err != nil {
 		t.Fatalf("%v in %s", err, encoded)
 	}
@@ -130,9 +125,7 @@ func TestContexts(t *testing.T) {
 	}
 	refused := errors.New("refused")
 	d = open(t, dir, refused)
-	if _, err := d.Installed(t.Context(), confined(0)); !errors.Is(err, refused) {
-		t.Errorf("a sandbox that cannot be had: %v", err)
-	}
+	rig.Is(t, rig.Err(d.Installed(t.Context(), confined(0))), refused, "a sandbox that cannot be had")
 	disabled := &protocol.Sandbox{Permissions: protocol.Permissions{Type: protocol.PermissionsDisabled}}
 	if _, err := d.Installed(t.Context(), disabled); !errors.Is(err, refused) || len(d.entries) != 2 {
 		t.Errorf("%v, %d answers", err, len(d.entries))
@@ -146,9 +139,7 @@ func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	writeSkill(t, dir+"/etc/a", "d")
 	write(t, dir+"/home/.agents/skills", "a file") // is as if it were missing
-	if err := errors.Join(os.Mkdir(dir+"/codex", 0o755), os.Symlink("skills", dir+"/codex/skills")); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(os.Mkdir(dir+"/codex", 0o755), os.Symlink("skills", dir+"/codex/skills")))
 	refused := errors.New("refused")
 	d := open(t, dir, refused)
 	for range 2 { // the second answer is made again, as nobody can watch the link
@@ -207,9 +198,7 @@ func TestInstalledRead(t *testing.T) {
 		for j := range 15 {
 			file := fmt.Sprintf("%s%d/SKILL.md", plugin, j)
 			write(t, file, "")
-			if err := os.Truncate(file, discovery.MaxFile); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, os.Truncate(file, discovery.MaxFile))
 		}
 	}
 	writeSkill(t, dir+"/codex/skills/a", "d")
@@ -237,9 +226,7 @@ func TestRootsBounds(t *testing.T) {
 		return protocol.CapabilityRoot{ID: name, Path: at.String(), At: at}
 	}
 	r, size, err := d.Roots(t.Context(), []protocol.CapabilityRoot{root("small"), root("r"), root("r"), root("small"), root("none")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got []string
 	for _, root := range r.Roots {
 		got = append(got, fmt.Sprintf("%d %v", len(root.Skills), root.Error != nil))
@@ -272,9 +259,7 @@ func BenchmarkInstalled(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		encoded, err := d.Installed(b.Context(), nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		if buf, err = protocol.AppendResult(buf[:0], protocol.ID{}, encoded); err != nil {
 			b.Fatal(err)
 		}

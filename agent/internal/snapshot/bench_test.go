@@ -7,6 +7,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // BenchmarkStart compares a shell that restores a state of 200 functions with one that has
@@ -18,14 +19,10 @@ func BenchmarkStart(b *testing.B) {
 	}
 	dir := b.TempDir()
 	profile := "export A=1\nfor i in $(seq 200); do eval \"f$i() { echo \\\"\\$1\\\" | tr a-z A-Z; if [ -n \\\"\\$2\\\" ]; then echo two; fi; }\"; done\n"
-	if err := os.WriteFile(dir+"/.bash_profile", []byte(profile), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, os.WriteFile(dir+"/.bash_profile", []byte(profile), 0o600))
 	spec := procs.Spec{Dir: dir, Env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}}
 	state, err := snapshot.Capture(b.Context(), snapshot.Shell{Name: "bash", Path: path}, spec, start)
-	if err != nil {
-		b.Fatal(err)
-	}
+	rig.Must(b, err)
 	login := []string{path, "-lc", "true"}
 	for _, way := range []string{"none", "restored", "login"} {
 		b.Run(way, func(b *testing.B) {

@@ -13,6 +13,7 @@ import (
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/test/rig"
 )
 
 // startup are the shells, with a startup file of each.
@@ -124,9 +125,7 @@ func TestNothingLeft(t *testing.T) {
 					t.Error(err)
 				}
 				pid, err := os.ReadFile(filepath.Join(spec.Dir, "pid"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				deadline := time.Now().Add(time.Minute)
 				for running(strings.TrimSpace(string(pid))) {
 					if time.Now().After(deadline) {

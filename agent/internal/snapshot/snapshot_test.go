@@ -13,6 +13,7 @@ import (
 
 	"github.com/execagent/execagent/agent/internal/snapshot"
 	"github.com/execagent/execagent/procs"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,9 +29,7 @@ func home(t *testing.T, files map[string]string) (spec procs.Spec) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return procs.Spec{Dir: dir, Env: []string{"HOME=" + dir, "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}}
 }
@@ -109,13 +108,9 @@ case $- in *C*) echo noclobber;; esac
 			}
 			spec := home(t, files)
 			state, err := snapshot.Capture(t.Context(), sh, spec, start)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			umask, err := exec.CommandContext(t.Context(), sh.Path, "-c", "umask").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			want := "it's \"x\" $y \\\\|a\nb|é|lost|" + strings.TrimSpace(string(umask)) + "|zero one|none\n0\nnoclobber\n" + tt.want
 			if got := restored(t, state, sh, spec, common+tt.command, nil, nil); got != want {
 				t.Errorf("got %q\nwant %q", got, want)
@@ -132,9 +127,7 @@ func TestEnvironment(t *testing.T) {
 	spec := home(t, map[string]string{".bash_profile": "export A=1 B=2 MY_TOKEN=3 OPENAI_API_KEY=4 X=5\n"})
 	spec.Env = append(spec.Env, "not.a.variable=6")
 	state, err := snapshot.Capture(t.Context(), sh, spec, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	command := "echo ${A-no} ${B-no} ${MY_TOKEN-no} ${OPENAI_API_KEY-no} ${X-no} $(env | grep -c not.a)"
 	for _, tt := range []struct {
 		policy *procs.EnvPolicy
@@ -166,9 +159,7 @@ func TestGiven(t *testing.T) {
 		spec.Env = append(spec.Env, "PROXY=http://127.0.0.1:1", "CHANGED=given")
 		return start(spec)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	policy := &procs.EnvPolicy{IgnoreDefaultExcludes: true}
 	if got := restored(t, state, sh, spec, "echo ${SECRET-no} ${SAME-no} ${PROXY-no} ${CHANGED-no}", policy, nil); got != "real 1 no given:more\n" {
 		t.Errorf("got %q", got)
@@ -194,9 +185,7 @@ func TestOnce(t *testing.T) {
 	for range 2 {
 		go func() {
 			state, err := set.Get(t.Context(), "key", func() error { waiting <- struct{}{}; return nil }, capture)
-			if err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, err)
 			states <- state
 		}()
 	}

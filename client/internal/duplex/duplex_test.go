@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestServerLies: what a server may not say is an error, and changes nothing.
@@ -27,24 +29,16 @@ func TestServerLies(t *testing.T) {
 		{"takes less than it was given", func(s *Stream) error { return s.Confirm(2, Out{Offset: 0, Bytes: make([]byte, 3)}) }},
 		{"resumes beyond", func(s *Stream) error { _, err := s.Resume(4); return err }},
 		{"behind the end", func(s *Stream) error {
-			if err := s.Accept(5, nil, io.EOF); err != nil {
-				t.Error(err)
-			}
+			rig.Check(t, s.Accept(5, nil, io.EOF))
 			return s.Accept(5, []byte("x"), nil)
 		}},
 	}
 	for _, tt := range tests {
 		s := New(1000, 100)
 		turn, err := s.Resume(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Write([]byte("abc")); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Accept(0, []byte("hello"), nil); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
+		rig.Must(t, rig.Err(s.Write([]byte("abc"))))
+		rig.Must(t, s.Accept(0, []byte("hello"), nil))
 		if o, ok := s.Next(turn); !ok || string(o.Bytes) != "abc" {
 			t.Fatalf("%q, %v", o.Bytes, ok)
 		}
@@ -62,13 +56,9 @@ func TestServerLies(t *testing.T) {
 func TestWindowStays(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
-	if err := s.Accept(0, make([]byte, 1000), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Accept(0, make([]byte, 1000), nil))
 	for range 3 {
-		if _, err := s.Resume(0); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(s.Resume(0)))
 		if err := s.Accept(1000, []byte("x"), nil); err == nil {
 			t.Fatal("a resume has opened the window")
 		}
@@ -81,12 +71,8 @@ func TestAckAgain(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	turn, _ := s.Resume(0)
-	if err := s.Accept(0, make([]byte, 600), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(s, make([]byte, 600)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Accept(0, make([]byte, 600), nil))
+	rig.Must(t, rig.Err(io.ReadFull(s, make([]byte, 600))))
 	for range 3 {
 		if n, ok := s.AckDue(turn); !ok || n != 600 {
 			t.Fatalf("%d, %v", n, ok)
@@ -97,12 +83,8 @@ func TestAckAgain(t *testing.T) {
 	if n, ok := s.AckDue(turn); !ok || n != 600 {
 		t.Fatalf("%d, %v", n, ok)
 	}
-	if err := s.Accept(600, []byte("x"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Accept(600, []byte("x"), nil))
+	rig.Must(t, rig.Err(s.Read(make([]byte, 1))))
 	if n, ok := s.AckDue(turn); !ok || n != 601 {
 		t.Fatalf("%d, %v", n, ok)
 	}
@@ -117,12 +99,8 @@ func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	s := New(1000, 100)
 	past := time.Now().Add(-time.Second)
-	if err := s.SetDeadline(past); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read: %v", err)
-	}
+	rig.Must(t, s.SetDeadline(past))
+	rig.Is(t, rig.Err(s.Read(make([]byte, 1))), os.ErrDeadlineExceeded, "Read")
 	for {
 		if _, err := s.Write(make([]byte, 1<<20)); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -131,15 +109,9 @@ func TestDeadlines(t *testing.T) {
 			break
 		}
 	}
-	if err := errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Write(make([]byte, 2<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write that waits: %v", err)
-	}
-	if err := s.Accept(0, []byte("x"), nil); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, errors.Join(s.SetReadDeadline(time.Time{}), s.SetWriteDeadline(time.Now().Add(time.Millisecond))))
+	rig.Is(t, rig.Err(s.Write(make([]byte, 2<<20))), os.ErrDeadlineExceeded, "Write that waits")
+	rig.Must(t, s.Accept(0, []byte("x"), nil))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
 		t.Errorf("Read without a deadline: %v", err)
 	}
@@ -181,9 +153,7 @@ func TestCarried(t *testing.T) {
 		choose := rand.New(rand.NewPCG(7, uint64(len(sent))))
 		for ended := false; !ended; {
 			turn, err := s.Resume(uint64(len(came)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			for range 1 + choose.IntN(20) {
 				o, ok := s.Next(turn)
 				if !ok {
@@ -200,9 +170,7 @@ func TestCarried(t *testing.T) {
 				came = append(came, o.Bytes...)
 				s.Sent()
 				if choose.IntN(3) > 0 || o.EOF {
-					if err := s.Confirm(uint64(len(came)), o); err != nil {
-						t.Fatal(err)
-					}
+					rig.Must(t, s.Confirm(uint64(len(came)), o))
 				}
 				if ended = o.EOF; ended {
 					break

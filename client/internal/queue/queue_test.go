@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestQueueHoldsItsWriter(t *testing.T) {
@@ -119,8 +121,6 @@ func BenchmarkQueue(b *testing.B) {
 	var q Queue[[10]int]
 	for b.Loop() {
 		q.Put(b.Context(), [10]int{}, 0)
-		if _, err := q.Take(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, rig.Err(q.Take(b.Context())))
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/execagent/execagent/internal/relay/socket"
 	"github.com/execagent/execagent/internal/sigv4"
 	"github.com/execagent/execagent/relay"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,9 +68,7 @@ func newFake(t *testing.T, answer string, statuses ...int) *fake {
 
 func (f *fake) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Error(err)
-	}
+	rig.Check(t, err)
 	e := event{request: r, body: string(body)}
 	if r.Method == http.MethodPost {
 		f.events <- e
@@ -126,9 +125,7 @@ func (f *fake) next(t *testing.T) event {
 // text sends a message of one frame.
 func (e event) text(t *testing.T, message string) {
 	t.Helper()
-	if _, err := e.conn.Write(append([]byte{0x81, byte(len(message))}, message...)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(e.conn.Write(append([]byte{0x81, byte(len(message))}, message...))))
 }
 
 // ended waits until the link has closed the connection.
@@ -144,9 +141,7 @@ func signing(t *testing.T) auth.RequestSigner {
 	s, err := sigv4.Open(t.Context(), sigv4.Config{Region: "eu-west-1", Lookup: func(name string) (string, bool) {
 		return map[string]string{"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session"}[name], true
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return s
 }
 
@@ -154,9 +149,7 @@ func signing(t *testing.T) auth.RequestSigner {
 func start(t *testing.T, f *fake, tokens auth.TokenSource, patient bool) (l *Link, ended <-chan error, stop context.CancelFunc) {
 	t.Helper()
 	r, err := relay.NewRegistry(relay.RegistryConfig{BaseURL: f.URL + "/base", EnvironmentID: "env-1", Tokens: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	l = NewLink(LinkConfig{Registry: r, Patient: patient})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -231,9 +224,7 @@ func TestRequests(t *testing.T) {
 		verify(t, e)
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, result(t, ended))
 }
 
 func verify(t *testing.T, e event) {
@@ -302,9 +293,7 @@ func TestPatient(t *testing.T) {
 		}
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, result(t, ended))
 }
 
 func TestUpgradeIsRefused(t *testing.T) {
@@ -322,9 +311,7 @@ func TestUpgradeIsRefused(t *testing.T) {
 				verify(t, e)
 			}
 			stop()
-			if err := result(t, ended); err != nil {
-				t.Error(err)
-			}
+			rig.Must(t, result(t, ended))
 		})
 	}
 	for _, status := range []int{400, 401, 403, 404, 410, 451} {
@@ -356,9 +343,7 @@ func TestConflict(t *testing.T) {
 			}
 		}
 		stop()
-		if err := result(t, ended); err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, result(t, ended))
 	}
 }
 
@@ -380,9 +365,7 @@ func TestOneWebsocket(t *testing.T) {
 	}
 	last := f.next(t)
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, result(t, ended))
 	last.ended(t)
 	if l.Open() != 0 || l.Opened() < 3 {
 		t.Errorf("%d websockets are open, %d were", l.Open(), l.Opened())
@@ -408,9 +391,7 @@ func TestSeveralWebsockets(t *testing.T) {
 	first.conn.Close()
 	third := f.next(t)
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, result(t, ended))
 	second.ended(t)
 	third.ended(t)
 }
@@ -419,9 +400,7 @@ func TestSeveralWebsockets(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	gone, err := net.Listen("tcp", "127.44.0.4:0") // where nobody else listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	gone.Close()
 	f := newFake(t, strings.Replace(good, "URL", "ws://"+gone.Addr().String()+"/SECRET?SECRET", 1))
 	l, ended, stop := start(t, f, signing(t), false)
@@ -438,7 +417,5 @@ func TestNobodyListens(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	stop()
-	if err := result(t, ended); err != nil {
-		t.Error(err)
-	}
+	rig.Must(t, result(t, ended))
 }

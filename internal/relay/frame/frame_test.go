@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
@@ -30,18 +31,14 @@ var vectorFrames = map[string]Frame{
 func readVectors(t testing.TB) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "relay-frames.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var v struct {
 		Frames []struct {
 			Name  string `json:"name"`
 			Frame string `json:"frame_hex"`
 		} `json:"frames"`
 	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, json.Unmarshal(text, &v))
 	out := map[string][]byte{}
 	for _, f := range v.Frames {
 		if out[f.Name], err = hex.DecodeString(f.Frame); err != nil {
@@ -81,9 +78,7 @@ func TestVectors(t *testing.T) {
 func encode(t *testing.T, pb *relaypb.RelayMessageFrame, more ...byte) []byte {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return append(b, more...)
 }
 
@@ -218,9 +213,7 @@ func TestTruncated(t *testing.T) {
 	t.Parallel()
 	for name, message := range readVectors(t) {
 		var whole Frame
-		if err := Decode(message, &whole); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, Decode(message, &whole))
 		for n := range message {
 			var f Frame
 			if err := Decode(message[:n], &f); err == nil && name != "data with trace" {
@@ -268,9 +261,7 @@ func TestDataHeader(t *testing.T) {
 				t.Errorf("Append of %d bytes, numbers %d, differs", size, n)
 			}
 			var back Frame
-			if err := Decode(append(header, payload...), &back); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, Decode(append(header, payload...), &back))
 			if !same(&f, &back) {
 				t.Errorf("%d bytes, numbers %d, come back as another frame", size, n)
 			}
@@ -285,9 +276,7 @@ func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 128)
 	for name, do := range map[string]func(){
 		"Decode": func() {
-			if err := Decode(message, &f); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, Decode(message, &f))
 		},
 		"Decode of nonsense": func() {
 			if Decode(message[:len(message)-1], &f) == nil {
@@ -311,9 +300,7 @@ func BenchmarkDecode(b *testing.B) {
 	message := f.Append(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Decode(message, &f); err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, Decode(message, &f))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/execagent/execagent/internal/relay/relaypb"
+	"github.com/execagent/execagent/test/rig"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -187,9 +188,7 @@ func FuzzAppend(f *testing.F) {
 		got := in.Append([]byte("before"))[len("before"):]
 		pb := message(&in)
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(pb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%+v is encoded as\n\t%x, want\n\t%x", in, got, want)
 		}

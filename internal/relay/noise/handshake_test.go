@@ -10,14 +10,13 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func newIdentity(t testing.TB) *Identity {
 	t.Helper()
 	id, err := NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return id
 }
 
@@ -27,17 +26,11 @@ func shakeHands(t testing.TB) (harness, executor *Session) {
 	h, e := newIdentity(t), newIdentity(t)
 	p := Prologue("env-1", "reg-1", []byte("stream-1"))
 	i, m1, err := Initiate(h, e.PublicKey(), p, []byte("authorization"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := ReadInitiation(e, p, m1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	m2, executor, err := r.Respond()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if harness, err = i.Finish(m2); err != nil {
 		t.Fatal(err)
 	}
@@ -52,16 +45,12 @@ func exchange(t testing.TB, a, b *Session) {
 		text     string
 	}{{a, b, "there"}, {b, a, "and back"}, {a, b, ""}} {
 		record, err := tt.from.Seal(nil, []byte(tt.text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if len(record) != len(tt.text)+TagSize {
 			t.Errorf("the record of %d bytes is %d bytes", len(tt.text), len(record))
 		}
 		got, err := tt.to.Open(record)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "plaintext", got, []byte(tt.text))
 	}
 }
@@ -73,17 +62,13 @@ func TestHandshake(t *testing.T) {
 	for _, authorization := range []string{"", "token", strings.Repeat("ä", wire.MaxAuthorization/2)} {
 		h.Prepare() // the harness has prepared keys, the executor has none
 		i, m1, err := Initiate(h, e.PublicKey(), p, []byte(authorization))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if len(m1) != 3568+len(authorization) {
 			t.Errorf("message 1 is %d bytes", len(m1))
 		}
 		sent := bytes.Clone(m1)
 		r, err := ReadInitiation(e, p, m1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "message 1 after it was read", m1, sent)
 		clear(m1) // what was read may be reused
 		if r.Authorization != authorization {
@@ -93,24 +78,18 @@ func TestHandshake(t *testing.T) {
 			t.Error("the harness's key arrives as another")
 		}
 		m2, executor, err := r.Respond()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if len(m2) != 3424 {
 			t.Errorf("message 2 is %d bytes", len(m2))
 		}
 		harness, err := i.Finish(m2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		exchange(t, harness, executor)
 
 		if _, _, err := r.Respond(); !errors.Is(err, errSpent) {
 			t.Errorf("responding again: %v", err)
 		}
-		if _, err := i.Finish(m2); !errors.Is(err, errSpent) {
-			t.Errorf("finishing again: %v", err)
-		}
+		rig.Is(t, rig.Err(i.Finish(m2)), errSpent, "finishing again")
 		for _, hs := range []*handshakeState{i.hs, r.hs} {
 			if hs.e != nil || hs.symmetricState != (symmetricState{}) {
 				t.Error("secrets are left when the handshake is over")
@@ -127,17 +106,11 @@ func TestHandshakeKeysDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		_, m1, err := Initiate(h, e.PublicKey(), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		r, err := ReadInitiation(e, nil, m1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		m2, _, err := r.Respond()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for _, part := range [][]byte{
 			m1[:ctSize], m1[ctSize:][:dhSize], m1[ctSize+dhSize:][:kemSize],
 			m2[:ctSize], m2[ctSize:][:ctSize+TagSize], m2[2*ctSize+TagSize:][:dhSize], m2[2*ctSize+TagSize+dhSize:][:kemSize],
@@ -189,9 +162,7 @@ func TestTampering(t *testing.T) {
 		t.Parallel()
 		tx, rx := pairOfSessions()
 		record, err := tx.Seal(nil, []byte("what it says"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		for n := range record {
 			_, rx := pairOfSessions()
 			r := bytes.Clone(record)
@@ -211,9 +182,7 @@ func TestTampering(t *testing.T) {
 func waiting(t testing.TB, v *vector) func() *Initiator {
 	t.Helper()
 	hs := v.harnessState(t)
-	if _, err := hs.writeInitiation(v.executor(), v.Prologue, []byte(v.Authorization)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(hs.writeInitiation(v.executor(), v.Prologue, []byte(v.Authorization))))
 	return func() *Initiator { return &Initiator{new(*hs)} }
 }
 
@@ -269,21 +238,13 @@ func TestPayloadOfMessage2(t *testing.T) {
 	t.Parallel()
 	v := readVector(t, vectorBoth)
 	r := v.executorState(t)
-	if _, err := r.readInitiation(v.Prologue, v.Message1); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, rig.Err(r.readInitiation(v.Prologue, v.Message1)))
 	m, err := r.writeE(r.writeSKEM(r.writeEKEM(nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(r.mixDH(r.e.x25519, r.re), r.mixDH(r.e.x25519, r.rs)); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, errors.Join(r.mixDH(r.e.x25519, r.re), r.mixDH(r.e.x25519, r.rs)))
 	m = r.encryptAndHash(m, []byte("x"))
 	harness := waiting(t, v)
-	if _, err := harness().Finish(m); !errors.Is(err, errMessage2) {
-		t.Errorf("message 2 may have a payload: %v", err)
-	}
+	rig.Is(t, rig.Err(harness().Finish(m)), errMessage2, "message 2 with a payload")
 	if err := harness().hs.readResponse(m); err != nil {
 		t.Errorf("the test's message is wrong in another way: %v", err)
 	}
@@ -296,9 +257,7 @@ func TestWrongContext(t *testing.T) {
 	h, e := newIdentity(t), newIdentity(t)
 	p := Prologue("env-1", "reg-1", []byte("stream-1"))
 	_, m1, err := Initiate(h, e.PublicKey(), p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	for _, tt := range []struct {
 		name string
 		id   *Identity
@@ -324,17 +283,11 @@ func TestWrongContext(t *testing.T) {
 
 	// The answer to another harness's message 1, or to another one of this harness's.
 	i, _, err := Initiate(h, e.PublicKey(), p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	r, err := ReadInitiation(e, p, m1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	m2, _, err := r.Respond()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if _, err := i.Finish(m2); err == nil {
 		t.Error("the answer to another message 1 is accepted")
 	}
@@ -417,9 +370,7 @@ func TestBadAuthorization(t *testing.T) {
 			t.Errorf("we send an authorization of %d bytes: %v", len(authorization), err)
 		}
 		m, err := newHandshakeState(h).writeInitiation(e.PublicKey(), nil, []byte(authorization))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if _, err := ReadInitiation(e, nil, m); err == nil {
 			t.Errorf("we take an authorization of %d bytes", len(authorization))
 		}
@@ -478,15 +429,11 @@ func BenchmarkHandshake(b *testing.B) {
 
 	b.Run("executor/total", func(b *testing.B) {
 		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		b.ReportAllocs()
 		for b.Loop() {
 			r, err := ReadInitiation(e, p, m1)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			if _, _, err := r.Respond(); err != nil {
 				b.Fatal(err)
 			}
@@ -494,27 +441,19 @@ func BenchmarkHandshake(b *testing.B) {
 	})
 	b.Run("executor/read", func(b *testing.B) {
 		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		for b.Loop() {
-			if _, err := ReadInitiation(e, p, m1); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(ReadInitiation(e, p, m1)))
 		}
 	})
 	b.Run("executor/respond prepared", func(b *testing.B) {
 		_, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		for b.Loop() {
 			b.StopTimer()
 			e.Prepare()
 			r, err := ReadInitiation(e, p, m1)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			b.StartTimer()
 			if _, _, err := r.Respond(); err != nil {
 				b.Fatal(err)
@@ -533,21 +472,13 @@ func BenchmarkHandshake(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
 			i, m1, err := Initiate(h, e.PublicKey(), p, authorization)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			r, err := ReadInitiation(e, p, m1)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			m2, _, err := r.Respond()
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			b.StartTimer()
-			if _, err := i.Finish(m2); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(i.Finish(m2)))
 		}
 	})
 	b.Run("identity", func(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/relay/wire"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestIdentity(t *testing.T) {
@@ -16,9 +17,7 @@ func TestIdentity(t *testing.T) {
 		t.Error("two identities have one key")
 	}
 	text, err := json.Marshal(a.PublicKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var key wire.PublicKey
 	if err := json.Unmarshal(text, &key); err != nil {
 		t.Fatalf("the key is not what a registry takes: %v", err)
@@ -70,28 +69,20 @@ func TestEncapsulationKey(t *testing.T) {
 	id, a, b := newIdentity(t), newIdentity(t).public.MLKEM768, newIdentity(t).public.MLKEM768
 	raw := bytes.Clone(a)
 	first, err := id.encapsulationKey(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	clear(raw) // the caller's to reuse
 	for _, want := range [][]byte{a, b, a, b, b} {
 		got, err := id.encapsulationKey(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "key", got.Bytes(), want)
 	}
 	if _, err := id.encapsulationKey(bytes.Repeat([]byte{0xff}, kemSize)); err == nil {
 		t.Error("a key that is none is accepted")
 	}
 	again, err := id.encapsulationKey(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	same, err := id.encapsulationKey(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if again != same || first == same {
 		t.Error("the key is parsed each time, or confused with another")
 	}

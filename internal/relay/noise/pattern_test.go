@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/flynn/noise"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // plainIK turns a state into one of Noise's own IK, with the same code but for
@@ -31,9 +33,7 @@ func otherIK(t *testing.T, id *Identity, e *ephemeral, prologue, peer []byte) *n
 		StaticKeypair: noise.DHKey{Private: id.x25519.Bytes(), Public: id.public.X25519},
 		PeerStatic:    peer,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return hs
 }
 
@@ -58,20 +58,14 @@ func TestPlainIK(t *testing.T) {
 		otherR := otherIK(t, executor, e[1], prologue, nil)
 
 		m1, err := i.writeInitiation(executor.public, prologue, []byte(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		want, _, _, err := otherI.WriteMessage(nil, []byte(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "message 1", m1, want)
 		equal(t, "hash after message 1", i.h[:], otherI.ChannelBinding())
 
 		got, err := r.readInitiation(prologue, want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "payload that we read", got, []byte(payload))
 		if got, _, _, err = otherR.ReadMessage(nil, m1); err != nil {
 			t.Fatal(err)
@@ -79,22 +73,14 @@ func TestPlainIK(t *testing.T) {
 		equal(t, "payload that the library reads", got, []byte(payload))
 
 		m2, err := r.writeResponse()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		want, r1, r2, err := otherR.WriteMessage(nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "message 2", m2, want)
 
-		if err := i.readResponse(want); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, i.readResponse(want))
 		_, i1, i2, err := otherI.ReadMessage(nil, m2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		equal(t, "initiator's hash", i.h[:], otherI.ChannelBinding())
 		equal(t, "responder's hash", r.h[:], otherR.ChannelBinding())
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/flynn/noise"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // pairOfSessions returns both ends of a session with known keys.
@@ -37,16 +39,12 @@ func TestSealInPlace(t *testing.T) {
 	copy(b, "header:")
 	plaintext := append(b[7:], text...)
 	out, err := tx.Seal(b, plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	if &out[0] != &b[0] || len(out) != cap(b) || string(out[:7]) != "header:" {
 		t.Fatalf("sealed somewhere else: %d bytes", len(out))
 	}
 	got, err := rx.Open(out[7:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	equal(t, "plaintext", got, text)
 	if &got[0] != &out[7] {
 		t.Error("opened somewhere else")
@@ -68,13 +66,9 @@ func TestSessionFailure(t *testing.T) {
 	} {
 		tx, rx := pairOfSessions()
 		first, err := tx.Seal(nil, []byte("first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		second, err := tx.Seal(nil, []byte("second"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if _, err := rx.Open(spoil(bytes.Clone(first), bytes.Clone(second))); !errors.Is(err, ErrRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,15 +88,9 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	tx, rx := pairOfSessions()
 	record, err := tx.Seal(nil, []byte("once"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rx.Open(bytes.Clone(record)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rx.Open(record); !errors.Is(err, ErrRecord) {
-		t.Errorf("a record can be opened twice: %v", err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.Err(rx.Open(bytes.Clone(record))))
+	rig.Is(t, rig.Err(rx.Open(record)), ErrRecord, "a record that is opened twice")
 }
 
 // TestMaxRecords: the last record that may be sealed is number 2^32-2, counted
@@ -113,18 +101,10 @@ func TestMaxRecords(t *testing.T) {
 	tx.tx.state.SetNonce(maxRecords - 1)
 	rx.rx.state.SetNonce(maxRecords - 1)
 	record, err := tx.Seal(nil, []byte("last"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rx.Open(record); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Seal(nil, []byte("one more")); !errors.Is(err, errMaxRecords) {
-		t.Errorf("sealing one more: %v", err)
-	}
-	if _, err := rx.Open(record); !errors.Is(err, errMaxRecords) {
-		t.Errorf("opening one more: %v", err)
-	}
+	rig.Must(t, err)
+	rig.Must(t, rig.Err(rx.Open(record)))
+	rig.Is(t, rig.Err(tx.Seal(nil, []byte("one more"))), errMaxRecords, "sealing one more")
+	rig.Is(t, rig.Err(rx.Open(record)), errMaxRecords, "opening one more")
 }
 
 // TestSessionWipe: keys are gone after wipe and after a failure, and what failed
@@ -144,15 +124,9 @@ func TestSessionWipe(t *testing.T) {
 			t.Errorf("key %d is still there", n)
 		}
 	}
-	if _, err := a.Seal(nil, nil); !errors.Is(err, ErrSessionOver) {
-		t.Errorf("sealing: %v", err)
-	}
-	if _, err := a.Open(make([]byte, 20)); !errors.Is(err, ErrSessionOver) {
-		t.Errorf("opening: %v", err)
-	}
-	if _, err := b.Open(make([]byte, 20)); !errors.Is(err, ErrRecord) {
-		t.Errorf("opening after a failure: %v", err)
-	}
+	rig.Is(t, rig.Err(a.Seal(nil, nil)), ErrSessionOver, "sealing")
+	rig.Is(t, rig.Err(a.Open(make([]byte, 20))), ErrSessionOver, "opening")
+	rig.Is(t, rig.Err(b.Open(make([]byte, 20))), ErrRecord, "opening after a failure")
 }
 
 // TestSessionAtOnce: both directions run at once, and wipe may come at any time.
@@ -191,13 +165,9 @@ func TestSessionAtOnce(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	tx, _ := pairOfSessions()
 	first, err := tx.Seal(nil, []byte("first"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	second, err := tx.Seal(nil, []byte("second"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	f.Add(first)
 	f.Add(second)
 	f.Add([]byte{})
@@ -224,9 +194,7 @@ func BenchmarkSession(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(size)
 		for b.Loop() {
-			if _, err := tx.Seal(buf[:50], buf[50:50+size]); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, rig.Err(tx.Seal(buf[:50], buf[50:50+size])))
 		}
 	})
 	b.Run("seal and open", func(b *testing.B) {
@@ -236,12 +204,8 @@ func BenchmarkSession(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
 			out, err := tx.Seal(buf[:50], buf[50:50+size])
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := rx.Open(out[50:]); err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
+			rig.Must(b, rig.Err(rx.Open(out[50:])))
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // TestGenerated: relay.pb.go is what the tools make of relay.proto, but for the
@@ -38,9 +40,7 @@ func TestGenerated(t *testing.T) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte("// \tproto")) {

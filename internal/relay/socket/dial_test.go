@@ -19,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // answering is a server that reads one request and answers with the text
@@ -237,9 +239,7 @@ func TestTLS(t *testing.T) {
 	roots.AddCert(server.Certificate())
 	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
 	client, err := Dial(t.Context(), address, nil, Config{TLS: config})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer client.Close()
 	s := <-accepted
 	defer s.Close()
@@ -276,9 +276,7 @@ func TestProxy(t *testing.T) {
 			t.Parallel()
 			l, asked := answering(t, tt.answer)
 			conn, err := l.dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			through, err := throughProxy(t.Context(), conn, &url.URL{Host: "proxy.test", User: url.UserPassword("me", "secret")}, "relay.test:443")
 			if want := "CONNECT relay.test:443 HTTP/1.1\r\nHost: relay.test:443\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n"; <-asked != want {
 				t.Error("another request")
@@ -293,9 +291,7 @@ func TestProxy(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v", err)
 			}
-			if _, err := conn.Read(nil); !errors.Is(err, io.ErrClosedPipe) {
-				t.Errorf("the connection is open: %v", err)
-			}
+			rig.Is(t, rig.Err(conn.Read(nil)), io.ErrClosedPipe, "a connection that is closed")
 		})
 	}
 }
@@ -307,9 +303,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	if os.Getenv("SOCKET_TEST_PROXY") != "" {
 		for _, address := range []string{"ws://127.0.0.1:1/", "ws://localhost/", "ws://LOCALHOST:1/", "wss://[::1]/"} {
 			u, err := url.Parse(address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			if proxy, err := proxyFor(u); proxy != nil || err != nil {
 				t.Errorf("%s: proxy %v, %v", address, proxy, err)
 			}
@@ -327,9 +321,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	}))
 	password := strings.Replace(proxy.URL, "http://", "http://me:secret@", 1)
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	output, err := commandOutput(t, program, "SOCKET_TEST_PROXY=1", "HTTP_PROXY="+password, "HTTPS_PROXY="+password, "NO_PROXY=", "REQUEST_METHOD=")
 	proxy.Close()
 	if err != nil || strings.Count(output, "dialed:") != 2 || strings.Count(output, "status 418") != 2 || strings.Contains(output, "secret") {

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // An idle socket at the server, with a goroutine that reads, must not cost
@@ -37,16 +39,10 @@ func footprint(t testing.TB, n int) float64 {
 	answer := make([]byte, 1<<10)
 	for range n {
 		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		clients = append(clients, conn)
-		if _, err := io.WriteString(conn, upgradeRequest); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Read(answer); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(io.WriteString(conn, upgradeRequest)))
+		rig.Must(t, rig.Err(conn.Read(answer)))
 		s := <-accepted
 		sockets = append(sockets, s)
 		lane := s.NewLane(0)
@@ -60,12 +56,8 @@ func footprint(t testing.TB, n int) float64 {
 			}
 		})
 		// One message there and back, so that every buffer has been in use.
-		if _, err := conn.Write(appendFrame(nil, binaryFrame, make([]byte, 100), true)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, answer[:102]); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, rig.Err(conn.Write(appendFrame(nil, binaryFrame, make([]byte, 100), true))))
+		rig.Must(t, rig.Err(io.ReadFull(conn, answer[:102])))
 	}
 	after := occupied()
 	for _, conn := range clients {

@@ -6,7 +6,10 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // A peer that sends little else than headers and control frames loses its socket;
@@ -54,13 +57,9 @@ func TestNoise(t *testing.T) {
 				_, err = p.Write(bytes.Repeat(tt.piece, 100))
 			}
 			if !tt.ends {
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				p.Close()
-				if err := <-ended; !errors.Is(err, io.EOF) {
-					t.Errorf("it ended by %v", err)
-				}
+				rig.Is(t, <-ended, io.EOF, "its end")
 				return
 			}
 			select {
@@ -85,9 +84,7 @@ func TestNoiseForgotten(t *testing.T) {
 		p.Write(bytes.Repeat(appendFrame(nil, pongFrame, nil, true), maxNoise/6-1000))
 		p.send(t, binaryFrame, "message")
 		m, err := s.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		m.Release()
 	}
 }
@@ -253,9 +250,7 @@ func TestBudget(t *testing.T) {
 			m.Release()
 		}
 	}()
-	if err := from.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, from.Flush(t.Context()))
 	for _, l := range append(lanes, others) {
 		l.socket.Close()
 	}
@@ -268,28 +263,22 @@ func TestBudget(t *testing.T) {
 // they had of it.
 func TestBudgetIsFree(t *testing.T) {
 	t.Parallel()
-	p, s := rawPipe(t, Config{})
-	go io.Copy(io.Discard, p.In)
-	b := NewBudget(1<<20, nil)
-	l := s.NewLane(0)
-	l.Share(b)
-	b.Take(1 << 20)
-	sent := make(chan error, 1)
-	go func() { sent <- l.Send(sized(60_000)) }()
-	for waits := false; !waits; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		waits = l.blocked == 1
-		s.mu.Unlock()
-	}
-	b.Give(1 << 20)
-	select {
-	case err := <-sent:
-		if err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rawPipe(t, Config{})
+		go io.Copy(io.Discard, p.In)
+		b := NewBudget(1<<20, nil)
+		l := s.NewLane(0)
+		l.Share(b)
+		b.Take(1 << 20)
+		sent := make(chan error, 1)
+		go func() { sent <- l.Send(sized(60_000)) }()
+		synctest.Wait()
+		if len(sent) > 0 {
+			t.Error("it does not wait")
 		}
-	case <-time.After(time.Minute):
-		t.Error("it still waits")
-	}
+		b.Give(1 << 20)
+		rig.Must(t, <-sent)
+	})
 }
 
 // A message that is being written counts in its budget until the network has taken
@@ -316,9 +305,7 @@ func TestBudgetOfWrites(t *testing.T) {
 	}
 	written()
 	go io.Copy(io.Discard, p.In)
-	if err := s.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, s.Flush(t.Context()))
 	if n := b.Used(); n != 0 {
 		t.Errorf("%d bytes are counted of what was written", n)
 	}

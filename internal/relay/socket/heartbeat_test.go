@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // An unanswered ping ends the socket after 60 s, and is the only one.
@@ -69,9 +71,7 @@ func TestHeartbeats(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		lane := server.NewLane(0)
 		for range 6000 {
-			if err := lane.Send(sized(recordSize)); err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, lane.Send(sized(recordSize)))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if client.Err() != nil || server.Err() != nil {
@@ -92,9 +92,7 @@ func TestHeldReader(t *testing.T) {
 			_, _ = io.Copy(io.Discard, p.In)
 		}()
 		time.Sleep(100 * time.Second)
-		if err := s.Err(); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, s.Err())
 		reading := drainAll(s)
 		synctest.Wait()
 		if !s.beat.asked.IsZero() {
@@ -123,12 +121,8 @@ func TestStuckWrite(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 60*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if err := <-waiting; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a sender that waited: %v", err)
-		}
-		if err := <-reading; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Read: %v", err)
-		}
+		rig.Is(t, <-waiting, os.ErrDeadlineExceeded, "a sender that waited")
+		rig.Is(t, <-reading, os.ErrDeadlineExceeded, "Read")
 	})
 }
 

@@ -3,7 +3,6 @@ package socket
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // Frames of a lane arrive in order and whole, whatever other lanes send.
@@ -44,18 +45,14 @@ func TestOrder(t *testing.T) {
 							m.Release()
 							continue
 						}
-						if err := lane.Send(m); err != nil {
-							t.Error(err)
-						}
+						rig.Check(t, lane.Send(m))
 					}
 				})
 			}
 			var next [lanes]int
 			for range lanes * frames {
 				m, err := to.Read()
-				if err != nil {
-					t.Fatal(err)
-				}
+				rig.Must(t, err)
 				i, j := int(binary.BigEndian.Uint32(m.Bytes)), int(binary.BigEndian.Uint32(m.Bytes[4:]))
 				want := make([]byte, len(m.Bytes))
 				fill(want, i, j)
@@ -341,9 +338,7 @@ func TestFlush(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := client.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Flush to a peer that does not read: %v", err)
-		}
+		rig.Is(t, client.Flush(ctx), context.DeadlineExceeded, "Flush to a peer that does not read")
 		flushed := make(chan error, 1)
 		go func() { flushed <- client.Flush(t.Context()) }()
 		texts(t, server, 2)
@@ -354,9 +349,7 @@ func TestFlush(t *testing.T) {
 		default:
 		}
 		texts(t, server, 1)
-		if err := <-flushed; err != nil {
-			t.Error(err)
-		}
+		rig.Must(t, <-flushed)
 		client.NewLane(0).TrySend(sized(recordSize))
 		go func() { flushed <- client.Flush(t.Context()) }()
 		synctest.Wait()
@@ -373,27 +366,17 @@ func TestFlushedArrives(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, Config{}, Config{})
 	for range 4 {
-		if err := server.NewLane(0).Send(sized(1000)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, server.NewLane(0).Send(sized(1000)))
 	}
 	lane := client.NewLane(0)
 	for range 20 {
-		if err := lane.Send(sized(recordSize)); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, lane.Send(sized(recordSize)))
 		m, err := server.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		m.Release()
 	}
-	if err := lane.Send(message("last")); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, lane.Send(message("last")))
+	rig.Must(t, client.Flush(t.Context()))
 	client.Close()
 	if got := texts(t, server, 1); got[0] != "last" {
 		t.Errorf("got %q", got)
@@ -435,9 +418,7 @@ func TestTrySendUnread(t *testing.T) {
 	}
 	for i := range n {
 		m, err := far.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if got := binary.BigEndian.Uint32(m.Bytes); got != uint32(i) || len(m.Bytes) != 1<<10 {
 			t.Fatalf("message %d is %d of %d bytes", i, got, len(m.Bytes))
 		}

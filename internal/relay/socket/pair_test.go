@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,9 +40,7 @@ func serve(t testing.TB, l net.Listener, cfg Config, accepted chan<- *Socket) st
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return l
 }
 
@@ -50,9 +50,7 @@ func pair(t testing.TB, clientConfig, serverConfig Config) (client, server *Sock
 	accepted := make(chan *Socket, 1)
 	url := serve(t, listenTCP(t), serverConfig, accepted)
 	client, err := Dial(t.Context(), url, nil, clientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	server = <-accepted
 	t.Cleanup(func() {
 		client.Close()
@@ -113,9 +111,7 @@ func pipePair(t testing.TB, clientConfig, serverConfig Config) (client, server *
 	url := serve(t, l, serverConfig, accepted)
 	clientConfig.DialContext = l.dial
 	client, err := Dial(t.Context(), url, nil, clientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	server = <-accepted
 	t.Cleanup(func() {
 		client.Close()
@@ -196,9 +192,7 @@ func TestPair(t *testing.T) {
 		}
 	}
 	client.Close()
-	if _, err := server.Read(); !errors.Is(err, io.EOF) {
-		t.Errorf("server after Close of the client: %v", err)
-	}
+	rig.Is(t, rig.Err(server.Read()), io.EOF, "server after Close of the client")
 	if err := client.Err(); err != net.ErrClosed {
 		t.Errorf("client: Err is %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/test/rawclient"
+	"github.com/execagent/execagent/test/rig"
 )
 
 const upgradeRequest = "GET /rendezvous/?sig=secret HTTP/1.1\r\nHost: relay.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -26,9 +27,7 @@ func rawPipe(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
 	conn, err := l.dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p := newRawPeer(t, conn)
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })
@@ -42,9 +41,7 @@ func rawTCP(t testing.TB, cfg Config) (*rawPeer, *Socket) {
 	accepted := make(chan *Socket, 1)
 	serve(t, l, cfg, accepted)
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	p := newRawPeer(t, conn)
 	s := <-accepted
 	t.Cleanup(func() { s.Close() })

@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/test/rig"
 )
 
 func TestDecodeStrict(t *testing.T) {
 	t.Parallel()
 	key := &PublicKey{Suite: KeySuite, X25519: bytes.Repeat([]byte{1}, X25519KeySize), MLKEM768: bytes.Repeat([]byte{2}, MLKEM768KeySize)}
 	keyText, err := json.Marshal(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	good := `{"harness_public_key":` + string(keyText) + `,"harness_key_authorization":"a","executor_registration_id":""}`
 	change := func(old, text string) string {
 		if !strings.Contains(good, old) {
@@ -71,9 +70,7 @@ func TestPublicKeyJSON(t *testing.T) {
 	t.Parallel()
 	want := PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)}
 	text, err := json.Marshal(struct{ Key PublicKey }{want})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	var got struct{ Key PublicKey }
 	if err := json.Unmarshal(text, &got); err != nil || !got.Key.Equal(&want) {
 		t.Errorf("got %+v, %v", got, err)
@@ -89,9 +86,7 @@ func TestPublicKeyJSON(t *testing.T) {
 // that takes the first or the last of two members of the same name.
 func FuzzDecodeStrict(f *testing.F) {
 	key, err := json.Marshal(PublicKey{Suite: KeySuite, X25519: make([]byte, X25519KeySize), MLKEM768: make([]byte, MLKEM768KeySize)})
-	if err != nil {
-		f.Fatal(err)
-	}
+	rig.Must(f, err)
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_key_authorization":"\u00e9","executor_registration_id":"r"}`)
 	f.Add(`{"harness_public_key":` + string(key) + `,"harness_public_key":{},"Harness_Key_Authorization":"a","executor_registration_id":"r"}`)
 	f.Fuzz(func(t *testing.T, text string) {
