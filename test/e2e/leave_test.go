@@ -13,7 +13,7 @@ func TestExecEscapes(t *testing.T) {
 	u := atTerminal(t, &pty.Winsize{Rows: 24, Cols: 80}, "exec", "-t", "--", "sh", "-c", "stty -echo; echo ready; cat")
 	u.sees(t, "ready\r\n")
 	u.types(t, "~?")
-	u.sees(t, "~? is this\r\n")
+	u.sees(t, "~? prints this help\r\n")
 	u.types(t, "~~.\r")
 	u.sees(t, "~.\r\n")
 	u.types(t, "x~.\r")
