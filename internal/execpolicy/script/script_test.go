@@ -7,21 +7,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // cases reads a table of recorded cases.
 func cases[T any](t testing.TB, name string) (list []T) {
 	t.Helper()
 	f, err := os.Open("../testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var c T
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, json.Unmarshal(lines.Bytes(), &c))
 		list = append(list, c)
 	}
 	return list

@@ -4,14 +4,14 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 func compile(t *testing.T, r Rules) *Hosts {
 	t.Helper()
 	p, err := Compile(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, err)
 	return p
 }
 

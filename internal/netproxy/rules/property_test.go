@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/execagent/execagent/test/rig"
 )
 
 // hosts and patterns are drawn of few letters, so that they meet.
@@ -79,14 +81,10 @@ func TestMoreEntries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, r := drawRules(t), drawRequest(t)
 		before, err := Compile(rules)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		rules.Review = append(rules.Review, patterns.Draw(t, "more"))
 		after, err := Compile(rules)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rig.Must(t, err)
 		if v, w := before.Judge(r), after.Judge(r); w.rank() < v.rank() {
 			t.Fatalf("%+v: %+v, then %+v", r, v, w)
 		}
@@ -120,9 +118,7 @@ func TestMatching(t *testing.T) {
 		want := false
 		for _, text := range rapid.SliceOfN(patterns, 0, 4).Draw(t, "patterns") {
 			p, err := parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rig.Must(t, err)
 			s.add(p)
 			want = want || (p.port == 0 || p.port == port) && expression(p, s.wide).MatchString(host)
 		}
@@ -222,9 +218,7 @@ func BenchmarkJudge(b *testing.B) {
 				r.Domains[fmt.Sprintf(test.form, i)] = Allow
 			}
 			p, err := Compile(r)
-			if err != nil {
-				b.Fatal(err)
-			}
+			rig.Must(b, err)
 			for b.Loop() {
 				if v := p.Judge(Request{HTTP, "host-a.of.some.example.test", 80, "GET"}); v.Decision != Ask {
 					b.Fatal(v)
@@ -234,9 +228,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	b.Run("Blowup", func(b *testing.B) {
 		p, err := Compile(Rules{Domains: map[string]Action{strings.Repeat("*a", 30) + "b.test": Deny}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		rig.Must(b, err)
 		host := strings.Repeat(strings.Repeat("a", 60)+".", 4) + "test"
 		for b.Loop() {
 			p.Judge(Request{HTTP, host, 80, "GET"})
