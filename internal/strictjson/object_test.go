@@ -4,14 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/execagent/execagent/test/rig"
 )
 
 func TestObjectFirstErrorWins(t *testing.T) {
 	t.Parallel()
 	o, err := ParseObject([]byte(`{"a":1,"b":"x"}`))
-	rig.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := o.String("b"); got != "x" || o.Err() != nil {
 		t.Fatalf("b = %q, %v", got, o.Err())
 	}
@@ -57,7 +57,9 @@ func TestObjectErrorNamesThePlace(t *testing.T) {
 		{`{"w":"` + long + `"}`, func(o *Object) { o.OneOf("w", "x") }, "unknown variant `" + long[:64] + "`"},
 	} {
 		o, err := ParseObject([]byte(tt.raw))
-		rig.Must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		tt.read(o)
 		err = o.Err()
 		if err == nil || !strings.Contains(err.Message, tt.want) {
