@@ -1,5 +1,5 @@
-// Package asked answers what a server asks its client: about the network of processes, and about
-// commands.
+// Package asked answers the questions that a server asks its client: about the network of
+// processes, and about commands.
 package asked
 
 import (
