@@ -1,4 +1,5 @@
-// Package queue holds what has arrived for a consumer until it is taken, within bounds.
+// Package queue holds items that arrived for a consumer until the consumer takes them, within
+// bounds.
 package queue
 
 import (
