@@ -10,10 +10,10 @@
 //	agent --remote https://registry.example --environment-id build-1
 //
 // Dial asks the registry for the executor and its key, and shakes hands with exactly
-// that key; the registry's word is what ties the key to the environment. A websocket
-// that is lost is replaced without the client noticing (remote.md 8.1); if that takes
-// too long, the client recovers its session over a new stream. That is to the same key,
-// whatever the registry says then: where another executor has taken the place, the
+// that key. Only the registry ties the key to the environment. A lost websocket is
+// replaced without the client noticing (remote.md 8.1); if that takes too long, the
+// client recovers its session over a new stream. The new stream goes to the same key,
+// whatever the registry says by then: if another executor has taken the place, the
 // client fails.
 package remote
 
