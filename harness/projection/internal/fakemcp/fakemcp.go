@@ -1,5 +1,5 @@
 // Package fakemcp is an MCP server for tests: a mode of the test binary, which counts its starts
-// and misbehaves as it is told.
+// and misbehaves on request.
 package fakemcp
 
 import (
