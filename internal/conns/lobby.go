@@ -1,7 +1,7 @@
 // Package conns begins and ends the connections of a server.
 //
-// A [Lobby] bounds how many strangers are connected: peers that have yet to show that they may be
-// there.
+// A [Lobby] bounds the connections of strangers: peers that have not yet shown that they may
+// connect.
 //
 //	l := NewLobby(1024, time.Second)
 //	...
@@ -10,7 +10,7 @@
 //		return
 //	}
 //	...
-//	l.Leave(conn) // the peer has shown that it may be there, or conn has ended
+//	l.Leave(conn) // the peer has shown that it may connect, or conn has ended
 //
 // [Linger] makes the last bytes arrive at the peer of a connection that is about to be closed.
 package conns
