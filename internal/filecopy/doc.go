@@ -1,19 +1,18 @@
-// Package filecopy sends trees of files over a stream and receives them: the same code at both
-// ends of agent cp, here and as a tool of an agent elsewhere ([ToolMain]), which gets a [Request].
+// Package filecopy sends trees of files over a stream and receives them. The same code runs at both
+// ends of agent cp: here, and as a tool of the agent ([ToolMain]), which gets a [Request].
 //
-// The stream is a tar archive (POSIX pax) with records of ours in global headers, which other
-// programs skip. Between two of ours the first one is begin; each file comes with the SHA-256 of
-// its content, in its own header if it is small and else behind it, and only then takes its place;
-// the last one is end, so that a stream that was cut is never taken for a whole one. A plain
-// stream, for and from other programs, has none of these.
+// The stream is a tar archive (POSIX pax) with our records in global headers, which other programs
+// skip. Between two of our own programs, the first record is begin and the last one is end, so a
+// truncated stream is never taken for a whole one. Each file comes with the SHA-256 of its content,
+// in its own header if the file is small and else behind it; the file takes its place only if the
+// hash matches. A plain stream, for and from other programs, has none of these records.
 //
-// A [Sender] follows links on the way to a source and in no other place, whatever is exchanged
-// meanwhile.
+// A [Sender] follows links only on the way to a source, even if files are exchanged while it runs.
 //
-// A [Receiver] writes nothing outside its target, whatever the stream says, and
-// there only what was asked for: it opens one name after the other from the target on and follows
-// no link below that. A file is written without
-// a name, or under a temporary one, and replaces what was there in one step. Linux only.
+// Whatever the stream says, a [Receiver] writes only inside its target, and there only what was
+// asked for: it opens one name after the other, from the target on, and follows no link below the
+// target. A file is written without a name or under a temporary one, and replaces the old file in
+// one step. Linux only.
 package filecopy
 
 import (
