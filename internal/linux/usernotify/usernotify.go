@@ -1,7 +1,7 @@
 // Package usernotify speaks to the listener of a seccomp filter: it receives
 // system calls that wait for an answer, and answers them (seccomp_unotify(2)).
-// It does not know what a call is about, or whether it may be done. All
-// functions may run at once. Linux only.
+// It does not know what a call does or whether it is allowed. All functions may
+// run at once. Linux only.
 package usernotify
 
 import (
