@@ -1,4 +1,4 @@
-// Package profile turns the sandbox of a request into what package sandbox takes. A request that
+// Package profile turns the sandbox of a request into a profile of package sandbox. A request that
 // asks for confinement gets it exactly or is refused, never run with less (sandbox.md 15).
 package profile
 
