@@ -1,6 +1,6 @@
-// Package limits counts what each principal uses up, and refuses what is more than it
-// may have: requests, websockets, streams, bytes, lines in the log, and memory for ends
-// that do not read. Each process counts for itself. One [Limiter] serves the API and the
+// Package limits counts what each principal uses, and refuses more than its limits:
+// requests, websockets, streams, bytes, lines in the log, and memory for ends that do
+// not read. Each process counts separately. One [Limiter] serves the API and the
 // rendezvous; its methods may run at once, and only Bytes waits.
 package limits
 
