@@ -1,9 +1,9 @@
 // Package direct is remote mode without a relay: an executor registers and dials a websocket, a
 // harness asks and dials another, and what they write is JSON-RPC as it is (remote.md 10). TLS
-// protects each of the two legs. Whoever runs the server between them can read and change
-// everything, so this is for networks where that may be, and nobody gets it who has not asked
-// for it: an executor by [Link], a harness by [Dialer]. Neither falls back to it from the
-// encrypted transport of package relay, nor from it to that one.
+// protects each of the two legs. The operator of the server between them can read and change
+// everything. So this is for networks where that is acceptable, and both ends must ask for it: an
+// executor with [Link], a harness with [Dialer]. Neither end falls back from the encrypted
+// transport of package relay to this one, nor the other way.
 package direct
 
 import (
