@@ -1,7 +1,7 @@
 // Package frame encodes and decodes the protobuf frames that go through a
 // relay's websocket, one frame a binary message (remote.md section 5). It is
-// written by hand because a frame is read and made for every record: no
-// reflection, nothing allocated, payloads never copied.
+// written by hand because every record needs a frame: it uses no reflection,
+// allocates nothing and never copies payloads.
 package frame
 
 import "encoding/binary"
