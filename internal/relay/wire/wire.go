@@ -1,7 +1,6 @@
-// Package wire has what a registry, executors and harnesses say to each other over HTTP:
-// the paths of the registry's API, its JSON, headers and error codes (remote.md 3, 4 and
-// 9). It imports neither the registry nor an end, so either side can use it without the
-// other.
+// Package wire has the HTTP interface between a registry, executors and harnesses: the
+// paths of the registry's API, its JSON, headers and error codes (remote.md 3, 4 and 9).
+// It imports neither side, so each side can use it without the other.
 package wire
 
 import (
