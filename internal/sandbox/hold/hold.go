@@ -1,6 +1,6 @@
-// Package hold starts a process that waits for leave before it becomes its command. It has its
-// input, its terminal and its number from the beginning, and nothing of the command has run until
-// then. Linux only.
+// Package hold starts a process that waits for permission before it becomes its command. The
+// process has its input, its terminal and its number from the beginning, but nothing of the command
+// has run until then. Linux only.
 //
 //	agent ── fork ──► hold ── exec ──► the command, or the init that confines it
 //	  └─ socket: go, or why not ─┘
