@@ -1,5 +1,5 @@
-// Package unixsocket listens at UNIX sockets that have a path, connects to them, and tells which
-// user the other end is. Its functions may be called at once.
+// Package unixsocket listens at UNIX sockets that have a path, connects to them, and finds the user
+// at the other end. Its functions may be called at once.
 package unixsocket
 
 import (
