@@ -385,7 +385,7 @@ func (s *Socket) WriteTo(w io.Writer) (int64, error) { return s.stream.WriteTo(w
 // waits once 1 MiB is on its way.
 func (s *Socket) Write(p []byte) (int, error) { return s.stream.Write(p) }
 
-// CloseWrite ends the data for the other end, after all written bytes.
+// CloseWrite tells the other end that no data follows the written bytes.
 func (s *Socket) CloseWrite() error { return s.stream.CloseWrite() }
 
 // SetDeadline sets the times at which Read and Write fail with
