@@ -73,7 +73,7 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 	return t.authority, path, t.write(want)
 }
 
-// inPlace tells whether the directory is still where it was made.
+// inPlace reports whether the directory is still where it was made.
 func (t *trust) inPlace() bool {
 	made, err := t.dir.Stat(".")
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *trust) inPlace() bool {
 	return err == nil && os.SameFile(made, there)
 }
 
-// has tells whether the file has that content.
+// has reports whether the file has that content.
 func (t *trust) has(want []byte) bool {
 	f, err := t.dir.OpenFile(trustFile, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -164,7 +164,7 @@ func hostRoots() ([]byte, error) {
 	return nil, nil
 }
 
-// masks tells whether a process is not to see credentials.
+// masks reports whether a process is not to see credentials.
 func (p *Plan) masks(o *Operator) bool { return p.asked.Proxy.CredentialMasking || len(o.Masking) > 0 }
 
 // Hide returns the environment of a process without a proxy, where a placeholder would be of no

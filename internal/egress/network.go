@@ -247,8 +247,8 @@ func (n *Networks) listensAt(ports []uint16) (release func()) {
 	}
 }
 
-// own tells whether the agent itself listens at an address: for its clients, or with the proxy
-// of any process, which would take the connection for one of its own process.
+// own reports whether the agent itself listens at an address: for its clients, or with the proxy of
+// any process, which would take the connection for one of its own process.
 func (n *Networks) own(addr netip.AddrPort) bool {
 	n.mu.Lock()
 	_, gated := n.gates[addr.Port()]

@@ -92,7 +92,7 @@ func checkSockets(words map[string]string) error {
 	return nil
 }
 
-// SOCKS tells whether there is a SOCKS5 proxy too.
+// SOCKS reports whether there is a SOCKS5 proxy too.
 func (p *Plan) SOCKS() bool { return p.asked.Proxy.EnableSocks5 }
 
 // Listeners are how many the proxy serves.
@@ -103,5 +103,5 @@ func (p *Plan) Listeners() int {
 	return 1
 }
 
-// AllUnixSockets tells whether the process may make UNIX sockets, whatever confines it.
+// AllUnixSockets reports whether the process may make UNIX sockets, whatever confines it.
 func (p *Plan) AllUnixSockets() bool { return p.asked.Proxy.DangerouslyAllowAllUnixSockets }

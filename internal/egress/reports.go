@@ -50,7 +50,7 @@ func (r *Reports) add(d protocol.PolicyDecision) {
 	}
 }
 
-// repeats tells whether two verdicts say the same of two attempts.
+// repeats reports whether two verdicts say the same of two attempts.
 func repeats(a, b protocol.PolicyDecision) bool {
 	a.Timestamp, a.Client = b.Timestamp, b.Client
 	return a == b

@@ -83,7 +83,7 @@ func (s *Sender) Send(ctx context.Context, w io.Writer) error {
 // root is a source, with the name that it has in the stream.
 type root struct{ name, path string }
 
-// contents tells whether a path means what is in a directory, and not the directory.
+// contents reports whether a path means what is in a directory, and not the directory.
 func contents(path string) bool {
 	base := filepath.Base(path)
 	return strings.HasSuffix(path, "/.") || base == "." || base == ".." || base == "/"

@@ -128,7 +128,7 @@ func (c *changes) overflowLocked() {
 	c.signalLocked()
 }
 
-// setBlind says whether every batch has to tell an overflow. If so, one is told at once.
+// setBlind reports whether every batch has to tell an overflow. If so, one is told at once.
 func (c *changes) setBlind(blind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,7 +39,7 @@ type node struct {
 	unsure bool
 }
 
-// has tells whether something is at name in n, or may be.
+// has reports whether something is at name in n, or may be.
 func (n *node) has(name string) bool {
 	at, err := openPath(n.path())
 	if err != nil {
@@ -99,7 +99,7 @@ type tree struct {
 	blind, broken bool
 }
 
-// present tells whether the root is there.
+// present reports whether the root is there.
 func (t *tree) present() bool { return t.root != nil || t.file > 0 }
 
 func (t *tree) tell(c Change) {
@@ -114,8 +114,8 @@ func (t *tree) setBlind() {
 	t.changes.setBlind(true)
 }
 
-// aboveRoot tells whether an event says that the way to the root may have changed, or
-// that the root itself has.
+// aboveRoot reports whether an event says that the way to the root may have changed,
+// or that the root itself has.
 func (t *tree) aboveRoot(e inotify.Event) bool {
 	if e.Name == "" && t.root != nil && e.WD == t.root.wd && e.Mask&goneMask != 0 {
 		return true
@@ -387,7 +387,7 @@ func (t *tree) enter(ctx context.Context, n *node, fd int, tell bool) error {
 	return t.list(ctx, n, dir, tell)
 }
 
-// holds tells whether n is other or lies above it.
+// holds reports whether n is other or lies above it.
 func (n *node) holds(other *node) bool {
 	for ; other != nil; other = other.parent {
 		if other == n {
@@ -458,7 +458,7 @@ func (t *tree) follow(ctx context.Context, n, dir *node, name string) {
 	t.unreadable(t.enter(ctx, &node{name: name, parent: dir, depth: dir.depth + 1}, fd, true))
 }
 
-// anyUnsure tells whether n or a directory below it is unsure.
+// anyUnsure reports whether n or a directory below it is unsure.
 func (n *node) anyUnsure() bool {
 	if n.unsure {
 		return true

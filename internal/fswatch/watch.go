@@ -51,9 +51,9 @@ type Options struct {
 	Root string
 	// Recursive watches all directories below, not just the names in the root.
 	Recursive bool
-	// Shown tells whether somebody may know of what is at path, and what happens there.
-	// Nothing else is told, nor entered. It is called from one goroutine at a time; nil
-	// shows everything.
+	// Shown reports whether somebody may know of what is at path, and what happens
+	// there. Nothing else is told, nor entered. It is called from one goroutine at a
+	// time; nil shows everything.
 	Shown func(path string, directory bool) bool
 }
 

@@ -59,11 +59,11 @@ func NewDecoder(b []byte) Decoder { return Decoder{rest: b} }
 // out of its range.
 func (d *Decoder) Require(ok bool) { d.bad = d.bad || !ok }
 
-// OK tells whether nothing was missing or wrong so far.
+// OK reports whether nothing was missing or wrong so far.
 func (d *Decoder) OK() bool { return !d.bad }
 
-// More tells whether there is something left to read, and nothing was wrong so
-// far.
+// More reports whether there is something left to read, and nothing was wrong
+// so far.
 func (d *Decoder) More() bool { return len(d.rest) > 0 && !d.bad }
 
 // Rest returns what was not read yet. It is a part of the slice that NewDecoder

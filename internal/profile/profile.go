@@ -75,7 +75,7 @@ func Of(s *protocol.Sandbox, cwd, tmpdir string) (sandbox.Profile, error) {
 	return p, nil
 }
 
-// dependence tells whether entries depend on a working directory, and whether
+// dependence reports whether entries depend on a working directory, and whether
 // on workspace roots.
 func dependence(entries []protocol.SandboxEntry) (dynamic, projects bool) {
 	for i := range entries {

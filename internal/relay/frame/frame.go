@@ -75,7 +75,7 @@ type Frame struct {
 // end can then keep what it sends from the first record on.
 const WillAcknowledge = 1
 
-// Acknowledges tells whether the frame says what its sender has received or, in a
+// Acknowledges reports whether the frame says what its sender has received or, in a
 // Handshake, that its sender will say so (remote.md 8.1). Sequence numbers start at
 // 0 and proto3 leaves zeros out, so an ack of 0 with no bits acknowledges record 0
 // in an Ack body only, and nothing in any other.

@@ -99,7 +99,7 @@ func (a *announced) close(end *os.File) error {
 	return end.Close()
 }
 
-// admit tells whether a connection is the one that was told.
+// admit reports whether a connection is the one that was told.
 func (a *announced) admit(conn *net.TCPConn) bool {
 	from, to := addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())
 	a.mu.Lock()
@@ -156,7 +156,7 @@ type Teller struct {
 // NewTeller returns the end with the descriptor fd, of a gate with those ports.
 func NewTeller(fd int, ports []uint16) *Teller { return &Teller{fd: fd, ports: ports} }
 
-// Leads tells whether the address is that of one of the gate's listeners.
+// Leads reports whether the address is that of one of the gate's listeners.
 func (t *Teller) Leads(to netip.AddrPort) bool {
 	return to == loopback(to.Port()) && slices.Contains(t.ports, to.Port())
 }

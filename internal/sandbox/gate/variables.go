@@ -91,7 +91,7 @@ var (
 	AllVariables = [...]string{"ALL_PROXY", "FTP_PROXY", "all_proxy", "ftp_proxy"}
 )
 
-// namesProxy tells whether a variable of that name names a proxy, in whatever letters.
+// namesProxy reports whether a variable of that name names a proxy, in whatever letters.
 func namesProxy(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.Contains(HTTPVariables[:], name) || slices.Contains(AllVariables[:], name)

@@ -102,7 +102,7 @@ func (j *Judge) Decide(p *Exec) error {
 	return unix.EPERM
 }
 
-// allowsUnasked tells whether what prompts may run where nobody can be asked. What the client
+// allowsUnasked reports whether what prompts may run where nobody can be asked. What the client
 // itself wants to be asked about may not.
 func (j *Judge) allowsUnasked(all []execpolicy.Command) bool {
 	client := j.policy.Client()

@@ -25,10 +25,10 @@ var (
 	errLocked = errors.New("locked by others")
 )
 
-// IsPlaceholder tells whether the object that st describes is a placeholder of
-// any agent and was not changed since that made it. Package resolve takes its
-// name for missing, because the placeholder goes when the last agent lets go of
-// it.
+// IsPlaceholder reports whether the object that st describes is a placeholder
+// of any agent and was not changed since that made it. Package resolve takes
+// its name for missing, because the placeholder goes when the last agent lets
+// go of it.
 func IsPlaceholder(st *unix.Stat_t) bool {
 	if st.Mtim.Sec != placeholderTime || st.Mode&0o222 != 0 {
 		return false
@@ -338,16 +338,16 @@ type objectID struct{ dev, ino uint64 }
 
 func identityOf(st *unix.Stat_t) objectID { return objectID{dev: st.Dev, ino: st.Ino} }
 
-// sameObject tells whether the object that st describes is at name in parent.
+// sameObject reports whether the object that st describes is at name in parent.
 func sameObject(parent int, name string, st *unix.Stat_t) bool {
 	var now unix.Stat_t
 	err := unix.Fstatat(parent, name, &now, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && now.Dev == st.Dev && now.Ino == st.Ino
 }
 
-// cannotCreate tells whether err means that no process with the rights of this
-// one can create anything in parent. A missing permission does not mean that if
-// our user owns the directory: the owner can give it to himself.
+// cannotCreate reports whether err means that no process with the rights of
+// this one can create anything in parent. A missing permission does not mean
+// that if our user owns the directory: the owner can give it to himself.
 func cannotCreate(parent int, err error) bool {
 	switch err {
 	case unix.EROFS:

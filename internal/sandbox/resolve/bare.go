@@ -57,7 +57,7 @@ func (s *resolution) bareRepositories() error {
 	return nil
 }
 
-// insideGit tells whether name is a .git or lies in one. A client that lets a
+// insideGit reports whether name is a .git or lies in one. A client that lets a
 // command write there wants it to change the repository, so nothing is protected.
 func insideGit(name string) bool { return strings.Contains(name+"/", "/.git/") }
 
@@ -123,9 +123,9 @@ func (s *resolution) namesOf(root string) ([]string, error) {
 // temporary directory.
 var ceiling string
 
-// insideRepository tells whether a directory above root has a .git. A wrong answer
-// makes git less useful there, and no less safe: either choice of names keeps git
-// from taking root for a repository.
+// insideRepository reports whether a directory above root has a .git. A wrong
+// answer makes git less useful there, and no less safe: either choice of names
+// keeps git from taking root for a repository.
 func insideRepository(root string) bool {
 	for root != "/" {
 		if root = pathname.Parent(root); root == ceiling {

@@ -30,7 +30,7 @@ const (
 	content               // and that it was not changed
 )
 
-// Fresh tells whether what Policy saw is still there: the objects that the
+// Fresh reports whether what Policy saw is still there: the objects that the
 // policy grants, the symlinks on the way, the .git pointer files, and nothing
 // where nothing was. A placeholder counts as nothing. After Close, Fresh is
 // false. It makes one to three calls of the kernel for each path and symlink.
@@ -86,7 +86,7 @@ func (s *resolution) watches() []watch {
 	return all
 }
 
-// same tells whether there is still what the watch wants.
+// same reports whether there is still what the watch wants.
 func (w *watch) same() bool {
 	var st unix.Stat_t
 	switch err := w.look(&st); {

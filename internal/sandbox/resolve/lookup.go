@@ -50,7 +50,7 @@ type object struct {
 	links  []crossing // on the way, in order
 }
 
-// cannotWrite tells whether at is a directory of somebody else, or on a
+// cannotWrite reports whether at is a directory of somebody else, or on a
 // read-only file system, that this user cannot write to.
 func (o *object) cannotWrite() bool {
 	err := unix.Faccessat2(o.fd, "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
@@ -97,7 +97,7 @@ func lookup(name string, left *budget) (*object, error) {
 
 func (o *object) close() { _ = unix.Close(o.fd) }
 
-// exists tells whether the path leads somewhere.
+// exists reports whether the path leads somewhere.
 func (o *object) exists() bool { return len(o.missing) == 0 }
 
 // follow goes from at to where the names of a path lead. A ".." can only come

@@ -261,7 +261,7 @@ func (c *Checker) settle(pid int) bool {
 	return true
 }
 
-// isChild tells whether pid, which was seen to have ended, is a process whose
+// isChild reports whether pid, which was seen to have ended, is a process whose
 // parent is this one. Otherwise it was the end of a traced thread, which has been
 // waited for meanwhile. In doubt it is a child: for a moment there may be no
 // descriptor to look it up with; and a procfs that hides what this process could not

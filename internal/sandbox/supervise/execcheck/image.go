@@ -75,7 +75,7 @@ type expected struct {
 	process, parent int
 }
 
-// allows tells whether a process that is not what was expected may have these
+// allows reports whether a process that is not what was expected may have these
 // arguments. They have to be known to the command: a script that has come into the
 // place of another names arguments of its own in its first line, and the command may
 // not be allowed to read it. The interpreter of a foreign format (binfmt_misc) gets the
@@ -243,8 +243,8 @@ func interpreter(head [headSize]byte) (with []string, script bool) {
 	return with, true
 }
 
-// is tells whether the process pid is what was expected. What cannot be read is
-// something else.
+// is reports whether the process pid is what was expected. What cannot be read
+// is something else.
 func (e *expected) is(pid int) bool {
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st); err != nil || identityOf(&st) != e.exe {
