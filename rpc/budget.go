@@ -83,7 +83,7 @@ func (b *Budget) account(n int) *account {
 	return &b.small
 }
 
-// takeLocked starts to count a message of n bytes as being served.
+// takeLocked starts counting a message of n bytes as being served.
 func (b *Budget) takeLocked(in *Intake, n int) {
 	b.account(n).used += int64(n)
 	if n <= maxSmall {
@@ -105,7 +105,7 @@ func (b *Budget) holdLocked(in *Intake, n int) {
 	}
 }
 
-// untakeLocked stops to count a message of n bytes as being served, and wakes
+// untakeLocked stops counting a message of n bytes as being served, and wakes
 // readers that can now continue.
 func (b *Budget) untakeLocked(in *Intake, n int) {
 	b.account(n).used -= int64(n)
