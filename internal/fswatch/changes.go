@@ -128,7 +128,7 @@ func (c *changes) overflowLocked() {
 	c.signalLocked()
 }
 
-// setBlind reports whether every batch has to tell an overflow. If so, one is told at once.
+// setBlind sets whether every batch must report an overflow. If so, one is reported at once.
 func (c *changes) setBlind(blind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
